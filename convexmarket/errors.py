@@ -1,0 +1,76 @@
+"""Every exception and warning a user can meet.
+
+Each message names the argument, the value that was found and what to do about it. All exceptions
+derive from :class:`ConvexMarketError`, so ``except cm.ConvexMarketError`` catches exactly the
+errors of this package; those about a bad value are ``ValueError`` as well, as users expect.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AllocationError",
+    "ConvexMarketError",
+    "CurvatureError",
+    "DataError",
+    "InfeasibleMarketError",
+    "NotSupportedError",
+    "ParameterError",
+    "PrivacyLeakWarning",
+    "PriorError",
+    "ProblemFileError",
+    "SellersError",
+    "SolverError",
+    "UnattainedOptimumError",
+]
+
+
+class ConvexMarketError(Exception):
+    """Base class of every error raised on purpose by this package."""
+
+
+class ParameterError(ConvexMarketError, ValueError):
+    """An argument has a value that the function cannot take."""
+
+
+class PriorError(ConvexMarketError, ValueError):
+    """A prior has no virtual cost, or a sensitivity lies outside its support."""
+
+
+class SellersError(ConvexMarketError, ValueError):
+    """The list of sellers is empty, inconsistent, or holds values that are not sensitivities."""
+
+
+class DataError(ConvexMarketError, ValueError):
+    """Training data or a data file violates what the mechanism was promised about it."""
+
+
+class CurvatureError(ConvexMarketError, ValueError):
+    """A term or constraint is not convex where the problem needs it to be."""
+
+
+class ProblemFileError(ConvexMarketError, ValueError):
+    """A problem file does not follow the schema."""
+
+
+class NotSupportedError(ConvexMarketError):
+    """The request is well formed, but this method cannot serve it."""
+
+
+class AllocationError(ConvexMarketError):
+    """The buyer's problem has no answer to return."""
+
+
+class InfeasibleMarketError(AllocationError):
+    """The constraints of the market contradict each other."""
+
+
+class UnattainedOptimumError(AllocationError):
+    """The objective has an infimum that no finite, positive amount of privacy attains."""
+
+
+class SolverError(AllocationError):
+    """A numerical solver failed; the message carries its name and its status."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """A public quantity was computed from private rows, so no guarantee covers it."""
