@@ -1,0 +1,1 @@
+"""Allocations: formulations in CVXPY, the exact solver, the certified search, the dispatch."""

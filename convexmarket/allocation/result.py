@@ -1,0 +1,134 @@
+"""What an allocation returns: the answer, its certificate and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["Allocation", "SolveRecord"]
+
+
+@dataclass(frozen=True)
+class SolveRecord:
+    """One solve of the subproblem at a fixed eta, as a certificate keeps it.
+
+    Attributes
+    ----------
+    eta : float
+        Total privacy of the subproblem.
+    upper, lower : float
+        Objective of the feasible point found at ``eta``, and a proven lower bound on the best one
+        there; the solver's own word is not taken for either.
+    status : str
+        What the solver said.
+    seconds : float
+        Wall time of this solve.
+    """
+
+    eta: float
+    upper: float
+    lower: float
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """How much privacy to buy from whom.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (m,)
+        a_i >= 0, summing to one.
+    eta : float
+        Total privacy bought, sum of ``epsilon``.
+    objective : float
+        The buyer's objective at this point.
+    lower_bound : float
+        No feasible point has a smaller objective than this, up to rounding.
+    multiplier : float
+        lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
+    method : str
+        "exact", "line_search" or "projected_gradient".
+    seconds : float
+        Wall time of the whole allocation.
+    formulation, solver, solver_version, tolerance
+        How a numerical method was run; None where they do not apply.
+    solves : tuple of SolveRecord
+        Every subproblem that a search solved; empty for the exact method.
+    binding : tuple of str
+        Bounds of an :class:`EtaRange` that decided the answer.
+    """
+
+    weights: NDArray[np.float64]
+    eta: float
+    objective: float
+    lower_bound: float
+    multiplier: float
+    method: str
+    seconds: float
+    formulation: str | None = None
+    solver: str | None = None
+    solver_version: str | None = None
+    tolerance: float | None = None
+    solves: tuple[SolveRecord, ...] = ()
+    binding: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.weights.flags.writeable = False
+
+    @cached_property
+    def epsilon(self) -> NDArray[np.float64]:
+        """The guarantees eps_i = eta * a_i, shape (m,)."""
+        epsilon = self.eta * self.weights
+        epsilon.flags.writeable = False
+        return epsilon
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the objective and its lower bound; never negative."""
+        scale = max(abs(self.objective), np.finfo(float).tiny)
+        return max(0.0, (self.objective - self.lower_bound) / scale)
+
+    @property
+    def n_bought(self) -> int:
+        """Number of sellers who are bought from."""
+        return int(np.count_nonzero(self.weights))
+
+    def certificate(self) -> dict[str, Any]:
+        """Return everything that proves the answer, as plain values for JSON."""
+        return {
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "eta": self.eta,
+            "multiplier": self.multiplier,
+            "n_sellers": int(self.weights.size),
+            "n_bought": self.n_bought,
+            "method": self.method,
+            "formulation": self.formulation,
+            "solver": self.solver,
+            "solver_version": self.solver_version,
+            "tolerance": self.tolerance,
+            "binding": list(self.binding),
+            "seconds": self.seconds,
+            "solves": [vars(record) for record in self.solves],
+        }
+
+    def to_frame(self, ids: Any = None) -> pd.DataFrame:
+        """Return one row per seller: id, weight and epsilon."""
+        ids = range(self.weights.size) if ids is None else ids
+        return pd.DataFrame(
+            {"id": list(ids), "weight": self.weights, "epsilon": self.epsilon}
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Allocation(eta={self.eta:.6g}, objective={self.objective:.10g}, gap={self.gap:.1e}, "
+            f"bought {self.n_bought} of {self.weights.size}, method={self.method!r})"
+        )

@@ -1,0 +1,161 @@
+"""The buyer's declared problem, as data: sellers, an objective and constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.sellers import Sellers
+from convexmarket.terms import (
+    Cap,
+    Constraint,
+    EtaRange,
+    Noise,
+    Objective,
+    Payments,
+    Spread,
+    Term,
+)
+
+__all__ = ["Market", "StandardForm"]
+
+
+@dataclass(frozen=True)
+class StandardForm:
+    """The papers' problem (A, Eq. 11) in numbers.
+
+    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
+    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
+    """
+
+    virtual_costs: NDArray[np.float64]
+    mu: float
+    sigma: float
+    gamma: float
+    max_weight: float = 1.0
+    eta_low: float = 0.0
+    eta_high: float = np.inf
+
+    def objective(self, weights: NDArray[np.float64], eta: float) -> float:
+        """Evaluate the objective at weights, shape (m,), and eta > 0."""
+        used = weights > 0  # a seller that is not bought from may have psi = +inf
+        cost = float(self.virtual_costs[used] @ weights[used])
+        return float(
+            self.mu * np.sqrt(weights @ weights) + self.sigma / eta + self.gamma * eta * cost
+        )
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Market:
+    """A buyer's problem: whom to buy how much privacy from.
+
+    Parameters
+    ----------
+    sellers : Sellers
+    objective : Objective or Term
+        To be minimised, for example ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+    constraints : iterable of Constraint
+        For example ``[Cap(5)]``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is not of its kind, or payments are weighted with zero.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise() + 0.5 * cm.Payments())
+    >>> market
+    Market(2 sellers, 1 * Spread() + 1 * Noise() + 0.5 * Payments())
+    """
+
+    sellers: Sellers
+    objective: Objective
+    constraints: tuple[Constraint, ...]
+
+    def __init__(
+        self,
+        sellers: Sellers,
+        objective: Objective | Term,
+        constraints: Iterable[Constraint] = (),
+    ) -> None:
+        if not isinstance(sellers, Sellers):
+            raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
+        if isinstance(objective, Term):
+            objective = 1.0 * objective
+        if not isinstance(objective, Objective):
+            raise ParameterError(
+                f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
+            )
+        constraints = tuple(constraints)
+        for constraint in constraints:
+            if not isinstance(constraint, Constraint):
+                raise ParameterError(f"{constraint!r} is not a constraint such as Cap(5)")
+        for part in objective.parts:
+            if isinstance(part.term, Payments) and part.weight == 0:
+                raise ParameterError(
+                    "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
+                    "would want infinitely much; give gamma > 0"
+                )
+        object.__setattr__(self, "sellers", sellers)
+        object.__setattr__(self, "objective", objective)
+        object.__setattr__(self, "constraints", constraints)
+
+    @classmethod
+    def standard(
+        cls,
+        sellers: Sellers,
+        *,
+        mu: float,
+        sigma: float,
+        gamma: float,
+        cap: float | None = None,
+        eta_range: tuple[float, float] | None = None,
+    ) -> Market:
+        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap."""
+        for name, value, bound in (("mu", mu, 0), ("sigma", sigma, 0), ("gamma", gamma, None)):
+            good = np.isfinite(value) and (value > 0 if bound is None else value >= bound)
+            if not good:
+                sign = "> 0" if bound is None else ">= 0"
+                raise ParameterError(f"{name} is {value!r}; give a finite number {sign}")
+        constraints: list[Constraint] = []
+        if cap is not None:
+            constraints.append(Cap(cap))
+        if eta_range is not None:
+            constraints.append(EtaRange(*eta_range))
+        return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
+
+    @cached_property
+    def standard_form(self) -> StandardForm | None:
+        """The market as A's Eq. (11) in numbers; None where it has another piece."""
+        known_terms = all(
+            type(part.term) in (Spread, Noise, Payments) for part in self.objective.parts
+        )
+        known_constraints = all(type(item) in (Cap, EtaRange) for item in self.constraints)
+        gamma = self.objective.weight_of(Payments)
+        if not (known_terms and known_constraints and gamma > 0):
+            return None
+        caps = [item.k / len(self.sellers) for item in self.constraints if isinstance(item, Cap)]
+        ranges = [item for item in self.constraints if isinstance(item, EtaRange)]
+        return StandardForm(
+            virtual_costs=self.sellers.virtual_costs,
+            mu=self.objective.weight_of(Spread),
+            sigma=self.objective.weight_of(Noise),
+            gamma=gamma,
+            max_weight=min([1.0, *caps]),
+            eta_low=max([0.0, *(item.low for item in ranges)]),
+            eta_high=min([np.inf, *(item.high for item in ranges)]),
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.sellers)} sellers", repr(self.objective)]
+        if self.constraints:
+            parts.append(repr(list(self.constraints)))
+        return f"Market({', '.join(parts)})"

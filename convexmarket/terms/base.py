@@ -1,0 +1,155 @@
+"""How terms compose: one small base class each for terms and constraints, and their sum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING
+
+import cvxpy as cp
+import numpy as np
+
+from convexmarket.errors import CurvatureError, ParameterError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Constraint", "Objective", "Quantities", "Term", "WeightedTerm"]
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What a term may speak of, as CVXPY expressions (or constants, to evaluate it).
+
+    Attributes
+    ----------
+    weights : cvxpy.Expression, shape (m,)
+        The weights a.
+    epsilon : cvxpy.Expression, shape (m,)
+        The guarantees eps = eta * a.
+    inverse_eta : cvxpy.Expression, scalar
+        1/eta, the reciprocal of the total privacy bought.
+    virtual_costs : ndarray, shape (m,)
+        psi(c_i), data.
+    """
+
+    weights: cp.Expression
+    epsilon: cp.Expression
+    inverse_eta: cp.Expression
+    virtual_costs: NDArray[np.float64]
+
+    @classmethod
+    def at(
+        cls, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
+    ) -> Quantities:
+        """Hold the quantities of a given point, so that terms evaluate to numbers there."""
+        return cls(
+            weights=cp.Constant(weights),
+            epsilon=cp.Constant(eta * np.asarray(weights)),
+            inverse_eta=cp.Constant(1.0 / eta),
+            virtual_costs=virtual_costs,
+        )
+
+
+class Term(ABC):
+    """One term of a buyer's objective, convex in the quantities it uses.
+
+    Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives.
+    """
+
+    @abstractmethod
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the term as a scalar, convex CVXPY expression."""
+
+    def __mul__(self, weight: float) -> Objective:
+        return Objective((WeightedTerm(weight, self),))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Term | Objective) -> Objective:
+        return 1.0 * self + other
+
+    def __radd__(self, other: float) -> Objective:
+        return 1.0 * self + other
+
+
+class Constraint(ABC):
+    """One restriction on a market, convex in the quantities it uses."""
+
+    @abstractmethod
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return the restriction as CVXPY constraints."""
+
+
+@dataclass(frozen=True)
+class WeightedTerm:
+    """A term and the nonnegative number it is multiplied with."""
+
+    weight: float
+    term: Term
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weight, Real) or not np.isfinite(self.weight):
+            raise ParameterError(
+                f"the weight of {self.term!r} is {self.weight!r}; give a finite number"
+            )
+        if self.weight < 0:
+            raise CurvatureError(
+                f"the weight of {self.term!r} is {self.weight!r}: a negative multiple of a convex "
+                "term is concave, so the market would not be convex; give a weight >= 0"
+            )
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A weighted sum of terms, to be minimised."""
+
+    parts: tuple[WeightedTerm, ...]
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the whole objective as a CVXPY expression.
+
+        Raises
+        ------
+        CurvatureError
+            If a term is not convex in the quantities given; the message names it.
+        """
+        pieces = []
+        for part in self.parts:
+            piece = part.term.expression(quantities)
+            if not piece.is_convex():
+                raise CurvatureError(
+                    f"{part.term!r} is {piece.curvature.lower()}, but a term must be convex"
+                )
+            pieces.append(part.weight * piece)
+        return cp.sum(cp.hstack(pieces)) if len(pieces) > 1 else pieces[0]
+
+    def value(
+        self, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
+    ) -> float:
+        """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
+        return float(self.expression(Quantities.at(weights, eta, virtual_costs)).value)
+
+    def weight_of(self, kind: type[Term]) -> float:
+        """Return the total weight of the terms of one kind; 0 where there is none."""
+        return sum(part.weight for part in self.parts if type(part.term) is kind)
+
+    def __mul__(self, factor: float) -> Objective:
+        return Objective(tuple(WeightedTerm(factor * p.weight, p.term) for p in self.parts))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Term | Objective | float) -> Objective:
+        if isinstance(other, Objective):
+            return Objective(self.parts + other.parts)
+        if isinstance(other, Term):
+            return Objective((*self.parts, WeightedTerm(1.0, other)))
+        if isinstance(other, Real) and other == 0:  # sum() starts from 0
+            return self
+        return NotImplemented
+
+    __radd__ = __add__
+
+    def __repr__(self) -> str:
+        return " + ".join(f"{part.weight:g} * {part.term!r}" for part in self.parts)
