@@ -1,0 +1,589 @@
+"""Virtual costs against their definition, ironing against a convex hull, refusals in words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+from scipy.special import log_ndtr
+
+from convexmarket.errors import ParameterError, PriorError
+from convexmarket.priors import (
+    Beta,
+    EmpiricalPrior,
+    Exponential,
+    Gamma,
+    LogNormal,
+    Power,
+    Prior,
+    TruncatedNormal,
+    Uniform,
+    parse_prior,
+    prior_from_dict,
+)
+
+REGULAR = [
+    (Uniform(0.02, 0.10), stats.uniform(0.02, 0.08)),
+    (Exponential(0.05), stats.expon(scale=0.05)),
+    (Power(3, 0.2), stats.powerlaw(3, scale=0.2)),
+    (Beta(2, 5), stats.beta(2, 5)),
+    (Beta(2, 5, 0.01, 0.1), stats.beta(2, 5, loc=0.01, scale=0.09)),
+    (Beta(0.5, 1, 1, 3), stats.beta(0.5, 1, loc=1, scale=2)),
+    (Beta(0.5, 3), stats.beta(0.5, 3)),
+    (TruncatedNormal(0.05, 0.02, 0.01, 0.1), stats.truncnorm(-2, 2.5, loc=0.05, scale=0.02)),
+    (LogNormal(-3, 0.5), stats.lognorm(0.5, scale=np.exp(-3))),
+    (Gamma(0.3, 0.1), stats.gamma(0.3, scale=0.1)),
+    (Gamma(4, 0.1), stats.gamma(4, scale=0.1)),
+]
+REGULAR_PRIORS = [pair[0] for pair in REGULAR] + [
+    Prior.from_scipy(stats.gamma(2, scale=0.05)),
+    Prior.from_scipy(stats.triang(0.3)),
+]
+
+
+class _TwoHumps(stats.rv_continuous):
+    """An even mixture of two normals, truncated to [0, 1]: a psi that falls between the humps."""
+
+    first = stats.truncnorm(-2, 8, loc=0.2, scale=0.1)
+    second = stats.truncnorm(-8, 2, loc=0.8, scale=0.1)
+
+    def _pdf(self, x):
+        return 0.5 * self.first.pdf(x) + 0.5 * self.second.pdf(x)
+
+    def _cdf(self, x):
+        return 0.5 * self.first.cdf(x) + 0.5 * self.second.cdf(x)
+
+
+class _Spiked(stats.rv_continuous):
+    """A density that is infinite in the middle of its support."""
+
+    def _pdf(self, x):
+        return 1 / np.sqrt(8 * np.abs(x - 0.5))
+
+    def _cdf(self, x):
+        return 0.5 + np.sign(x - 0.5) * np.sqrt(np.abs(x - 0.5) / 2)
+
+    def _ppf(self, q):
+        return 0.5 + np.sign(q - 0.5) * 2 * (q - 0.5) ** 2
+
+
+def histogram(weights, edges) -> Prior:
+    with warnings.catch_warnings():
+        # Freezing forgets that density was given, and says so.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        frozen = stats.rv_histogram((np.array(weights), np.array(edges)), density=True)()
+    return Prior.from_scipy(frozen)
+
+
+IRREGULAR = [
+    Beta(0.5, 0.5),
+    Beta(1, 0.3, 1, 2),
+    Prior.from_scipy(_TwoHumps(a=0, b=1, name="two_humps")()),
+    histogram([1, 5, 1, 2, 8], [0.0, 1, 2, 3, 4, 5]),
+]
+histograms = st.builds(
+    lambda bins, low: histogram(
+        [weight for weight, _ in bins], low + np.cumsum([0.0] + [width for _, width in bins])
+    ),
+    st.lists(
+        st.tuples(st.integers(1, 20), st.sampled_from([0.1, 0.5, 1.0])), min_size=1, max_size=6
+    ),
+    st.sampled_from([0.0, 0.02, 1.0]),
+)
+# Few distinct values, so that ties are the rule.
+tied_samples = st.lists(
+    st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
+)
+
+
+def hull_by_chords(q, curve):
+    """Lower convex hull at the points q of a curve, as the lowest of all chords over each point."""
+    hull = np.array(curve, dtype=float)
+    for i in range(len(q)):
+        for j in range(i + 1, len(q)):
+            inside = slice(i, j + 1)
+            t = (q[inside] - q[i]) / (q[j] - q[i])
+            hull[inside] = np.minimum(hull[inside], (1 - t) * curve[i] + t * curve[j])
+    return hull
+
+
+# The virtual cost.
+
+
+@pytest.mark.parametrize(("prior", "frozen"), REGULAR, ids=lambda x: repr(x)[:40])
+def test_virtual_cost_is_c_plus_cdf_over_density(prior, frozen):
+    c = frozen.ppf(np.linspace(0.01, 0.99, 99))
+    np.testing.assert_allclose(prior.virtual_cost(c), c + frozen.cdf(c) / frozen.pdf(c), rtol=1e-9)
+    np.testing.assert_allclose(prior.cdf(c), frozen.cdf(c))
+    np.testing.assert_allclose(prior.pdf(c), frozen.pdf(c))
+    np.testing.assert_allclose(prior.quantile([0.0, 0.3, 1.0]), frozen.ppf([0.0, 0.3, 1.0]))
+    assert prior.mean == pytest.approx(frozen.mean())
+
+
+@pytest.mark.parametrize(("prior", "frozen"), REGULAR, ids=lambda x: repr(x)[:40])
+def test_a_family_agrees_with_its_own_scipy_distribution(prior, frozen):
+    generic = Prior.from_scipy(frozen)
+    c = frozen.ppf([0.001, 0.1, 0.5, 0.9, 0.999])
+    assert generic.is_regular
+    assert generic.support == pytest.approx(prior.support)
+    np.testing.assert_allclose(generic.ironed_virtual_cost(c), prior.virtual_cost(c), rtol=1e-9)
+
+
+def test_closed_forms():
+    c = np.array([0.02, 0.05, 0.1])
+    np.testing.assert_allclose(Uniform(0.02, 0.1).virtual_cost(c), 2 * c - 0.02)
+    np.testing.assert_allclose(Power(2, 0.1).virtual_cost(c), 1.5 * c)
+    np.testing.assert_allclose(Beta(4, 1, 0.02, 0.1).virtual_cost(c), c + (c - 0.02) / 4)
+    np.testing.assert_allclose(Exponential(0.05).virtual_cost(c), c + 0.05 * np.expm1(c / 0.05))
+    x = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(
+        Beta(1, 3).virtual_cost(x), x + (1 - (1 - x) ** 3) / (3 * (1 - x) ** 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("prior", "slope"),
+    [
+        (Uniform(1, 2), 2.0),
+        (Power(4, 2), 1.25),
+        (Beta(2, 1, 1, 3), 1.5),
+        (Beta(1, 1), 2.0),
+        (Beta(2, 2), None),
+        (Exponential(1), None),
+        (Gamma(1, 1), None),
+        (Beta(0.5, 0.5), None),
+        (EmpiricalPrior([1, 2]), None),
+    ],
+)
+def test_virtual_cost_slope_where_psi_is_affine(prior, slope):
+    assert prior.virtual_cost_slope == (None if slope is None else pytest.approx(slope))
+    if slope is not None:
+        low, high = prior.support
+        c = np.linspace(low, high, 7)
+        np.testing.assert_allclose(prior.virtual_cost(c), low + slope * (c - low))
+
+
+@pytest.mark.parametrize("prior", REGULAR_PRIORS + IRREGULAR, ids=repr)
+def test_virtual_cost_at_the_ends_of_the_support(prior):
+    low, high = prior.support
+    for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
+        assert cost(high * 1.01) == np.inf
+        assert cost(np.inf) == np.inf
+        assert not np.isnan(cost([low, min(high, 1e300)])).any()
+    assert prior.virtual_cost(low) == pytest.approx(low)
+
+
+def test_virtual_cost_where_the_density_vanishes_or_explodes_at_an_end():
+    assert Beta(2, 2).virtual_cost([0, 1]).tolist() == [0, np.inf]
+    assert Beta(0.5, 1).virtual_cost([0, 1]).tolist() == [0, 3]
+    assert Beta(0.5, 0.5).virtual_cost([0, 1]).tolist() == [0, 1]
+    np.testing.assert_allclose(
+        TruncatedNormal(0, 1, 0, 1).virtual_cost(1.0),
+        1 + (stats.norm.cdf(1) - 0.5) / stats.norm.pdf(1),
+    )
+
+
+def test_tails_are_accurate_where_probabilities_underflow():
+    # F/f -> c/shape at the bottom of a gamma; exponential with rate 1/mean at the top of one.
+    assert Exponential(0.05).virtual_cost(1e-20) == pytest.approx(2e-20, rel=1e-14)
+    assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
+    assert Exponential(1).virtual_cost(1e6) == np.inf
+    assert Gamma(1, 1).virtual_cost(600.0) == pytest.approx(np.exp(600.0), rel=1e-9)
+    # Mills' ratio, 40 standard deviations below the mean of a normal.
+    far = TruncatedNormal(0.5, 0.01, 0.0, 1.0).virtual_cost(0.1)
+    mills = np.exp(log_ndtr(-40) - stats.norm.logpdf(-40))
+    assert far - 0.1 == pytest.approx(0.01 * mills, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "prior", [p for p in REGULAR_PRIORS if np.isfinite(p.support[1])] + IRREGULAR, ids=repr
+)
+def test_expected_virtual_cost_is_the_top_of_the_support(prior):
+    low, high = prior.support
+    pieces = np.unique([low, *np.linspace(low, high, 21)[1:-1], *prior.breakpoints, high])
+    for cost, tolerance in ((prior.virtual_cost, 1e-5), (prior.ironed_virtual_cost, 1e-4)):
+        total = sum(
+            integrate.quad(lambda c, cost=cost: cost(c) * prior.pdf(c), *piece, limit=200)[0]
+            for piece in pairwise(pieces)
+        )
+        assert total == pytest.approx(high, rel=tolerance)
+
+
+@given(tied_samples)
+def test_expected_virtual_cost_of_a_sample_is_its_maximum(samples):
+    prior = EmpiricalPrior(samples)
+    assert np.mean(prior.virtual_cost(samples)) == pytest.approx(max(samples), abs=1e-9)
+    assert np.mean(prior.ironed_virtual_cost(samples)) == pytest.approx(max(samples), abs=1e-9)
+
+
+def test_virtual_cost_keeps_the_shape_of_its_argument():
+    prior = Uniform(0, 1)
+    assert prior.virtual_cost(0.25) == 0.5
+    assert prior.virtual_cost([[0.25, 0.5]]).shape == (1, 2)
+    assert prior.virtual_cost([]).shape == (0,)
+    assert EmpiricalPrior([1, 2]).ironed_virtual_cost(2) == 3
+
+
+# Ironing.
+
+
+@pytest.mark.parametrize("prior", REGULAR_PRIORS, ids=repr)
+def test_a_regular_prior_is_not_ironed(prior):
+    c = prior.quantile(np.linspace(0, 0.999, 500))
+    assert prior.is_regular
+    assert prior.breakpoints.size == 0
+    assert not prior.is_step
+    np.testing.assert_array_equal(prior.ironed_virtual_cost(c), prior.virtual_cost(c))
+    assert np.all(np.diff(prior.virtual_cost(c)) > 0)
+
+
+@pytest.mark.parametrize("prior", IRREGULAR, ids=repr)
+def test_an_irregular_prior_is_ironed(prior):
+    low, high = prior.support
+    c = np.linspace(low, high, 20_001)[:-1]
+    ironed = prior.ironed_virtual_cost(c)
+    assert not prior.is_regular
+    assert np.any(np.diff(prior.virtual_cost(c)) < 0)
+    assert np.all(np.diff(ironed) >= -1e-12 * ironed[1:])
+    assert prior.breakpoints.size >= 1
+    assert np.all((prior.breakpoints > low) & (prior.breakpoints < high))
+    # Constant from a first to a second end of an ironed interval.
+    start, end = [*prior.breakpoints, high][:2]
+    assert np.ptp(prior.ironed_virtual_cost(np.linspace(start, end, 50))) < 1e-9 * high
+    # Below the first ironed interval, psi itself.
+    below = c[c < start - (high - low) / 1000]
+    np.testing.assert_allclose(
+        prior.ironed_virtual_cost(below), prior.virtual_cost(below), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_ironing_of_the_arcsine_prior_solves_the_tangency_condition():
+    # Beta(1/2, 1/2): R(q) = q*sin(pi*q/2)^2; ironed from q* on, where the chord to R(1) = 1 is
+    # tangent: R'(q) = (1 - R(q))/(1 - q).
+    def r(q):
+        return q * np.sin(np.pi * q / 2) ** 2
+
+    def psi(q):
+        return np.sin(np.pi * q / 2) ** 2 + q * np.pi / 2 * np.sin(np.pi * q)
+
+    q = np.linspace(0.3, 0.9, 100_001)
+    tangent = q[np.argmin(np.abs(psi(q) - (1 - r(q)) / (1 - q)))]
+    prior = Beta(0.5, 0.5)
+    assert prior.breakpoints == pytest.approx([np.sin(np.pi * tangent / 2) ** 2], abs=2e-3)
+    assert prior.ironed_virtual_cost(0.9) == pytest.approx(psi(tangent), rel=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(histograms)
+def test_ironed_cost_never_falls_and_integrates_to_the_convex_hull(prior):
+    low, high = prior.support
+    c = np.linspace(low, high, 20_001)
+    ironed = prior.ironed_virtual_cost((c[1:] + c[:-1]) / 2)
+    assert np.all(np.diff(ironed) >= -1e-12 * ironed[1:])
+    q = prior.cdf(c)
+    bought = np.append(0, np.cumsum(ironed * np.diff(q)))
+    coarse = slice(None, None, 200)
+    hull = hull_by_chords(q[coarse], (q * c)[coarse])
+    np.testing.assert_allclose(bought[coarse], hull, atol=5e-3 * high)
+
+
+@given(tied_samples)
+def test_ironed_levels_of_a_sample_are_the_slopes_of_the_hull(samples):
+    prior = EmpiricalPrior(samples)
+    values, counts = np.unique(samples, return_counts=True)
+    q = np.append(0, np.cumsum(counts)) / len(samples)
+    ironed = prior.ironed_virtual_cost(values)
+    assert np.all(np.diff(ironed) >= 0)
+    hull = hull_by_chords(q, q * np.append(0, values))
+    np.testing.assert_allclose(np.append(0, np.cumsum(ironed * np.diff(q))), hull, atol=1e-9)
+    if prior.is_regular:
+        np.testing.assert_allclose(ironed, prior.virtual_cost(values))
+
+
+@settings(deadline=None)
+@given(tied_samples)
+def test_an_empirical_cost_is_constant_between_breakpoints(samples):
+    prior = EmpiricalPrior(samples)
+    low, high = prior.support
+    assert prior.is_step
+    pieces = np.unique([low, *prior.breakpoints, high])
+    for start, end in pairwise(pieces):
+        inside = np.linspace(start, end, 9)[1:]
+        assert np.ptp(prior.ironed_virtual_cost(inside[inside > start])) == 0
+    for jump in prior.breakpoints:
+        assert low < jump < high
+        after = np.nextafter(jump, np.inf)
+        assert prior.ironed_virtual_cost(jump) < prior.ironed_virtual_cost(after)
+
+
+def test_an_empirical_prior_by_hand():
+    prior = EmpiricalPrior([4, 2, 1, 2])
+    assert prior.support == (1, 4)
+    assert prior.mean == 2.25
+    assert prior.is_regular
+    assert prior.breakpoints.tolist() == [2]
+    # A report between two values counts as the higher.
+    assert prior.virtual_cost([1, 1.5, 2, 3, 4, 5]).tolist() == [1, 2.5, 2.5, 10, 10, np.inf]
+    assert prior.cdf([0, 1, 2, 3, 4]).tolist() == [0, 0.25, 0.75, 0.75, 1]
+    assert prior.quantile([0, 0.25, 0.26, 0.75, 1]).tolist() == [1, 1, 2, 2, 4]
+    irregular = EmpiricalPrior([1, 2, 3, 3, 3, 3])
+    assert irregular.virtual_cost([1, 2, 3]).tolist() == [1, 3, 3.5]
+    irregular = EmpiricalPrior([1, 5, 6, 6, 6, 6])
+    assert irregular.virtual_cost([1, 5, 6]).tolist() == [1, 9, 6.5]
+    assert not irregular.is_regular
+    assert irregular.ironed_virtual_cost([1, 5, 6]).tolist() == [1, 7, 7]
+    assert irregular.breakpoints.size == 0
+
+
+def test_a_point_mass_is_a_prior():
+    prior = EmpiricalPrior([0.3, 0.3])
+    assert prior.support == (0.3, 0.3)
+    assert prior.virtual_cost([0.3, 0.4]).tolist() == [0.3, np.inf]
+    assert prior.ironed_virtual_cost(0.3) == 0.3
+    assert prior.is_regular
+    assert prior.breakpoints.size == 0
+    assert prior.sample(3, np.random.default_rng(0)).tolist() == [0.3] * 3
+
+
+# Drawing.
+
+
+@pytest.mark.parametrize(
+    "prior", [*REGULAR_PRIORS, IRREGULAR[0], IRREGULAR[-1], EmpiricalPrior([1, 2, 2, 4])], ids=repr
+)
+def test_samples_follow_the_prior_and_its_generator(prior):
+    draws = prior.sample(2000, np.random.default_rng(1))
+    prior.check_reports(draws)
+    assert draws.tolist() == prior.sample(2000, np.random.default_rng(1)).tolist()
+    grid = prior.quantile([0.1, 0.5, 0.9])
+    shares = np.mean(draws[:, None] <= grid, axis=0)
+    np.testing.assert_allclose(shares, prior.cdf(grid), atol=0.05)
+    assert prior.sample(0, np.random.default_rng(1)).shape == (0,)
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, "3", True])
+def test_sample_refuses_a_size_that_is_not_a_count(size):
+    with pytest.raises(ParameterError, match=r"size = .*integer >= 0"):
+        Uniform(0, 1).sample(size, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("rng", [None, 0, np.random.RandomState(0)])
+def test_sample_refuses_anything_but_a_generator(rng):
+    with pytest.raises(ParameterError, match=r"rng = .*default_rng\(seed\)"):
+        Uniform(0, 1).sample(3, rng)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [*(pair[0] for pair in REGULAR), Beta(0.5, 0.5), EmpiricalPrior([1, 2, 2.5, 2])],
+    ids=repr,
+)
+def test_repr_dict_and_pickle_round_trip(prior):
+    names = {
+        kind.__name__: kind
+        for kind in (
+            Uniform,
+            Exponential,
+            Power,
+            Beta,
+            TruncatedNormal,
+            LogNormal,
+            Gamma,
+            EmpiricalPrior,
+        )
+    }
+    copies = [
+        eval(repr(prior), names),
+        prior_from_dict(json.loads(json.dumps(prior.to_dict()))),
+        pickle.loads(pickle.dumps(prior)),
+    ]
+    for copy in copies:
+        assert copy == prior
+        assert hash(copy) == hash(prior)
+
+
+def test_equality_is_by_value_and_family():
+    assert Uniform(0, 1) == Uniform(np.float64(0), 1)
+    assert Uniform(0, 1) != Uniform(0, 2)
+    assert Uniform(0, 1) != Beta(1, 1)
+    assert Uniform(0, 1) != "uniform:0,1"
+    assert repr(Uniform(np.float64(0.02), 0.1)) == "Uniform(0.02, 0.1)"
+    assert EmpiricalPrior([1, 2]) != EmpiricalPrior([1, 2, 2])
+    assert len(EmpiricalPrior(range(100)).__repr__()) < 60
+    scipy_prior = Prior.from_scipy(stats.gamma(2, scale=0.05))
+    assert scipy_prior == Prior.from_scipy(stats.gamma(2, scale=0.05))
+    assert hash(scipy_prior) == hash(Prior.from_scipy(stats.gamma(2, scale=0.05)))
+    assert scipy_prior == prior_from_dict(json.loads(json.dumps(scipy_prior.to_dict())))
+    assert repr(scipy_prior) == "Prior.from_scipy(scipy.stats.gamma(2.0, scale=0.05))"
+    assert IRREGULAR[-1] != histogram([1, 5, 1, 2, 8], [0.0, 1, 2, 3, 4, 5])
+    assert repr(IRREGULAR[-1]) == "Prior.from_scipy(<rv_histogram>)"
+    assert IRREGULAR[-1].to_dict() == {"family": "custom", "distribution": "rv_histogram"}
+
+
+@pytest.mark.parametrize(
+    ("text", "prior"),
+    [
+        ("uniform:0.02,0.10", Uniform(0.02, 0.1)),
+        (" Uniform : 0.02, 0.10 ", Uniform(0.02, 0.1)),
+        ("exponential:0.05", Exponential(0.05)),
+        ("beta:2,5", Beta(2, 5)),
+        ("beta:2,5,0,0.1", Beta(2, 5, 0, 0.1)),
+        ("power:2,0.1", Power(2, 0.1)),
+        ("lognormal:-3,0.5", LogNormal(-3, 0.5)),
+        ("gamma:2,0.05", Gamma(2, 0.05)),
+        ("truncnorm:0.05,0.02,0.01,0.10", TruncatedNormal(0.05, 0.02, 0.01, 0.1)),
+    ],
+)
+def test_parse_prior(text, prior):
+    assert parse_prior(text) == prior
+
+
+@pytest.mark.parametrize("content", ["0.1\n0.2\n0.2\n", "name,cost\na,0.1\nb,0.2\nc,0.2\n"])
+def test_parse_prior_reads_a_sample_with_or_without_header(tmp_path, content):
+    path = tmp_path / "Costs.csv"
+    path.write_text(content)
+    assert parse_prior(f"empirical:{path}") == EmpiricalPrior([0.1, 0.2, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("triangle:1,2", r"'triangle' is unknown.*uniform:0.02,0.10.*empirical:"),
+        ("", "'' is unknown"),
+        ("uniform", "write uniform:0.02,0.10"),
+        ("uniform:a,b", "'a'.*write uniform:0.02,0.10"),
+        ("uniform:1", r"Uniform: missing a required argument: 'high'.*\(low: "),
+        ("uniform:1,2,3", "Uniform: too many positional"),
+        ("uniform:2,1", "low = 2.0, high = 1.0; give 0 <= low < high"),
+        (3, "prior = 3 is not a text"),
+        ("empirical:/no/such/file.csv", "No such file.*give a CSV file"),
+    ],
+)
+def test_parse_prior_refuses_in_words(text, words):
+    with pytest.raises(PriorError, match=words):
+        parse_prior(text)
+
+
+@pytest.mark.parametrize("content", ["name\na\nb\n", "x,y\n1,\n,2\n"])
+def test_parse_prior_refuses_a_file_without_a_full_numeric_column(tmp_path, content):
+    path = tmp_path / "costs.csv"
+    path.write_text(content)
+    with pytest.raises(PriorError, match="no column holds a number in every row"):
+        parse_prior(f"empirical:{path}")
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ({}, "no key 'family'"),
+        ("uniform", "no key 'family'"),
+        ({"family": "custom", "distribution": "rv_histogram"}, "'custom' is unknown"),
+        ({"family": ["uniform"]}, "is unknown"),
+        ({"family": "uniform", "low": 0}, "missing a required argument: 'high'"),
+        ({"family": "uniform", "low": 0, "high": 1, "width": 2}, "unexpected keyword.*'width'"),
+        ({"family": "uniform", "low": 0, "high": "much"}, "high = 'much'; give a finite number"),
+        ({"family": "scipy", "distribution": "poisson"}, "'poisson' is not a continuous"),
+        ({"family": "scipy", "distribution": "gamma"}, "correct args and kwds"),
+    ],
+)
+def test_prior_from_dict_refuses_in_words(described, words):
+    with pytest.raises(PriorError, match=words):
+        prior_from_dict(described)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Uniform(0.1, 0.1), "Uniform: low = 0.1, high = 0.1; give 0 <= low < high"),
+        (lambda: Uniform(-1, 1), "low = -1, high = 1; give 0 <= low < high"),
+        (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
+        (lambda: Uniform(np.nan, 1), "low = nan; give a finite number"),
+        (lambda: Exponential(0), "Exponential: mean = 0; give a number > 0"),
+        (lambda: Power(-1, 1), "Power: exponent = -1; give a number > 0"),
+        (lambda: Power(1, 0), "Power: high = 0; give a number > 0"),
+        (lambda: Beta(0, 1), "Beta: a = 0; give a number > 0"),
+        (lambda: Beta(1, None), "Beta: b = None; give a finite number"),
+        (lambda: TruncatedNormal(0, 0, 0, 1), "std = 0; give a number > 0"),
+        (lambda: TruncatedNormal(0, 1, 1, 0), "low = 1, high = 0"),
+        (lambda: LogNormal(np.inf, 1), "log_mean = inf; give a finite number"),
+        (lambda: LogNormal(1, -1), "log_std = -1; give a number > 0"),
+        (lambda: LogNormal(-1e4, 1), r"exp\(log_mean\) = .*0.0.*; give a number > 0"),
+        (lambda: LogNormal(1e4, 1), r"exp\(log_mean\) = .*inf.*; give a finite number"),
+        (lambda: Beta(1e308, 1e308), "the median is .*less extreme parameters"),
+        (lambda: Gamma(1, -1), "scale = -1; give a number > 0"),
+        (lambda: EmpiricalPrior([]), "samples is empty; give at least one"),
+        (lambda: EmpiricalPrior([1, np.nan]), r"samples\[1\] = nan .* remove the 1 of 2"),
+        (lambda: EmpiricalPrior([1, -2, -3]), r"samples\[1\] = -2.0 .* remove the 2 of 3"),
+        (lambda: EmpiricalPrior([np.inf]), r"samples\[0\] = inf"),
+        (lambda: Prior.from_scipy(stats.poisson(3)), "poisson is discrete.*EmpiricalPrior"),
+        (lambda: Prior.from_scipy(stats.gamma), "has no parameters yet; call it"),
+        (lambda: Prior.from_scipy("gamma"), "frozen = 'gamma' is not a frozen scipy.stats"),
+        (lambda: Prior.from_scipy(stats.norm(1, 1)), r"\[-inf, inf\].*truncate or shift"),
+        (lambda: Prior.from_scipy(stats.uniform(-1, 2)), r"support \[-1, 1\]"),
+        (lambda: Prior.from_scipy(stats.gamma(-1)), "one valid value of each parameter"),
+        (lambda: Prior.from_scipy(stats.uniform([0, 1])), "one valid value of each parameter"),
+        (lambda: histogram([1, 0, 1], [0, 1, 2, 3]), r"density is 0.0 at c = 1.*\[0, 3\]"),
+        (lambda: histogram([0, 1, 1], [0, 1, 2, 3]), "density is 0.0 at c = "),
+        (lambda: histogram([1, 1, 0], [0, 1, 2, 3]), "density is 0.0 at c = 2"),
+        (lambda: histogram([1, 0, 1], [0, 1, 1.001, 2]), "density is 0.0 at c = 1"),
+        (
+            lambda: Prior.from_scipy(_Spiked(a=0, b=1)()),
+            r"density is inf at c = 0.5.*EmpiricalPrior\(samples\)",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_priors_refuse_what_has_no_virtual_cost(make, words):
+    with pytest.raises(PriorError, match=words):
+        make()
+
+
+def test_an_empirical_prior_has_no_density():
+    with pytest.raises(PriorError, match="is discrete and has no density; use cdf"):
+        EmpiricalPrior([1, 2]).pdf(1)
+
+
+@pytest.mark.parametrize("prior", [Uniform(0.02, 0.1), EmpiricalPrior([0.02, 0.1])], ids=repr)
+def test_virtual_cost_refuses_reports_below_the_support(prior):
+    for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
+        with pytest.raises(
+            PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\] = 0.01"
+        ):
+            cost([0.05, 0.01, np.nan])
+        with pytest.raises(PriorError, match=r"c\[0\] = -1"):
+            cost(-1)
+        with pytest.raises(ParameterError, match="c must hold numbers"):
+            cost("much")
+
+
+def test_check_reports_names_the_first_outside():
+    Uniform(0.02, 0.1).check_reports([0.02, 0.1])
+    Exponential(1).check_reports([])
+    with pytest.raises(
+        PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\] = 0.2.*declare"
+    ):
+        Uniform(0.02, 0.1).check_reports([0.05, 0.2, 0.01])
+    with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\] = inf"):
+        Exponential(1).check_reports([np.inf])
+    with pytest.raises(PriorError, match="nan"):
+        Exponential(1).check_reports([np.nan])
+
+
+@pytest.mark.parametrize("u", [-0.1, 1.1, np.nan])
+def test_quantile_refuses_what_is_not_a_probability(u):
+    for prior in (Uniform(0, 1), EmpiricalPrior([1, 2])):
+        with pytest.raises(ParameterError, match="give 0 <= u <= 1"):
+            prior.quantile([0.5, u])
