@@ -1,0 +1,497 @@
+"""Three CVXPY declarations of the buyer's problem at a fixed total privacy eta.
+
+With ``t = gamma*eta`` and the capped simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
+
+``primal``
+    ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the market's
+    own terms and constraints.
+``dual``
+    ``max tau - cap*sum(s)`` subject to ``||(tau - t*psi - s)_+|| <= mu``, ``s >= 0``: the
+    Karush-Kuhn-Tucker system of the primal. Without a cap ``s = 0`` and this is A, Eq. (13)-(14)
+    with ``tau = lambda*eta``.
+``projection``
+    ``a(beta) = argmin 0.5*||a||^2 + beta*psi'a`` over S, a quadratic program: the primal optimum
+    is the Euclidean projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the
+    three it is the best conditioned for solvers.
+
+Each is compiled once and solved again for another eta by changing a parameter (CVXPY's
+disciplined parametrised programming). Weights are of order 1/m, too small for the absolute
+tolerances of conic solvers, so the variables are ``m*a``, which is of order one.
+
+The module also holds the arithmetic of the capped simplex that recovering a solution needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Literal, get_args
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.optimize import brentq
+
+from convexmarket.errors import (
+    AllocationError,
+    CurvatureError,
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+)
+from convexmarket.market import Market, StandardForm
+from convexmarket.terms import Quantities
+
+__all__ = [
+    "FixedEtaProblem",
+    "Formulation",
+    "declare",
+    "embed",
+    "marginal_price",
+    "papers_form",
+    "project_capped_simplex",
+    "projection_step",
+    "recover_weights",
+    "restrict_to_finite",
+]
+
+Formulation = Literal["primal", "dual", "projection"]
+
+_ROUNDING = 1e-9  # slack, relative, within which a bound given by the user counts as met
+
+
+# ------------------------------------------------------------------- the capped simplex
+
+
+def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray[np.float64]:
+    """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
+
+    The projection is ``clip(point - theta, 0, max_weight)``. Its sum is piecewise linear in theta
+    with 2m breakpoints, so theta is found by bisection over the sorted breakpoints and one
+    division: O(m log m), no tolerance.
+
+    Parameters
+    ----------
+    point : array_like, shape (m,)
+        Finite numbers, or -inf for entries that must be zero.
+    max_weight : float
+        Upper bound of every entry; at least 1 over the number of finite entries.
+
+    Returns
+    -------
+    ndarray, shape (m,)
+        Nonnegative and at most ``max_weight``, summing to one up to rounding.
+
+    Raises
+    ------
+    InfeasibleMarketError
+        If the finite entries cannot sum to one under the bound.
+    ParameterError
+        If an entry is NaN or +inf.
+    """
+    point = np.asarray(point, dtype=float)
+    if np.isnan(point).any() or np.isposinf(point).any():
+        raise ParameterError("point holds NaN or +inf; its entries must be finite or -inf")
+    n_finite = int(np.count_nonzero(np.isfinite(point)))
+    max_weight = _feasible_cap(n_finite, max_weight)
+    if n_finite * max_weight <= 1:  # one feasible point
+        return np.where(np.isfinite(point), 1.0 / n_finite, 0.0)
+    shifted = point - point.max()
+    left, right = _bracket_threshold(shifted, max_weight)
+    free = (shifted >= right) & (shifted - max_weight <= left)
+    full = (shifted - max_weight >= right) & ~free
+    threshold = left
+    if free.any():
+        excess = (shifted[free] - left).sum() + max_weight * np.count_nonzero(full) - 1.0
+        threshold = left + excess / np.count_nonzero(free)
+    weights = np.clip(shifted - threshold, 0.0, max_weight)
+    return _settle_sum(weights, max_weight)
+
+
+def _feasible_cap(n_sellers: int, max_weight: float) -> float:
+    """Return the bound, at least 1/n so that rounding does not make it infeasible."""
+    if n_sellers * max_weight < 1 - _ROUNDING:
+        raise InfeasibleMarketError(
+            f"{n_sellers} weights of at most {max_weight:g} cannot sum to one; raise the cap"
+        )
+    return max(max_weight, 1.0 / n_sellers)
+
+
+def _bracket_threshold(shifted: NDArray[np.float64], max_weight: float) -> tuple[float, float]:
+    """Return the neighbouring breakpoints of theta between which the clipped sum crosses one."""
+    finite = shifted[np.isfinite(shifted)]
+    breakpoints = np.sort(np.concatenate([finite, finite - max_weight]))
+    low, high = 0, breakpoints.size - 1  # the sum is >= 1 at the lowest and 0 at the highest
+    while high - low > 1:
+        middle = (low + high) // 2
+        if np.clip(finite - breakpoints[middle], 0.0, max_weight).sum() >= 1:
+            low = middle
+        else:
+            high = middle
+    return float(breakpoints[low]), float(breakpoints[high])
+
+
+def _settle_sum(weights: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
+    """Spread what rounding left of ``1 - sum`` over the entries that have room for it."""
+    missing = 1.0 - weights.sum()
+    room = np.where(weights > 0, max_weight - weights, 0.0) if missing > 0 else weights
+    total = room.sum()
+    if total > abs(missing):
+        weights = np.clip(weights + missing * (room / total), 0.0, max_weight)
+    return weights
+
+
+def projection_step(form: StandardForm, beta: float) -> NDArray[np.float64]:
+    """Return a(beta), the projection of ``-beta*psi`` on the capped simplex, shape (m,)."""
+    return project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
+
+
+def _beta_at(form: StandardForm, t: float) -> float:
+    """Return the beta with ``beta*mu/||a(beta)|| = t``, found as a root in the norm of a."""
+    m = form.virtual_costs.size
+    smallest = 1.0 / np.sqrt(m)
+    largest = max(np.sqrt(_feasible_cap(m, form.max_weight)), smallest)  # ||a||^2 <= max a
+
+    def excess(norm: float) -> float:
+        return float(norm - np.linalg.norm(projection_step(form, t * norm / form.mu)))
+
+    # Outwards a little, so that rounding does not hide the change of sign at an end point.
+    low, high = smallest * (1 - _ROUNDING), largest * (1 + _ROUNDING)
+    return t / form.mu * float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
+
+
+def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:
+    """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
+
+    At the optimum every seller strictly between 0 and the cap has the same price
+    ``mu*a_i/||a|| + t*psi_i``. Where none is, the multiplier is not unique and the price of the
+    dearest seller bought from is returned.
+    """
+    prices = form.mu * weights / np.linalg.norm(weights) + t * form.virtual_costs
+    importance = weights * np.maximum(form.max_weight - weights, 0.0)
+    if importance.sum() > 0:
+        return float(prices @ importance / importance.sum())
+    return float(prices[weights > 0].max())
+
+
+def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> NDArray[np.float64]:
+    """Turn a solver's approximate weights into feasible ones, shape (m,).
+
+    They are projected on the capped simplex; then sellers whose virtual cost alone exceeds the
+    marginal price lose the traces that interior-point methods leave on them, because the KKT
+    conditions give them nothing.
+
+    Raises
+    ------
+    SolverError
+        If the solver returned something that is not a finite number.
+    """
+    if not np.isfinite(raw).all():
+        raise SolverError("the solver returned weights that are not finite numbers")
+    weights = project_capped_simplex(raw, form.max_weight)
+    if form.mu == 0:
+        return weights
+    dear = t * form.virtual_costs >= marginal_price(form, weights, t)
+    kept = weights.size - np.count_nonzero(dear)
+    if kept * form.max_weight < 1 or not np.any(weights[dear]):
+        return weights
+    return project_capped_simplex(np.where(dear, -np.inf, weights), form.max_weight)
+
+
+def restrict_to_finite(form: StandardForm) -> tuple[StandardForm, NDArray[np.bool_]]:
+    """Leave out the sellers with psi = +inf, who are never bought from.
+
+    Returns
+    -------
+    form : StandardForm
+        Of the remaining sellers, with the same bound on every weight.
+    finite : ndarray of bool, shape (m,)
+        Who remains; :func:`embed` puts the others back with weight zero.
+
+    Raises
+    ------
+    InfeasibleMarketError
+        If nobody remains, or those who do cannot carry all the weight under the cap.
+    """
+    finite = np.isfinite(form.virtual_costs)
+    n_finite = int(np.count_nonzero(finite))
+    if n_finite == 0:
+        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
+    _feasible_cap(n_finite, form.max_weight)
+    if n_finite == finite.size:
+        return form, finite
+    return replace(form, virtual_costs=form.virtual_costs[finite]), finite
+
+
+def embed(weights: NDArray[np.float64], sellers: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return weights for all sellers from those of some: zero for the others."""
+    everyone = np.zeros(sellers.size)
+    everyone[sellers] = weights
+    return everyone
+
+
+# ------------------------------------------------------------------------ declarations
+
+
+def declare(market: Market, eta: float, formulation: str = "primal") -> FixedEtaProblem:
+    """Declare the buyer's problem at a fixed total privacy as a CVXPY problem.
+
+    Parameters
+    ----------
+    market : Market
+        Of the papers' form (A, Eq. 11): spread, noise, payments, perhaps a cap and a range of eta.
+    eta : float
+        Total privacy bought; may be changed later through the attribute, without compiling again.
+    formulation : {"primal", "dual", "projection"}
+
+    Raises
+    ------
+    NotSupportedError
+        If the market has other pieces, or ``mu = 0`` and the formulation divides by it.
+    ParameterError
+        If eta or formulation is not one of the values allowed.
+    InfeasibleMarketError
+        If the sellers with finite virtual costs cannot carry all the weight.
+
+    Examples
+    --------
+    >>> from convexmarket.market import Market
+    >>> from convexmarket.sellers import Sellers
+    >>> market = Market.standard(Sellers(virtual_costs=[0.0, 1.0]), mu=1, sigma=1, gamma=0.5)
+    >>> problem = declare(market, eta=2.0)
+    >>> value = problem.solve(solver="CLARABEL")
+    >>> problem.weights.round(3)
+    array([0.854, 0.146])
+    >>> problem.eta = 4.0  # compiled once
+    >>> value = problem.solve(solver="CLARABEL")
+    """
+    if formulation not in get_args(Formulation):
+        raise ParameterError(
+            f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
+        )
+    form, finite = papers_form(market)
+    if form.mu == 0 and formulation != "primal":
+        raise NotSupportedError(
+            f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
+            "use formulation='primal'"
+        )
+    problem: FixedEtaProblem
+    if formulation == "primal":
+        problem = PrimalProblem(market, form, finite)
+    elif formulation == "dual":
+        problem = DualProblem(form, finite, eta)
+    else:
+        problem = ProjectionProblem(form, finite)
+    if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
+        raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
+    problem.eta = eta
+    return problem
+
+
+def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
+    """Return the market in numbers, sellers with psi = +inf left out, and who remains.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market has pieces that the papers' problem does not have.
+    InfeasibleMarketError
+        If the remaining sellers cannot carry all the weight.
+    """
+    form = market.standard_form
+    if form is None:
+        raise NotSupportedError(
+            f"{market!r} is not of the form mu*Spread() + sigma*Noise() + gamma*Payments() with "
+            "gamma > 0 and constraints Cap, EtaRange; no fixed-eta formulation is known for it"
+        )
+    return restrict_to_finite(form)
+
+
+class FixedEtaProblem(cp.Problem):
+    """The buyer's problem at a fixed eta: a :class:`cvxpy.Problem` that knows what it is about.
+
+    Made by :func:`declare`. Everything a CVXPY problem offers works as usual, for example
+    ``problem.solve(solver="ECOS")``.
+
+    Attributes
+    ----------
+    formulation : str
+        "primal", "dual" or "projection".
+    """
+
+    formulation: Formulation
+
+    def __init__(
+        self,
+        objective: cp.Minimize | cp.Maximize,
+        constraints: list[cp.Constraint],
+        form: StandardForm,
+        sellers: NDArray[np.bool_],
+    ) -> None:
+        super().__init__(objective, constraints)
+        self._form = form
+        self._sellers = sellers
+
+    @property
+    def eta(self) -> float:
+        """Total privacy; setting it sets the parameters of the problem."""
+        return self._t() / self._form.gamma
+
+    @eta.setter
+    def eta(self, eta: float) -> None:
+        if not (np.isfinite(eta) and eta > 0):
+            raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
+        low, high = self._form.eta_low, self._form.eta_high
+        if not low * (1 - _ROUNDING) <= eta <= high * (1 + _ROUNDING):
+            raise ParameterError(
+                f"eta is {eta!r}, outside the market's EtaRange ({low:g}, {high:g})"
+            )
+        self._set_t(self._form.gamma * eta)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Weights a of the last solve, made feasible, shape (m,).
+
+        Raises
+        ------
+        AllocationError
+            If the problem has not been solved.
+        """
+        weights = recover_weights(self._form, self._solved_weights(), self._t())
+        return embed(weights, self._sellers)
+
+    @property
+    def multiplier(self) -> float:
+        """Lambda of A, Eq. (13)-(14): the multiplier of ``sum a = 1``, divided by eta."""
+        t = self._t()
+        return marginal_price(self._form, self.weights[self._sellers], t) * self._form.gamma / t
+
+    def _t(self) -> float:
+        return float(self.param_dict["t"].value)
+
+    def _set_t(self, t: float) -> None:
+        self.param_dict["t"].value = t
+
+    def _solved_weights(self) -> NDArray[np.float64]:
+        """Return the solver's weights as they are, or say that there are none."""
+        if any(variable.value is None for variable in self.variables()):
+            raise AllocationError(
+                f"the problem has no solution to show (status {self.status}); call solve() first"
+            )
+        return self._raw_weights()
+
+    def _raw_weights(self) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+
+class PrimalProblem(FixedEtaProblem):
+    """``min mu*||a|| + t*psi'a + sigma/eta`` over the capped simplex, for the variable m*a."""
+
+    formulation = "primal"
+
+    def __init__(self, market: Market, form: StandardForm, sellers: NDArray[np.bool_]) -> None:
+        n_finite = form.virtual_costs.size
+        scaled_weights = cp.Variable(n_finite, name="scaled_weights")
+        t = cp.Parameter(nonneg=True, name="t")
+        weights = _spread_out(scaled_weights, sellers) / sellers.size
+        quantities = Quantities(
+            weights=weights,
+            epsilon=(t / form.gamma) * weights,
+            inverse_eta=_inverse_eta(t, form.gamma),
+            virtual_costs=embed(form.virtual_costs, sellers),
+        )
+        constraints = [cp.sum(scaled_weights) == sellers.size, scaled_weights >= 0]
+        for piece in market.constraints:
+            # A bound on eta alone is checked when eta is set: to a solver it would be an
+            # inequality between numbers, without an interior where it is met exactly.
+            constraints += [c for c in piece.constraints(quantities) if c.variables()]
+        objective = cp.Minimize(market.objective.expression(quantities))
+        super().__init__(objective, constraints, form, sellers)
+
+    def _raw_weights(self) -> NDArray[np.float64]:
+        value = self.var_dict["scaled_weights"].value
+        return np.asarray(value, dtype=float) / self._sellers.size
+
+
+def _spread_out(variable: cp.Variable, sellers: NDArray[np.bool_]) -> cp.Expression:
+    """Return the expression of shape (m,) that is zero for sellers who are left out."""
+    if sellers.all():
+        return variable
+    return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ variable
+
+
+def _inverse_eta(t: cp.Parameter, gamma: float) -> cp.CallbackParam:
+    """Return 1/eta as a parameter that follows t."""
+    return cp.CallbackParam(partial(_reciprocal, t, gamma), pos=True, name="inverse_eta")
+
+
+def _reciprocal(t: cp.Parameter, gamma: float) -> float | None:
+    return None if t.value is None else gamma / float(t.value)
+
+
+class DualProblem(FixedEtaProblem):
+    """The Karush-Kuhn-Tucker system as a maximisation over tau and the cap's multipliers.
+
+    Scaled by the size of a price at the eta it is declared for, so that all variables are of
+    order one.
+    """
+
+    formulation = "dual"
+
+    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_], eta: float) -> None:
+        m = form.virtual_costs.size
+        price = form.mu / np.sqrt(m) + form.gamma * eta * float(form.virtual_costs.mean())
+        t = cp.Parameter(nonneg=True, name="t")
+        scaled_tau = cp.Variable(name="scaled_tau")
+        margin = cp.Variable(m, nonneg=True, name="scaled_margin")
+        reach: cp.Expression = margin + t * (form.virtual_costs / price)
+        value: cp.Expression = scaled_tau
+        if form.max_weight < 1:
+            multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
+            reach += multipliers
+            value -= form.max_weight * cp.sum(multipliers)
+        self._prices = reach >= scaled_tau  # its own multipliers are the weights
+        noise = form.sigma * _inverse_eta(t, form.gamma)
+        objective = cp.Maximize(price * value + noise)
+        super().__init__(
+            objective, [self._prices, cp.norm(margin, 2) <= form.mu / price], form, sellers
+        )
+
+    def _raw_weights(self) -> NDArray[np.float64]:
+        weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
+        total = float(weights.sum())
+        return weights / total if total > 0 else np.full(weights.shape, np.nan)
+
+
+class ProjectionProblem(FixedEtaProblem):
+    """``min 0.5*||a||^2 + beta*psi'a`` over the capped simplex, times m^2, for the variable m*a.
+
+    Its value is not the market's objective. The beta that belongs to an eta is found by exact
+    projections in numpy.
+    """
+
+    formulation = "projection"
+
+    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_]) -> None:
+        m = form.virtual_costs.size
+        scaled_weights = cp.Variable(m, name="scaled_weights")
+        beta = cp.Parameter(nonneg=True, name="beta")
+        payments = (m * form.virtual_costs) @ (beta * scaled_weights)
+        constraints = [cp.sum(scaled_weights) == m, scaled_weights >= 0]
+        if form.max_weight < 1:
+            constraints.append(scaled_weights <= m * form.max_weight)
+        objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
+        super().__init__(objective, constraints, form, sellers)
+
+    def _t(self) -> float:
+        beta = float(self.param_dict["beta"].value)
+        return beta * self._form.mu / float(np.linalg.norm(projection_step(self._form, beta)))
+
+    def _set_t(self, t: float) -> None:
+        self.param_dict["beta"].value = _beta_at(self._form, t)
+
+    def _raw_weights(self) -> NDArray[np.float64]:
+        value = self.var_dict["scaled_weights"].value
+        return np.asarray(value, dtype=float) / self._form.virtual_costs.size

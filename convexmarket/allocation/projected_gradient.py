@@ -1,0 +1,199 @@
+"""The papers' own method (A, Section IV), as the baseline that others are compared with.
+
+For each eta of a grid, projected gradient descent on the weights; then the best of the grid. It
+has no guarantee: the best eta may lie between two points of the grid, or beyond it. Here its
+answer is given the same certificate as every other, so that its gap says how far off it may be.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.allocation.formulations import papers_form, project_capped_simplex
+from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.search import (
+    OuterProblem,
+    assemble,
+    certify_weights,
+    lowest_bound,
+    outer_problem,
+    to_record,
+)
+from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
+from convexmarket.market import Market, StandardForm
+
+__all__ = ["Descent", "descend", "projected_gradient"]
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where projected gradient descent stopped, and whether it converged."""
+
+    weights: NDArray[np.float64]
+    iterations: int
+    converged: bool
+
+
+def descend(
+    form: StandardForm,
+    t: float,
+    start: NDArray[np.float64],
+    step: float,
+    max_iterations: int,
+    tolerance: float,
+) -> Descent:
+    """Minimise ``mu*||a|| + t*psi'a`` over the capped simplex by projected gradient descent.
+
+    Parameters
+    ----------
+    form : StandardForm
+    t : float
+        gamma*eta.
+    start : ndarray, shape (m,)
+        Feasible weights.
+    step : float
+        Step size; at most ``2/(mu*sqrt(m))`` to be sure of descent.
+    max_iterations : int
+    tolerance : float
+        Stop when a step changes the weights by less than this, relative to their norm.
+    """
+    weights = start
+    for iteration in range(1, max_iterations + 1):
+        norm = np.linalg.norm(weights)
+        gradient = (form.mu / norm) * weights + t * form.virtual_costs
+        moved = project_capped_simplex(weights - step * gradient, form.max_weight)
+        change = np.linalg.norm(moved - weights)
+        weights = moved
+        if change <= tolerance * norm:
+            return Descent(weights, iteration, True)
+    return Descent(weights, max_iterations, False)
+
+
+def projected_gradient(
+    market: Market,
+    grid: int | ArrayLike = 50,
+    eta_max: float | None = None,
+    step: float | None = None,
+    max_iterations: int = 1000,
+    tolerance: float = 1e-8,
+) -> Allocation:
+    """Allocate privacy as the papers do: descent on the weights for each eta of a grid.
+
+    Parameters
+    ----------
+    market : Market
+        Of the papers' form (A, Eq. 11).
+    grid : int or array_like
+        Number of values that divide (0, eta_max], or the market's EtaRange, evenly; or the values
+        of eta themselves.
+    eta_max : float, optional
+        The papers' L. Where left out, no stationary point of the objective lies above it: it is
+        ``sqrt(sigma/(gamma*cheapest))`` with the cost of the cheapest purchase, or the upper end
+        of the market's EtaRange.
+    step : float, optional
+        Step size of the descent; ``1/(mu*sqrt(m))``, one over the Lipschitz constant of the
+        gradient, where left out.
+    max_iterations : int
+        For each eta.
+    tolerance : float
+        Relative change of the weights to stop a descent at.
+
+    Returns
+    -------
+    Allocation
+        Its lower bound holds over all eta > 0 that the market permits, not only on the grid.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market is not of the papers' form, or ``mu = 0`` and no step is given.
+    UnattainedOptimumError
+        If the infimum is at eta = 0, or nothing on the grid is better than eta = infinity.
+    ParameterError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    Descent on one eta starts from the weights of the previous one, the first from equal weights.
+    """
+    start = time.perf_counter()
+    form, sellers = papers_form(market)
+    outer = outer_problem(form)
+    etas = _grid(form, outer, grid, eta_max)
+    step = _step(form, step)
+    if max_iterations < 1 or not tolerance > 0:
+        raise ParameterError(
+            f"max_iterations is {max_iterations!r} and tolerance {tolerance!r}; "
+            "give at least 1 and a number > 0"
+        )
+    weights = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size)
+    evaluations = []
+    for eta in etas:
+        began = time.perf_counter()
+        descent = descend(form, form.gamma * eta, weights, step, max_iterations, tolerance)
+        weights = descent.weights
+        status = "converged" if descent.converged else "iteration limit"
+        seconds = time.perf_counter() - began
+        evaluations.append(certify_weights(form, form.gamma * float(eta), weights, status, seconds))
+    best = min(evaluations, key=lambda evaluation: evaluation.objective)
+    if best.objective >= outer.limit:
+        raise UnattainedOptimumError(
+            f"nothing on the grid is better than the limit {outer.limit:.10g} at eta = infinity; "
+            "give an EtaRange, or a finer grid"
+        )
+    points = [(evaluation.t, evaluation.lower) for evaluation in evaluations]
+    return assemble(
+        form,
+        sellers,
+        best,
+        min(lowest_bound(outer, points).bound, outer.limit),
+        tuple(to_record(evaluation, form) for evaluation in evaluations),
+        method="projected_gradient",
+        seconds=time.perf_counter() - start,
+        tolerance=tolerance,
+    )
+
+
+def _grid(
+    form: StandardForm, outer: OuterProblem, grid: int | ArrayLike, eta_max: float | None
+) -> NDArray[np.float64]:
+    """Return the values of eta to try, increasing."""
+    if np.ndim(grid) == 0:
+        count = int(grid)  # type: ignore[arg-type]
+        if count < 1:
+            raise ParameterError(f"grid is {grid!r}; give at least one point, or the values of eta")
+        high = outer.high / form.gamma if eta_max is None else float(eta_max)
+        if form.eta_high < np.inf:
+            high = min(high, form.eta_high) if eta_max is not None else form.eta_high
+        low = form.eta_low or high / count
+        etas = np.linspace(low, high, count) if count > 1 else np.array([high])
+    else:
+        if eta_max is not None:
+            raise ParameterError("give either the values of eta as grid, or eta_max, not both")
+        etas = np.sort(np.asarray(grid, dtype=float))
+    inside = (etas >= form.eta_low * (1 - 1e-9)) & (etas <= form.eta_high * (1 + 1e-9))
+    if etas.ndim != 1 or etas.size == 0 or not (etas[0] > 0 and np.isfinite(etas[-1])):
+        raise ParameterError("the grid must hold finite numbers > 0; check grid and eta_max")
+    if not inside.all():
+        raise ParameterError(
+            f"grid or eta_max leave the market's EtaRange ({form.eta_low:g}, {form.eta_high:g})"
+        )
+    return etas
+
+
+def _step(form: StandardForm, step: float | None) -> float:
+    """Return the step size, one over the Lipschitz constant of the gradient by default."""
+    if step is None:
+        if form.mu == 0:
+            raise NotSupportedError(
+                "mu, the weight of Spread, is 0: the objective is linear in the weights and has "
+                "no natural step size; give step, or use the exact solver"
+            )
+        return float(1.0 / (form.mu * np.sqrt(form.virtual_costs.size)))
+    if not 0 < step < np.inf:
+        raise ParameterError(f"step is {step!r}; give a finite number > 0")
+    return float(step)

@@ -1,0 +1,664 @@
+"""The search over eta that ends with a certificate.
+
+With ``t = gamma*eta`` and ``c = sigma*gamma`` the buyer minimises ``V(t) + c/t`` over ``t > 0``,
+where ``V(t) = min mu*||a|| + t*psi'a`` over the capped simplex is concave and nondecreasing. The
+sum is neither convex nor unimodal, so neither a grid nor a golden-section search can be trusted.
+But a lower bound on V at a few points bounds it everywhere: between two points V lies above their
+chord, and beyond the last one its slope is at least the cost of the cheapest purchase. Chord plus
+``c/t`` has its minimum in closed form. Evaluating V where this bound is lowest raises the bound,
+until it meets the best point found.
+
+Nothing here believes a solver. Its weights are made feasible, which gives the upper bound, and
+every vector y with ``||y|| <= mu`` gives ``V(t) >= min (y + t*psi)'a``, a linear program over the
+capped simplex solved by sorting, which gives the lower one. A wrong answer of a solver widens the
+gap; it cannot make the certificate wrong.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Protocol
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.formulations import (
+    FixedEtaProblem,
+    declare,
+    embed,
+    marginal_price,
+    papers_form,
+    projection_step,
+)
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.errors import (
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
+from convexmarket.market import Market, StandardForm
+from convexmarket.sellers import Sellers
+
+__all__ = [
+    "Candidate",
+    "Evaluation",
+    "Evaluator",
+    "OuterProblem",
+    "best_eta",
+    "cheapest_purchase",
+    "concave_envelope",
+    "dual_bound",
+    "line_search",
+    "lowest_bound",
+    "outer_problem",
+    "segment_bound",
+]
+
+
+# ---------------------------------------------------------------- one eta: weak duality
+
+
+def cheapest_purchase(costs: NDArray[np.float64], max_weight: float) -> float:
+    """Return ``min costs'a`` over the capped simplex: fill the cheapest sellers to the cap."""
+    n_full = min(int(1.0 / max_weight), costs.size)
+    rest = max(0.0, 1.0 - n_full * max_weight)
+    if n_full == costs.size:  # every seller at 1/m, up to rounding
+        return float(costs.mean())
+    ordered = np.partition(costs, n_full)
+    return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
+
+
+def dual_bound(form: StandardForm, t: float, weights: NDArray[np.float64]) -> float:
+    """Return a lower bound on V(t) proved by any weights, feasible or not.
+
+    ``mu*||a|| >= y'a`` for ``y = mu*weights/||weights||``, hence V(t) is at least the minimum of
+    ``(y + t*psi)'a``. The bound is V(t) itself when the weights are optimal.
+    """
+    direction = weights / np.linalg.norm(weights)
+    return cheapest_purchase(form.mu * direction + t * form.virtual_costs, form.max_weight)
+
+
+def best_lower_bound(form: StandardForm, t: float, weights: NDArray[np.float64]) -> float:
+    """Return the better of the bounds proved by weights and by a refinement of them.
+
+    The error of :func:`dual_bound` is of first order in the weights, so approximate weights prove
+    little. The optimum is the fixed point of ``a -> projection of -(t*||a||/mu)*psi``, which
+    depends on the weights only through their norm: two steps towards it and one extrapolation
+    (Aitken) remove the solver's noise.
+    """
+    bound = dual_bound(form, t, weights)
+    if form.mu == 0:
+        return bound
+    norm = float(np.linalg.norm(weights))
+    once = float(np.linalg.norm(projection_step(form, t * norm / form.mu)))
+    twice = float(np.linalg.norm(projection_step(form, t * once / form.mu)))
+    limit = _aitken(norm, once, twice)
+    return max(bound, dual_bound(form, t, projection_step(form, t * limit / form.mu)))
+
+
+def _aitken(first: float, second: float, third: float) -> float:
+    """Extrapolate a linearly convergent sequence of three positive numbers to its limit."""
+    bend = (third - second) - (second - first)
+    if bend == 0:
+        return third
+    limit = third - (third - second) ** 2 / bend
+    return limit if 0.5 * third < limit < 2 * third else third
+
+
+def best_eta(form: StandardForm, weights: NDArray[np.float64]) -> float:
+    """Return the eta in the market's range that is best for given weights; may be 0 or inf."""
+    unconstrained = _unconstrained_eta(form, weights)
+    return float(min(max(unconstrained, form.eta_low), form.eta_high))
+
+
+def _unconstrained_eta(form: StandardForm, weights: NDArray[np.float64]) -> float:
+    """Return the stationary point of ``sigma/eta + gamma*eta*psi'a``."""
+    if form.sigma == 0:
+        return 0.0
+    cost = form.gamma * float(form.virtual_costs @ weights)
+    return float(np.sqrt(form.sigma / cost)) if cost > 0 else np.inf
+
+
+# ------------------------------------------------------------- all eta: chords of V
+
+
+@dataclass(frozen=True)
+class OuterProblem:
+    """Minimise ``V(t) + noise/t`` over ``low <= t <= high``, with V concave and nondecreasing.
+
+    Attributes
+    ----------
+    noise : float
+        c = sigma*gamma.
+    low, high : float
+        A range of t that holds every minimiser.
+    known : tuple of (t, lower bound on V(t))
+        Points that need no solver; the first has t = 0.
+    slope : float
+        V never grows more slowly than this.
+    limit : float
+        Infimum of the objective over ``t > high`` where that is not attained; inf if there is
+        nothing to fear beyond ``high``.
+    """
+
+    noise: float
+    low: float
+    high: float
+    known: tuple[tuple[float, float], ...]
+    slope: float
+    limit: float = np.inf
+
+
+def outer_problem(form: StandardForm) -> OuterProblem:
+    """Reduce a market to one dimension.
+
+    The slope psi'a of V falls from the mean of psi at t = 0 (all weights equal) towards the cost
+    of the cheapest purchase, so ``c/t^2 = psi'a`` puts every stationary point between
+    ``sqrt(c/mean)`` and ``sqrt(c/cheapest)``. If the cheapest purchase is free, V is constant
+    from some t on, and what remains is whether anything is better than t = infinity.
+
+    Raises
+    ------
+    UnattainedOptimumError
+        If no noise pays for privacy and no range forces any, or if all data are free.
+    """
+    psi, m = form.virtual_costs, form.virtual_costs.size
+    noise = form.sigma * form.gamma
+    first, last = form.gamma * form.eta_low, form.gamma * form.eta_high
+    if noise == 0 and first == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
+            "to 0; give sigma > 0 or an EtaRange"
+        )
+    mean, cheapest = float(psi.mean()), cheapest_purchase(psi, form.max_weight)
+    low = np.sqrt(noise / mean) if mean > 0 else (np.inf if noise > 0 else 0.0)
+    high = np.sqrt(noise / cheapest) if cheapest > 0 else (np.inf if noise > 0 else 0.0)
+    low, high = min(max(low, first), last), min(max(high, low, first), last)
+    known = ((0.0, form.mu / np.sqrt(m)),)
+    if high < np.inf:
+        return OuterProblem(noise, float(low), float(high), known, cheapest)
+    n_free = int(np.count_nonzero(psi == 0))
+    limit = form.mu / np.sqrt(n_free)
+    if n_free == m or form.mu == 0:
+        raise _unattained(limit)
+    saturated = float(limit / psi[psi > 0].min())  # from here on nobody who costs is bought from
+    low = min(float(low), saturated)
+    return OuterProblem(noise, low, saturated, (*known, (saturated, limit)), 0.0, limit)
+
+
+def _unattained(limit: float) -> UnattainedOptimumError:
+    return UnattainedOptimumError(
+        f"sellers with virtual cost 0 can carry all the weight, and buying ever more privacy from "
+        f"them lowers the objective towards {limit:.10g} without reaching it (eta -> infinity); "
+        "give an EtaRange, a tighter Cap, or a prior whose support starts above 0"
+    )
+
+
+def concave_envelope(
+    points: Sequence[tuple[float, float]],
+) -> list[tuple[float, float]]:
+    """Return the corners of the smallest concave function above points (t, value), by t.
+
+    Where every value is a lower bound on a concave V, so is the envelope: a badly solved point
+    between two good ones does no harm.
+    """
+    corners: list[tuple[float, float]] = []
+    for t, value in sorted(points):
+        if corners and corners[-1][0] == t:
+            corners.pop()  # sorted by value as well: the later one is higher
+        while len(corners) > 1 and not _turns_right(corners[-2], corners[-1], (t, value)):
+            corners.pop()
+        corners.append((t, value))
+    return corners
+
+
+def _turns_right(
+    first: tuple[float, float], second: tuple[float, float], third: tuple[float, float]
+) -> bool:
+    rise = (second[1] - first[1]) * (third[0] - second[0])
+    return rise > (third[1] - second[1]) * (second[0] - first[0])
+
+
+def segment_bound(
+    point: tuple[float, float], slope: float, noise: float, low: float, high: float
+) -> tuple[float, float]:
+    """Minimise ``value + slope*(t - t0) + noise/t`` over ``low <= t <= high``, in closed form.
+
+    Parameters
+    ----------
+    point : (t0, value)
+        A point of the line.
+    slope : float
+        At least 0.
+    noise : float
+    low, high : float
+        ``0 <= low <= high``, high possibly inf.
+
+    Returns
+    -------
+    t, bound : float
+        The minimiser and the minimum.
+    """
+    stationary = np.sqrt(noise / slope) if slope > 0 else (np.inf if noise > 0 else low)
+    t = float(min(max(stationary, low), high))
+    if t == 0:
+        return t, (np.inf if noise > 0 else point[1] - slope * point[0])
+    rise = slope * (t - point[0]) if slope > 0 else 0.0
+    return t, float(point[1] + rise + noise / t)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Where the lower bound on the objective is lowest.
+
+    Attributes
+    ----------
+    t, bound : float
+    left, right : float
+        The corners of the envelope around t; right is inf beyond the last one.
+    """
+
+    t: float
+    bound: float
+    left: float
+    right: float
+
+
+def lowest_bound(outer: OuterProblem, points: Sequence[tuple[float, float]]) -> Candidate:
+    """Return the minimum over ``low <= t <= high`` of the envelope of points plus ``noise/t``."""
+    corners = concave_envelope([*outer.known, *points])
+    candidates = []
+    for i, (left, value) in enumerate(corners):
+        right, slope = np.inf, outer.slope
+        if i + 1 < len(corners):
+            right = corners[i + 1][0]
+            slope = max((corners[i + 1][1] - value) / (right - left), outer.slope)
+        low, high = max(left, outer.low), min(right, outer.high)
+        if low <= high:
+            t, bound = segment_bound((left, value), slope, outer.noise, low, high)
+            candidates.append(Candidate(t, bound, left, right))
+    return min(candidates, key=lambda candidate: candidate.bound)
+
+
+# ---------------------------------------------------------------------- the search
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What one solve at a fixed t has proved.
+
+    Attributes
+    ----------
+    t : float
+        gamma*eta.
+    upper, lower : float
+        Bounds on V(t).
+    weights : ndarray, shape (m,)
+        Feasible weights that attain ``upper``.
+    eta, objective : float
+        The best total privacy for these weights, and the market's objective there.
+    status : str
+    seconds : float
+    """
+
+    t: float
+    upper: float
+    lower: float
+    weights: NDArray[np.float64]
+    eta: float
+    objective: float
+    status: str
+    seconds: float
+
+
+class Evaluator(Protocol):
+    """Whatever can bound V at a point."""
+
+    def evaluate(self, t: float) -> Evaluation:
+        """Return bounds on V near t; the evaluation says where exactly."""
+        ...
+
+
+def certify_weights(
+    form: StandardForm, t: float, weights: NDArray[np.float64], status: str, seconds: float
+) -> Evaluation:
+    """Return what feasible weights prove about V(t), whoever proposes them."""
+    upper = form.mu * float(np.linalg.norm(weights)) + t * float(form.virtual_costs @ weights)
+    eta = best_eta(form, weights)
+    if not 0 < eta < np.inf:  # no privacy is too much: stay where we are
+        eta = t / form.gamma
+    return Evaluation(
+        t=t,
+        upper=upper,
+        lower=best_lower_bound(form, t, weights),
+        weights=weights,
+        eta=eta,
+        objective=form.objective(weights, eta),
+        status=status,
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    best: Evaluation
+    lower_bound: float
+    records: tuple[SolveRecord, ...]
+
+
+def minimise_certified(
+    outer: OuterProblem,
+    form: StandardForm,
+    evaluator: Evaluator,
+    gap: float,
+    max_solves: int,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> _Outcome:
+    """Evaluate V where its bound is lowest until the bound meets the best point found.
+
+    Ends early, with the gap reached so far, when the solver's accuracy rather than the distance
+    between points limits the bound.
+    """
+    points: list[tuple[float, float]] = []
+    records: list[SolveRecord] = []
+    distances: list[float] = []
+    best: Evaluation | None = None
+    t: float | None = outer.low
+    while t is not None:
+        evaluation = evaluator.evaluate(t)
+        points.append((evaluation.t, evaluation.lower))
+        records.append(to_record(evaluation, form))
+        if progress is not None:
+            progress(records[-1])
+        if best is None or evaluation.objective < best.objective:
+            best = evaluation
+        candidate = lowest_bound(outer, points)
+        distances.append(best.objective - candidate.bound)
+        settled = distances[-1] <= gap * abs(best.objective)
+        hopeless = candidate.bound >= outer.limit
+        if settled or hopeless or _stalled(distances) or len(records) >= max_solves:
+            break
+        t = _next_point(outer, points, candidate, best.objective)
+    assert best is not None
+    if best.objective >= outer.limit:
+        raise _unattained(outer.limit)
+    return _Outcome(best, min(candidate.bound, outer.limit), tuple(records))
+
+
+def _stalled(distances: Sequence[float], patience: int = 12) -> bool:
+    """Return whether the distance to the bound has hardly shrunk over the last solves."""
+    return len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]
+
+
+def to_record(evaluation: Evaluation, form: StandardForm) -> SolveRecord:
+    eta = evaluation.t / form.gamma
+    return SolveRecord(
+        eta=eta,
+        upper=evaluation.upper + form.sigma / eta,
+        lower=evaluation.lower + form.sigma / eta,
+        status=evaluation.status,
+        seconds=evaluation.seconds,
+    )
+
+
+def _next_point(
+    outer: OuterProblem,
+    points: Sequence[tuple[float, float]],
+    candidate: Candidate,
+    best: float,
+) -> float | None:
+    """Return where to evaluate V next; None if no evaluation would raise the bound.
+
+    The candidate itself, unless it nearly coincides with a point that has been evaluated: then
+    the bound there is limited by that evaluation, or the interval is better halved.
+    """
+    evaluated = [t for t, _ in points]
+    if candidate.right == np.inf:  # beyond the last point: do not leap into the unknown
+        last = max(evaluated)
+        return min(candidate.t, max(4 * last, last * (last / outer.low))) if last > 0 else None
+    left, right = max(candidate.left, outer.low), min(candidate.right, outer.high)
+    margin = 1e-3 * (right - left)
+    near = [t for t in (left, right) if abs(candidate.t - t) <= margin and t in evaluated]
+    if not near:
+        return candidate.t
+    value = max(lower for t, lower in points if t == near[0])
+    floor = value + outer.noise / near[0]  # the bound there, however finely we look
+    if floor - candidate.bound <= 0.1 * (best - candidate.bound):
+        return None
+    middle = float(np.sqrt(left * right)) if left > 0 else right / 2
+    return middle if left < middle < right else None
+
+
+# --------------------------------------------------------------------- with a solver
+
+
+_DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
+
+# First-order solvers stop at tolerances too loose for a gap of 1e-6.
+_TIGHT: dict[str, dict[str, Any]] = {
+    "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
+    "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
+}
+
+
+class _SolverEvaluator:
+    """Evaluates V by solving one of the declared formulations, compiled once.
+
+    The problem given to the solver is the market in dimensionless units: virtual costs relative
+    to their mean, money relative to the size of V. A market's currency does not change its
+    answer, but it would change what a solver's absolute tolerance means.
+    """
+
+    def __init__(
+        self,
+        form: StandardForm,
+        outer: OuterProblem,
+        formulation: str,
+        solver: str,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.form = form
+        self.solver = solver
+        self.version = solver_version(solver)
+        self.options = {**_TIGHT.get(solver, {}), **options}
+        market, self.unit = _dimensionless(form, outer.low)
+        self.problem = declare(market, outer.low * self.unit, formulation)
+
+    def evaluate(self, t: float) -> Evaluation:
+        """Solve at t and certify what came back."""
+        start = time.perf_counter()
+        self.problem.eta = t * self.unit
+        eta = t / self.form.gamma
+        weights = _solve(self.problem, self.solver, self.version, eta, self.options)
+        seconds = time.perf_counter() - start
+        return certify_weights(self.form, t, weights, self.problem.status, seconds)
+
+
+def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
+    """Return the market without units and noise, and its eta per t of the given market."""
+    m = form.virtual_costs.size
+    costs = _relevant_costs(form, lowest_t)
+    cost = float(costs.mean()) or 1.0
+    money = form.mu / np.sqrt(m) + lowest_t * cost
+    market = Market.standard(
+        Sellers(virtual_costs=costs / cost),
+        mu=form.mu / money,
+        sigma=0.0,
+        gamma=1.0,
+        cap=max(1.0, form.max_weight * m) if form.max_weight < 1 else None,
+    )
+    return market, cost / money
+
+
+def _relevant_costs(form: StandardForm, lowest_t: float) -> NDArray[np.float64]:
+    """Return virtual costs, lowered where a seller is too dear to be bought from anyway.
+
+    It takes ``n = ceil(1/cap)`` sellers to carry all the weight, and a seller's share of ``||a||``
+    adds at most ``mu*min(1, cap*sqrt(m))`` to its price. So the marginal price at t is at most
+    that plus t times the n-th lowest cost, and a seller whose cost alone exceeds it gets nothing;
+    how far it exceeds it does not matter, except to the conditioning of a solver's matrices.
+    Twice as much keeps such sellers clear of a tie.
+    """
+    psi, m = form.virtual_costs, form.virtual_costs.size
+    n = min(int(np.ceil(1.0 / form.max_weight)), m)
+    dearest = np.partition(psi, n - 1)[n - 1]
+    share = form.mu * min(1.0, form.max_weight * np.sqrt(m))
+    ceiling = 2 * (dearest + share / lowest_t)
+    return np.minimum(psi, ceiling) if ceiling > 0 else psi
+
+
+def _solve(
+    problem: FixedEtaProblem, solver: str, version: str, eta: float, options: Mapping[str, Any]
+) -> NDArray[np.float64]:
+    """Return the solver's weights made feasible, or say who failed, how, and what else to try."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
+            problem.solve(solver=solver, **options)
+        status = str(problem.status)
+        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return problem.weights
+    except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
+        status = f"{type(error).__name__}: {error}"
+    remedy = (
+        "another solver"
+        if problem.formulation == "projection"
+        else "formulation='projection', the best conditioned one, or another solver"
+    )
+    raise SolverError(
+        f"{solver} {version} failed on the {problem.formulation} formulation at "
+        f"eta = {eta:.10g} (status {status}); try {remedy}"
+    )
+
+
+def solver_version(solver: str) -> str:
+    """Return the version of the Python package that provides a CVXPY solver."""
+    try:
+        return metadata.version(_DISTRIBUTIONS.get(solver, solver.lower()))
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def check_solver(solver: str) -> str:
+    """Return the solver's name in CVXPY's spelling.
+
+    Raises
+    ------
+    NotSupportedError
+        If CVXPY does not find it; the message lists those it finds.
+    """
+    installed = cp.installed_solvers()
+    name = str(solver).upper()
+    if name not in installed:
+        raise NotSupportedError(
+            f"solver {solver!r} is not installed; CVXPY finds {', '.join(sorted(installed))}"
+        )
+    return name
+
+
+def line_search(
+    market: Market,
+    formulation: str = "primal",
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> Allocation:
+    """Allocate privacy by a certified search over eta, with a CVXPY solver for each eta.
+
+    Parameters
+    ----------
+    market : Market
+        Of the papers' form (A, Eq. 11).
+    formulation : {"primal", "dual", "projection"}
+        Which declaration of the fixed-eta problem to solve; see
+        :mod:`convexmarket.allocation.formulations`.
+    solver : str
+        One of ``cvxpy.installed_solvers()`` that can solve it.
+    gap : float
+        Relative distance between objective and lower bound to stop at.
+    max_solves : int
+        At most this many solves.
+    solver_options : mapping, optional
+        Passed on to the solver. Where left out, SCS and OSQP get tolerances of 1e-8 in place of
+        their own.
+    progress : callable, optional
+        Called with each :class:`SolveRecord` as it is made.
+
+    Returns
+    -------
+    Allocation
+        Its ``gap`` may exceed the one asked for where ``max_solves`` or the accuracy of the
+        solver does not allow it; the bound is valid all the same.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market, the formulation or the solver does not fit.
+    UnattainedOptimumError
+        If the infimum is at eta = 0 or eta = infinity.
+    SolverError
+        If the solver fails; a status of "optimal_inaccurate" is used and recorded.
+    """
+    start = time.perf_counter()
+    if not 0 < gap < np.inf:
+        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
+    if max_solves < 1:
+        raise ParameterError(f"max_solves is {max_solves!r}; give at least 1")
+    solver = check_solver(solver)
+    form, sellers = papers_form(market)
+    outer = outer_problem(form)
+    evaluator = _SolverEvaluator(form, outer, formulation, solver, solver_options or {})
+    outcome = minimise_certified(outer, form, evaluator, gap, max_solves, progress)
+    return assemble(
+        form,
+        sellers,
+        outcome.best,
+        outcome.lower_bound,
+        outcome.records,
+        method="line_search",
+        seconds=time.perf_counter() - start,
+        formulation=formulation,
+        solver=solver,
+        solver_version=evaluator.version,
+        tolerance=gap,
+    )
+
+
+def assemble(
+    form: StandardForm,
+    sellers: NDArray[np.bool_],
+    best: Evaluation,
+    lower_bound: float,
+    records: tuple[SolveRecord, ...],
+    **provenance: Any,
+) -> Allocation:
+    """Return the allocation that the best evaluation and a lower bound amount to."""
+    t = form.gamma * best.eta
+    return Allocation(
+        weights=embed(best.weights, sellers),
+        eta=best.eta,
+        objective=best.objective,
+        lower_bound=lower_bound,
+        multiplier=marginal_price(form, best.weights, t) / best.eta,
+        solves=records,
+        binding=_binding(form, best.weights),
+        **provenance,
+    )
+
+
+def _binding(form: StandardForm, weights: NDArray[np.float64]) -> tuple[str, ...]:
+    """Return which bound on eta, if any, keeps these weights from a better eta."""
+    unconstrained = _unconstrained_eta(form, weights)
+    if unconstrained < form.eta_low:
+        return ("eta_low",)
+    if unconstrained > form.eta_high:
+        return ("eta_high",)
+    return ()

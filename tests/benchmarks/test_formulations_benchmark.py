@@ -1,0 +1,85 @@
+"""Solving a compiled problem for another eta, against building it again.
+
+Run with ``pytest tests/benchmarks --benchmark-only``; ``extra_info`` of each benchmark holds the
+ratio of building to solving again.
+"""
+
+import time
+from itertools import cycle
+
+import numpy as np
+import pytest
+
+from convexmarket.allocation.formulations import declare
+from convexmarket.allocation.search import line_search
+from convexmarket.market import Market
+from convexmarket.sellers import Sellers
+
+ETAS = (900.0, 950.0, 1000.0, 1050.0, 1100.0)
+
+
+def uniform_market(m, cap=None):
+    psi = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
+    return Market.standard(Sellers(virtual_costs=psi), mu=1, sigma=100, gamma=0.001, cap=cap)
+
+
+def seconds_to_build(market, formulation, solver):
+    """Return the median time to declare and solve anew."""
+    times = []
+    for eta in ETAS:
+        start = time.perf_counter()
+        declare(market, eta, formulation).solve(solver=solver)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+@pytest.mark.parametrize("m", [200, 1000])
+@pytest.mark.parametrize(
+    ("formulation", "solver"),
+    [
+        ("primal", "CLARABEL"),
+        ("primal", "ECOS"),
+        ("dual", "CLARABEL"),
+        ("dual", "ECOS"),
+        ("projection", "CLARABEL"),
+        ("projection", "OSQP"),
+    ],
+)
+def test_another_eta(benchmark, m, formulation, solver):
+    benchmark.group = "another eta"
+    market = uniform_market(m)
+    problem = declare(market, ETAS[0], formulation)
+    problem.solve(solver=solver)
+    etas = cycle(ETAS)
+
+    def solve_again():
+        problem.eta = next(etas)
+        problem.solve(solver=solver)
+
+    building = seconds_to_build(market, formulation, solver)
+    benchmark(solve_again)
+    if benchmark.stats is not None:
+        benchmark.extra_info["build_over_resolve"] = building / benchmark.stats.stats.median
+
+
+@pytest.mark.parametrize("cap", [None, 5])
+@pytest.mark.parametrize(
+    ("formulation", "solver"),
+    [
+        ("primal", "CLARABEL"),
+        ("primal", "ECOS"),
+        ("dual", "CLARABEL"),
+        ("dual", "ECOS"),
+        ("projection", "CLARABEL"),
+        ("projection", "OSQP"),
+    ],
+)
+def test_line_search(benchmark, formulation, solver, cap):
+    benchmark.group = "line search to a gap of 1e-7"
+    market = uniform_market(1000, cap)
+    allocation = benchmark.pedantic(
+        line_search, (market, formulation, solver), {"gap": 1e-7}, rounds=3, warmup_rounds=1
+    )
+    benchmark.extra_info["solves"] = len(allocation.solves)
+    benchmark.extra_info["gap"] = allocation.gap
+    assert allocation.gap <= 1e-7
