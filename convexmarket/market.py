@@ -41,13 +41,19 @@ class StandardForm:
     eta_low: float = 0.0
     eta_high: float = np.inf
 
+    def expected_cost(self, weights: NDArray[np.float64]) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        with np.errstate(invalid="ignore"):
+            cost = float(self.virtual_costs @ weights)
+        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
+            used = weights > 0
+            cost = float(self.virtual_costs[used] @ weights[used])
+        return cost
+
     def objective(self, weights: NDArray[np.float64], eta: float) -> float:
         """Evaluate the objective at weights, shape (m,), and eta > 0."""
-        used = weights > 0  # a seller that is not bought from may have psi = +inf
-        cost = float(self.virtual_costs[used] @ weights[used])
-        return float(
-            self.mu * np.sqrt(weights @ weights) + self.sigma / eta + self.gamma * eta * cost
-        )
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
 
 
 @dataclass(frozen=True, init=False, eq=False)

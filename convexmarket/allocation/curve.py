@@ -1,0 +1,141 @@
+"""What a seller gets as a function of its own report, the others' reports fixed.
+
+Each point of the curve is a market of its own, with one cost replaced; all of them are solved at
+once, exactly, from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.exact import check_feasible, highest_cost_bought
+from convexmarket.allocation.path import Replaced, SortedCosts, cheapest, minimise, point_at
+from convexmarket.errors import UnattainedOptimumError
+from convexmarket.market import StandardForm
+
+__all__ = ["CurvePoints", "OwnReportCurve"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+#: Markets solved at once: enough to vectorise, few enough for the cache.
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True)
+class CurvePoints:
+    """Points of the curve, arrays of one shape.
+
+    Attributes
+    ----------
+    epsilon : ndarray
+        Guarantee that the seller sells.
+    value : ndarray
+        Optimal objective of the buyer. Its derivative in the seller's virtual cost is
+        gamma*epsilon (the envelope theorem), wherever it exists.
+    level : ndarray
+        Virtual cost from which on sellers are not bought from.
+    """
+
+    epsilon: Floats
+    value: Floats
+    level: Floats
+
+
+class OwnReportCurve:
+    """The exact answer of a market as one seller's virtual cost varies.
+
+    Parameters
+    ----------
+    form : StandardForm
+    """
+
+    def __init__(self, form: StandardForm) -> None:
+        check_feasible(form)
+        self.form = form
+        # One seller may leave, so that the next dearer ones must be there.
+        self._limit = highest_cost_bought(form, spare=1) if form.mu > 0 else np.inf
+        self._base = SortedCosts(form.virtual_costs, self._limit)
+        rank = np.empty(form.virtual_costs.size, dtype=np.intp)
+        rank[np.argsort(form.virtual_costs, kind="stable")] = np.arange(rank.size)
+        self._rank = rank
+
+    def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
+        """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
+
+        Parameters
+        ----------
+        seller : ndarray of int, shape (n,)
+            Positions in the market; sellers at infinite cost cannot be asked about.
+        psi : ndarray, shape (n,)
+            Virtual costs >= 0; +inf takes the seller out of the market.
+        """
+        chunks = [
+            self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
+            for start in range(0, seller.size, _CHUNK)
+        ]
+        if not chunks:
+            empty = np.empty(0)
+            return CurvePoints(empty, empty, empty)
+        return CurvePoints(
+            *(
+                np.concatenate([getattr(chunk, name) for chunk in chunks])
+                for name in ("epsilon", "value", "level")
+            )
+        )
+
+    def can_do_without(self) -> bool:
+        """Whether the others can carry the whole weight under the cap."""
+        others = np.count_nonzero(self.form.virtual_costs < np.inf) - 1
+        return others * self.form.max_weight >= 1 - 1e-12
+
+    def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
+        if self.can_do_without():
+            psi = np.where(psi > self._limit, np.inf, psi)
+        costs = Replaced(self._base, self._rank[seller], psi)
+        return self._vertices(costs) if self.form.mu == 0 else self._interior(costs)
+
+    def _interior(self, costs: Replaced) -> CurvePoints:
+        form, base = self.form, self._base
+        u, unit = form.max_weight, form.gamma * base.scale / form.mu
+        rho = form.sigma * form.gamma * base.scale / form.mu**2
+        found = []
+        if form.sigma > 0:
+            found.append(minimise(costs, u, rho, (form.eta_low * unit, form.eta_high * unit)))
+        ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
+        found += [point_at(costs, u, rho, rate) for rate in ends]
+        values = np.array([point.value for point in found])
+        best = np.argmin(values, axis=0)
+        pick = np.arange(costs.size.size)
+        rate = np.array([point.rate for point in found])[best, pick]
+        if np.any(np.isinf(rate)):
+            raise UnattainedOptimumError(
+                "at some report a seller's privacy is free, and the buyer would want infinitely "
+                "much of it; bound eta with EtaRange(low, high)"
+            )
+        weight = np.array([point.weight_of(costs, u) for point in found])[best, pick]
+        level = np.array([point.level for point in found])[best, pick]
+        return CurvePoints(
+            epsilon=weight * rate / unit,
+            value=form.mu * values[best, pick],
+            level=base.lowest + base.scale * level,
+        )
+
+    def _vertices(self, costs: Replaced) -> CurvePoints:
+        """Solve with mu = 0, where the cheapest sellers are filled to the cap."""
+        form, base = self.form, self._base
+        cost, share, below, upto = cheapest(costs, form.max_weight)
+        cost = cost * base.scale
+        with np.errstate(divide="ignore"):
+            eta = np.clip(np.sqrt(form.sigma / form.gamma / cost), form.eta_low, form.eta_high)
+        own = np.where(costs.place < below, form.max_weight, share)
+        own = np.where(costs.place < upto, own, 0.0)
+        marginal = costs.value(np.arange(below.size), upto - 1)
+        return CurvePoints(
+            epsilon=own * eta,
+            value=form.sigma / eta + form.gamma * eta * cost,
+            level=base.lowest + base.scale * marginal,
+        )

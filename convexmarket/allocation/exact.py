@@ -1,0 +1,264 @@
+"""The exact solver of the papers' problem (A, Eq. 11): any scale, no tolerance, edge cases said.
+
+:mod:`convexmarket.allocation.path` finds the best point of the path of optimal weights from
+prefix sums. This module wraps it: it leaves out sellers who are provably not bought from, treats
+the cases without a path (mu = 0, sigma = 0, a seller who costs nothing), compares with the ends
+of a range of eta, and computes the answer anew from the costs themselves, so that it is accurate
+to rounding however close together or far apart the costs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.path import (
+    SortedCosts,
+    beta_at,
+    minimise,
+    point_at,
+    squared_rates,
+    stationary_beta,
+)
+from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
+from convexmarket.market import StandardForm
+
+__all__ = ["ExactSolution", "check_feasible", "highest_cost_bought", "solve_at", "solve_exact"]
+
+Floats = NDArray[np.float64]
+
+#: Markets below this size are sorted whole: looking for sellers to leave out costs more.
+_WORTH_PRUNING = 20_000
+_SAMPLE = 4_096
+
+
+@dataclass(frozen=True)
+class ExactSolution:
+    """The best weights, total privacy and multiplier, with the dual value at that eta."""
+
+    weights: Floats
+    eta: float
+    objective: float
+    lower_bound: float
+    multiplier: float
+    binding: tuple[str, ...] = ()
+
+
+def solve_exact(form: StandardForm) -> ExactSolution:
+    """Return the global minimiser of the papers' problem.
+
+    Raises
+    ------
+    InfeasibleMarketError
+        If too few sellers have a finite virtual cost for the cap, or the range of eta is empty.
+    UnattainedOptimumError
+        If the objective only approaches its infimum, as eta goes to 0 or to infinity.
+    """
+    check_feasible(form)
+    if form.sigma == 0 and form.eta_low == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0: noise costs the buyer nothing, so buying less "
+            "privacy is always better and the infimum, at eta = 0, is not attained; give "
+            "sigma > 0 or add EtaRange(low, high)"
+        )
+    if form.mu == 0:
+        return _cheapest_sellers(form)
+    costs = _costs_that_matter(form)
+    unit = form.gamma * costs.scale / form.mu  # r per unit of eta
+    rho = _rho(form, costs)
+    found = []
+    if form.sigma > 0:
+        rates = (form.eta_low * unit, form.eta_high * unit)
+        found.append(minimise(costs, form.max_weight, rho, rates))
+    ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
+    ends = [(name, eta) for name, eta in ends if 0 < eta < np.inf]
+    found += [point_at(costs, form.max_weight, rho, eta * unit) for _, eta in ends]
+    values = [float(point.value[0]) for point in found]
+    best = int(np.argmin(values))
+    if np.isinf(found[best].rate[0]):
+        _refuse_free_sellers(form)
+    piece = int(found[best].capped[0]), int(found[best].bought[0])
+    end = best - (form.sigma > 0)
+    if end < 0:
+        return _answer(form, costs, *piece)
+    return _answer(form, costs, *piece, eta=ends[end][1], binding=(ends[end][0],))
+
+
+def solve_at(form: StandardForm, eta: float) -> ExactSolution:
+    """Return the best weights for one eta > 0: the fixed-eta subproblem, exactly."""
+    check_feasible(form)
+    if form.mu == 0:
+        return _cheapest_sellers(form, eta)
+    at_eta = replace(form, eta_low=eta, eta_high=eta)
+    costs = SortedCosts(form.virtual_costs, highest_cost_bought(at_eta))
+    unit = form.gamma * costs.scale / form.mu
+    point = point_at(costs, form.max_weight, _rho(form, costs), eta * unit)
+    return _answer(form, costs, int(point.capped[0]), int(point.bought[0]), eta=eta)
+
+
+def check_feasible(form: StandardForm) -> None:
+    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints."""
+    if form.eta_low > form.eta_high:
+        raise InfeasibleMarketError(
+            f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
+            f"{form.eta_high:g}; widen one of them"
+        )
+    m = form.virtual_costs.size
+    available = m - int(np.count_nonzero(np.isinf(form.virtual_costs)))
+    if available * form.max_weight < 1 - 1e-12:
+        raise InfeasibleMarketError(
+            f"{available} of {m} sellers have a finite virtual cost, and with the cap of "
+            f"{form.max_weight * m:g} they carry at most {available * form.max_weight:.3g} of the "
+            "weight; raise the cap"
+        )
+
+
+def _rho(form: StandardForm, costs: SortedCosts) -> float:
+    return form.sigma * form.gamma * costs.scale / form.mu**2
+
+
+def highest_cost_bought(form: StandardForm, spare: int = 0) -> float:
+    """Return a virtual cost above which nobody is bought from at the optimum.
+
+    Among the sellers that would fill the cap, one is below it; let g be the dearest cost among
+    them. Were a seller with cost psi bought from, moving weight to that one would not pay, so
+    that t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective
+    there exceeds 2*sigma*gamma/t, and is no more than what the sellers at g achieve. The end of a
+    range of eta bounds t directly.
+
+    Parameters
+    ----------
+    form : StandardForm
+    spare : int
+        How many sellers may leave the market without invalidating the bound.
+    """
+    psi, c = form.virtual_costs, form.sigma * form.gamma
+    filling = min(int(np.ceil((1 - 1e-15) / form.max_weight)) + spare, psi.size)
+    g = float(np.partition(psi, filling - 1)[filling - 1])
+    ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
+    one_over_t = [1.0 / (form.gamma * eta) for eta in ends]
+    if form.sigma > 0 and form.eta_low == 0:
+        t = min(np.sqrt(c / g) if g > 0 else np.inf, form.gamma * form.eta_high)
+        achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
+        one_over_t.append(achieved / (2.0 * c))
+    return g + form.mu * max(one_over_t)
+
+
+def _costs_that_matter(form: StandardForm) -> SortedCosts:
+    """Sort the costs, leaving out sellers who are provably not bought from.
+
+    At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
+    there is none on the part of the path where t^2*mean < sigma*gamma, which is where more than
+    some number of sellers are bought from. A sample suggests that number; then it is checked.
+    """
+    psi = form.virtual_costs
+    if psi.size < _WORTH_PRUNING:
+        return SortedCosts(psi, highest_cost_bought(form))
+    mean = float(psi.mean())
+    if form.sigma > 0 and form.eta_low == 0 and form.eta_high == np.inf and mean < np.inf:
+        stride = psi.size // _SAMPLE
+        sample = SortedCosts(psi[::stride])
+        nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
+        enough = rates2 / stride * mean < 0.5 * _rho(form, sample) * sample.scale
+        if np.any(enough):
+            costs = SortedCosts(psi[psi <= sample.psi[nodes[np.argmax(enough)]]])
+            _, rate2 = squared_rates(costs, form.max_weight, 1)
+            if np.any(rate2 * mean < _rho(form, costs) * costs.scale):
+                return costs
+    return SortedCosts(psi, highest_cost_bought(form))
+
+
+def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolution:
+    """Solve with mu = 0: nothing rewards spread, so the cheapest sellers are filled to the cap.
+
+    Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
+    """
+    psi, u = form.virtual_costs, form.max_weight
+    order = np.sort(psi)
+    marginal = order[min(int(np.ceil((1 - 1e-15) / u)), psi.size) - 1]
+    below, at = psi < marginal, psi == marginal
+    weights = np.where(below, u, 0.0)
+    weights[at] = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
+    cost = form.expected_cost(weights)
+    binding: tuple[str, ...] = ()
+    if eta is None:
+        best = np.sqrt(form.sigma / form.gamma / cost) if cost > 0 else np.inf
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
+        if eta == np.inf:
+            _refuse_free_sellers(form)
+        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+    objective = form.objective(weights, eta)
+    multiplier = form.gamma * float(marginal)
+    return ExactSolution(weights, eta, objective, objective, multiplier, binding)
+
+
+def _refuse_free_sellers(form: StandardForm) -> None:
+    free = int(np.count_nonzero(form.virtual_costs == 0))
+    raise UnattainedOptimumError(
+        f"{free} sellers have a virtual cost of 0, so privacy bought from them alone is free and "
+        "the infimum, at eta = infinity, is not attained; leave them out, or bound eta with "
+        "EtaRange(low, high)"
+    )
+
+
+def _answer(
+    form: StandardForm,
+    costs: SortedCosts,
+    j: int,
+    q: int,
+    eta: float | None = None,
+    binding: tuple[str, ...] = (),
+) -> ExactSolution:
+    """Compute weights and eta on the piece (j, q) of the path, in the units of the market.
+
+    Prefix sums found the piece; here sums are taken anew over deviations from one of its costs,
+    which loses no digits where costs lie close together. Should rounding have put the point next
+    to its piece, the neighbour is taken.
+    """
+    u, psi = form.max_weight, costs.psi
+    rho = form.sigma * form.gamma / form.mu**2
+    for _ in range(8):
+        origin = psi[j + (q - j) // 2]
+        deviation = psi[j:q] - origin
+        mean = deviation.mean()
+        deviation -= mean
+        spread = float(deviation @ deviation)
+        left = max(0.0, 1.0 - j * u)
+        share = left / (q - j)
+        cost = u * psi[:j].sum() + left * (origin + mean)
+        norm2 = j * u * u + left * share
+        if spread == 0:
+            break
+        values = np.array([spread]), np.array([cost]), np.array([norm2])
+        beta = (
+            stationary_beta(*values, rho)
+            if eta is None
+            else beta_at(values[0], values[2], form.gamma * eta / form.mu)
+        )[0]
+        top = origin + mean + share / beta
+        capped = int(np.searchsorted(psi, top - u / beta, side="right"))
+        bought = max(int(np.searchsorted(psi, top)), capped + 1)
+        if (capped, bought) == (j, q) or not np.isfinite(beta) or capped >= psi.size:
+            break
+        j, q = capped, bought
+    if spread == 0:
+        weights = np.where(form.virtual_costs == origin, share, 0.0)
+        weights[form.virtual_costs < origin] = u
+    else:
+        weights = form.virtual_costs - origin
+        weights -= mean
+        weights *= -beta
+        weights += share
+        np.clip(weights, 0.0, u, out=weights)
+    norm = float(np.sqrt(weights @ weights))
+    if eta is None:
+        eta = float(np.sqrt(form.sigma / form.gamma / form.expected_cost(weights)))
+    t = form.gamma * eta
+    # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
+    tau = float(t * (origin + mean) + form.mu * share / norm)
+    slack = float(np.sum(tau - t * psi[:j] - form.mu * u / norm))
+    objective = form.objective(weights, eta)
+    dual = tau - u * slack + form.sigma / eta
+    return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)

@@ -1,0 +1,535 @@
+"""The path of optimal weights: every stationary point in closed form, the best one chosen.
+
+For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex
+(design of the "projection" formulation), so that as beta grows from 0 to infinity they trace one
+piecewise linear path a(beta), whatever mu, sigma and gamma are. On it
+
+* the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
+* with f = q - j free sellers, M = 1 - j*u the weight left for them and W the sum of squared
+  deviations of their costs from the mean, ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
+* eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
+  t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
+
+As beta grows, t grows and psi'a falls. So on any stretch of the path the product t^2*psi'a lies
+between two numbers known from its ends, and a stretch that cannot hold a stationary point is
+discarded whole. What remains after a few rounds of splitting are single pieces of the path, whose
+cubics are solved: all local minima, hence the global one, in O(m log m), with no tolerance.
+
+The same search runs on many markets at once that differ from a base market in one seller's cost
+(:class:`Replaced`), which is what payments and audits ask for.
+
+Sellers are numbered from the cheapest here. Costs are centred at the smallest and divided by the
+largest, objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "PathPoint",
+    "Replaced",
+    "SortedCosts",
+    "beta_at",
+    "cheapest",
+    "minimise",
+    "point_at",
+    "squared_rates",
+    "stationary_beta",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+#: Relative slack of the test that discards a stretch; far above rounding, far below what matters.
+_SLACK = 1e-9
+#: Path nodes evaluated in one round of splitting while few stretches are left.
+_NODES_PER_ROUND = 128
+
+
+class Costs(Protocol):
+    """Sorted costs of one or many markets; ``e`` says which market, ``k`` is a rank."""
+
+    offset: float
+    size: Ints
+
+    def value(self, e: Ints, k: Ints) -> Floats:
+        """Return the k-th smallest cost."""
+
+    def sum1(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of the k smallest costs."""
+
+    def sum2(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of squares of the k smallest costs."""
+
+    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
+        """Return how many costs are below, and at or below, the k-th smallest one."""
+
+
+class SortedCosts:
+    """The costs of one market, sorted, centred and scaled, with their prefix sums.
+
+    Parameters
+    ----------
+    psi : ndarray, shape (m,)
+        Virtual costs >= 0, at least one of them within the limit.
+    limit : float, optional
+        Sellers who cost more, or infinitely much, are left out.
+    """
+
+    def __init__(self, psi: Floats, limit: float = np.inf) -> None:
+        psi = np.sort(psi)
+        if not psi[-1] <= min(limit, np.finfo(float).max):
+            limit = min(limit, np.finfo(float).max)
+            psi = psi[: np.searchsorted(psi, limit, side="right")]
+        self.psi = psi
+        self.scale = float(psi[-1]) or 1.0
+        self.lowest = float(psi[0])
+        self.offset = self.lowest / self.scale
+        self.size = np.array([psi.size])
+        # Built in place: at a million sellers, fresh memory costs as much as the arithmetic.
+        self.s1 = np.zeros(psi.size + 1)
+        self.s2 = np.zeros(psi.size + 1)
+        x, squares = self.s1[1:], self.s2[1:]
+        np.subtract(psi, self.lowest, out=x)
+        x /= self.scale
+        np.multiply(x, x, out=squares)
+        np.cumsum(x, out=x)
+        np.cumsum(squares, out=squares)
+
+    def scaled(self, psi: Floats) -> Floats:
+        """Return costs centred and scaled as these are."""
+        return (psi - self.lowest) / self.scale
+
+    def value(self, e: Ints, k: Ints) -> Floats:
+        """Return the k-th smallest cost."""
+        return self.scaled(self.psi[k])
+
+    def sum1(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of the k smallest costs."""
+        return self.s1[k]
+
+    def sum2(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of squares of the k smallest costs."""
+        return self.s2[k]
+
+    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
+        """Return how many costs are below, and at or below, the k-th smallest one."""
+        value = self.psi[k]
+        return np.searchsorted(self.psi, value), np.searchsorted(self.psi, value, side="right")
+
+
+class Replaced:
+    """Many markets, each the base market with one seller's cost replaced.
+
+    Parameters
+    ----------
+    base : SortedCosts
+    rank : ndarray of int, shape (n,)
+        Which seller of the base, counted from the cheapest.
+    psi : ndarray, shape (n,)
+        The cost that the seller has instead, in the units of the base's ``psi``; +inf removes
+        the seller.
+    """
+
+    def __init__(self, base: SortedCosts, rank: Ints, psi: Floats) -> None:
+        self.base = base
+        self.offset = base.offset
+        self.rank = rank
+        self.psi = psi
+        self.y = base.scaled(psi)
+        self.old = base.scaled(base.psi[rank])
+        gone = np.isinf(psi)
+        # Where y goes among the others; a seller who left stands behind the last of them.
+        place = np.searchsorted(base.psi, psi)
+        self.place = np.where(gone, base.psi.size, place - (psi > base.psi[rank]))
+        self.size = base.size - gone
+
+    def _others(self, e: Ints, k: Ints) -> Ints:
+        """Return the base rank of the k-th of the sellers that were not replaced."""
+        return k + (k >= self.rank[e])
+
+    def value(self, e: Ints, k: Ints) -> Floats:
+        """Return the k-th smallest cost."""
+        place = self.place[e]
+        other = self._others(e, k - (k > place))
+        found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
+        return np.where(k == place, self.y[e], self.base.scaled(found))
+
+    def _sum(self, sums: NDArray, own_old: NDArray, own_new: NDArray, e: Ints, k: Ints) -> NDArray:
+        has_new = k > self.place[e]
+        others = k - has_new
+        has_old = others > self.rank[e]
+        return (
+            sums[others + has_old]
+            - np.where(has_old, own_old[e], 0.0)
+            + np.where(has_new, own_new[e], 0.0)
+        )
+
+    def sum1(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of the k smallest costs."""
+        return self._sum(self.base.s1, self.old, self.y, e, k)
+
+    def sum2(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of squares of the k smallest costs."""
+        return self._sum(self.base.s2, self.old**2, self.y**2, e, k)
+
+    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
+        """Return how many costs are below, and at or below, the k-th smallest one."""
+        other = np.minimum(self._others(e, k - (k > self.place[e])), self.base.psi.size - 1)
+        value = np.where(k == self.place[e], self.psi[e], self.base.psi[other])
+        old = self.base.psi[self.rank[e]]
+        counts = []
+        for side, own in (("left", np.less), ("right", np.less_equal)):
+            count = np.searchsorted(self.base.psi, value, side=side)  # type: ignore[call-overload]
+            counts.append(count - own(old, value) + own(self.psi[e], value))
+        return counts[0], counts[1]
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """Points of the paths of one or many markets, all arrays of shape (n,).
+
+    Attributes
+    ----------
+    value : ndarray
+        Objective divided by mu.
+    rate : ndarray
+        r = gamma*eta/mu, in units of 1/scale of the costs; +inf where the infimum lies there.
+    beta : ndarray
+        Path parameter; +inf where all weight rests on the cheapest sellers.
+    level : ndarray
+        Cost (centred and scaled) from which on sellers are not bought from.
+    capped, bought : ndarray of int
+        j and q: how many sellers are at the cap, and bought from.
+    moved : ndarray of bool
+        The piece of the path holds no stationary point; this is its end next to one.
+    """
+
+    value: Floats
+    rate: Floats
+    beta: Floats
+    level: Floats
+    capped: Ints
+    bought: Ints
+    moved: NDArray[np.bool_]
+
+    def weight_of(self, costs: Replaced, cap: float) -> Floats:
+        """Return the weight of the replaced seller of each market, shape (n,)."""
+        e = np.arange(costs.size.size)
+        free, left, total, spread, _, _ = _Path.of(costs, cap).segment(e, self.capped, self.bought)
+        with np.errstate(invalid="ignore"):
+            tilt = np.where(spread > 0, self.beta * (total / free - costs.y), 0.0)
+        free_weight = np.clip(left / free + tilt, 0.0, cap)
+        weight = np.where(costs.place < self.capped, cap, free_weight)
+        return np.where(costs.place < self.bought, weight, 0.0)
+
+    def take(self, index: Ints) -> PathPoint:
+        """Return the points at the given positions."""
+        return PathPoint(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The path of each market: its costs, the cap, and where it ends.
+
+    A node k is the point of the path at which seller k (the k + 1 cheapest are 0..k) ceases to be
+    bought from: the last one, k = size, is beta = 0, and the first one, ``first - 1``, stands for
+    beta = infinity, where the ``floor`` sellers strictly below the marginal cost are capped and
+    those at it share the rest.
+    """
+
+    costs: Costs
+    cap: float
+    n_caps: float  # 1/cap: how many capped sellers carry the whole weight
+    floor: Ints
+    first: Ints
+
+    @classmethod
+    def of(cls, costs: Costs, cap: float) -> _Path:
+        n_caps = 1.0 / cap
+        entry = np.arange(costs.size.size)
+        # m sellers at k/m with k = 1 must fit in spite of rounding.
+        marginal = np.minimum(int(np.ceil(n_caps * (1 - 1e-15))) - 1, costs.size - 1)
+        floor, first = costs.ties(entry, marginal)
+        return cls(costs, cap, n_caps, floor, first)
+
+    def segment(self, e: Ints, j: Ints, q: Ints) -> tuple[Floats, ...]:
+        """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
+        costs, u = self.costs, self.cap
+        free = (q - j).astype(float)
+        left = np.maximum(1.0 - j * u, 0.0)
+        total, squares = costs.sum1(e, q), costs.sum2(e, q)
+        below: Floats | float = 0.0
+        if np.any(j):
+            below = costs.sum1(e, j)
+            total = total - below
+            squares = squares - costs.sum2(e, j)
+        mean = total / free
+        spread = np.maximum(squares - total * mean, 0.0)
+        # Equal costs: their spread is zero, and must not be the rounding of a difference.
+        spread = np.where((j == self.floor[e]) & (q == self.first[e]), 0.0, spread)
+        cost = costs.offset + u * below + left * mean
+        norm2 = j * u * u + left * left / free
+        return free, left, total, spread, cost, norm2
+
+    def node(self, e: Ints, k: Ints) -> tuple[Floats, Floats, Ints]:
+        """Return r^2, psi'a and the number of capped sellers at nodes k."""
+        at_end, at_start = k < self.first[e], k >= self.costs.size[e]
+        inner = np.minimum(np.maximum(k, self.first[e]), self.costs.size[e] - 1)
+        tau = self.costs.value(e, inner)
+        j = np.where(at_start, 0, np.where(at_end, self.floor[e], self._capped(e, inner, tau)))
+        q = np.where(at_start, self.costs.size[e], np.where(at_end, self.first[e], inner))
+        free, left, total, spread, cost, norm2 = self.segment(e, j, q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beta = left / (free * tau - total)
+            beta = np.where(at_start, 0.0, beta)
+            cost = np.where(at_end, cost, cost - beta * spread)
+            rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * beta * spread))
+        return rate2, cost, j
+
+    def _capped(self, e: Ints, q: Ints, tau: Floats) -> Ints:
+        """Return how many sellers are at the cap when seller q ceases to be bought from.
+
+        Seller j is at the cap if the weights that put it exactly there sum to at most one; that
+        is monotone in j, so a binary search over j < floor finds the first who is not.
+        """
+        low = np.zeros_like(q)
+        high = self.floor[e].copy()
+        total = self.costs.sum1(e, q)
+        while np.any(low < high):
+            j = (low + high) // 2
+            mass = (q - j) * tau - (total - self.costs.sum1(e, j))
+            capped = mass <= (self.n_caps - j) * (tau - self.costs.value(e, j))
+            capped &= low < high
+            low = np.where(capped, j + 1, low)
+            high = np.where(capped, high, np.minimum(high, j))
+        return low
+
+    def limits(self, e: Ints, j: Ints, q: Ints) -> tuple[Floats, Floats]:
+        """Return the ends of the piece (j, q) in beta."""
+        value = self.costs.value
+        free, left, total, _, _, _ = self.segment(e, j, q)
+        last = self.costs.size[e] - 1
+        leave = _ratio(left, free * value(e, q - 1) - total, np.inf)
+        enter = _ratio(left, free * value(e, np.minimum(q, last)) - total, 0.0)
+        enter = np.where(q > last, 0.0, enter)
+        if not np.any(self.floor):
+            return enter, leave
+        excess = self.cap * np.maximum(q - self.n_caps, 0.0)
+        cap_next = _ratio(excess, total - free * value(e, j), np.inf)
+        cap_last = _ratio(excess, total - free * value(e, np.maximum(j - 1, 0)), 0.0)
+        high = np.where(j < self.floor[e], np.minimum(leave, cap_next), leave)
+        low = np.where(j > 0, np.maximum(enter, cap_last), enter)
+        return low, high
+
+    def points(
+        self, e: Ints, j: Ints, q: Ints, beta: Floats, rho: float, rate: float | None = None
+    ) -> PathPoint:
+        """Evaluate the objective at beta, moved into its piece (j, q) of the path.
+
+        Without ``rate``, eta is the one whose optimal weights are a(beta).
+        """
+        low, high = self.limits(e, j, q)
+        # The optimum lies inside some piece; a point that had to be moved is a second choice.
+        moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
+        beta = np.minimum(np.maximum(beta, low), high)
+        free, left, total, spread, cost, norm2 = self.segment(e, j, q)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            bent = spread > 0  # elsewhere beta may be infinite
+            norm = np.sqrt(norm2 + np.where(bent, beta * beta * spread, 0.0))
+            cost = cost - np.where(bent, beta * spread, 0.0)
+            rates = beta / norm if rate is None else np.full_like(norm, rate)
+            value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
+            level = (left / beta + total) / free
+        return PathPoint(value, rates, beta, level, j, q, moved)
+
+
+def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
+    """Divide where the denominator is positive; elsewhere the event never comes."""
+    positive = denominator > 0
+    return np.where(positive, numerator / np.where(positive, denominator, 1.0), otherwise)
+
+
+def minimise(
+    costs: Costs,
+    cap: float,
+    rho: float,
+    rates: tuple[float, float] = (0.0, np.inf),
+) -> PathPoint:
+    """Return the global minimiser over eta and weights, of every market in ``costs``.
+
+    Parameters
+    ----------
+    costs : SortedCosts or Replaced
+    cap : float
+        u, the largest weight; 1 where there is no cap.
+    rho : float
+        sigma*gamma*scale/mu^2 > 0.
+    rates : (float, float), optional
+        Range of r = gamma*eta*scale/mu; stationary points outside get the value +inf.
+
+    Returns
+    -------
+    PathPoint
+        One point per market; ``rate`` is +inf where the infimum is not attained.
+    """
+    path = _Path.of(costs, cap)
+    e, j, q = _pieces(path, lambda rate2, cost_there: rate2 * cost_there, rho)
+    _, _, _, spread, cost, norm2 = path.segment(e, j, q)
+    points = path.points(e, j, q, stationary_beta(spread, cost, norm2, rho), rho)
+    outside = (points.rate < rates[0]) | (points.rate > rates[1])
+    return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
+
+
+def point_at(costs: Costs, cap: float, rho: float, rate: float) -> PathPoint:
+    """Return the best weights of every market for a given eta, as r = gamma*eta*scale/mu."""
+    path = _Path.of(costs, cap)
+    e, j, q = _pieces(path, lambda rate2, _: rate2, rate * rate)
+    _, _, _, spread, _, norm2 = path.segment(e, j, q)
+    return _best(e, path.points(e, j, q, beta_at(spread, norm2, rate), rho, rate))
+
+
+def squared_rates(costs: SortedCosts, cap: float, count: int) -> tuple[Ints, Floats]:
+    """Return ``count`` nodes of a path, evenly spaced up to the last before beta = 0, and r^2.
+
+    r^2 falls along the nodes; there is none where all sellers cost the same.
+    """
+    path = _Path.of(costs, cap)
+    first, last = path.first[0], costs.size[0] - 1
+    nodes = last - (last - first) * np.arange(count)[::-1] // max(count - 1, 1)
+    nodes = nodes[nodes >= first]
+    return nodes, path.node(np.zeros_like(nodes), nodes)[0]
+
+
+def cheapest(costs: Costs, cap: float) -> tuple[Floats, Floats, Ints, Ints]:
+    """Return the ends of the paths, at beta = infinity, where the cheapest are filled to the cap.
+
+    Returns
+    -------
+    cost : ndarray, shape (n,)
+        psi'a, scaled.
+    share : ndarray, shape (n,)
+        Weight of each seller at the marginal cost.
+    below, upto : ndarray of int, shape (n,)
+        How many sellers are below, and at or below, the marginal cost.
+    """
+    path = _Path.of(costs, cap)
+    free, left, _, _, cost, _ = path.segment(np.arange(costs.size.size), path.floor, path.first)
+    return cost, left / free, path.floor, path.first
+
+
+def beta_at(spread: Floats, norm2: Floats, rate: float) -> Floats:
+    """Return the beta on each piece at which beta/||a(beta)|| = r; +inf where it stays below."""
+    with np.errstate(divide="ignore"):
+        return rate * np.sqrt(norm2 / np.maximum(1.0 - rate * rate * spread, 0.0))
+
+
+def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> Floats:
+    """Return the beta of the local minimum on each piece; +inf where the objective only falls.
+
+    r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
+    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
+    and the larger one in s is where the objective turns from falling to rising.
+    """
+    b = (cost - rho * spread) / (rho * norm2)
+    d = spread / (rho * norm2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosine = -1.5 * d / b * np.sqrt(3.0 / b)
+        s = 2.0 * np.sqrt(b / 3.0) * np.cos(np.arccos(cosine) / 3.0)
+        return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
+
+
+def _pieces(
+    path: _Path,
+    quantity: Callable[[Floats, Floats], Floats],
+    target: float,
+) -> tuple[Ints, Ints, Ints]:
+    """Return (market, j, q) of every piece of the paths on which ``quantity`` may hit ``target``.
+
+    ``quantity(r^2, psi'a)`` is nondecreasing in both arguments; along a path the first rises and
+    the second falls with beta, so a stretch is bounded by mixing its ends.
+    """
+    markets = np.arange(path.costs.size.size)
+    first, last = path.first - 1, path.costs.size
+    low, high = target * (1 - _SLACK), target * (1 + _SLACK)
+    work = _Stretches(markets, first, last, *path.node(markets, first), *path.node(markets, last))
+    done: list[_Stretches] = []
+    while work.e.size:
+        with np.errstate(invalid="ignore"):
+            most = quantity(work.rate2_a, work.cost_b)
+            least = quantity(work.rate2_b, work.cost_a)
+        # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
+        work = work.take(~(most < low) & ~(least > high))
+        single = work.b - work.a <= 1
+        done.append(work.take(single))
+        work = work.take(~single)
+        if work.e.size:
+            work = _split(path, work)
+    return _expand(done)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of paths between nodes a < b, with r^2, psi'a and capped sellers at both."""
+
+    e: Ints
+    a: Ints
+    b: Ints
+    rate2_a: Floats
+    cost_a: Floats
+    j_a: Ints
+    rate2_b: Floats
+    cost_b: Floats
+    j_b: Ints
+
+    def take(self, keep: NDArray) -> _Stretches:
+        return _Stretches(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+
+def _split(path: _Path, work: _Stretches) -> _Stretches:
+    """Cut every stretch at evenly spaced nodes."""
+    parts = max(2, _NODES_PER_ROUND // work.e.size)
+    inner = work.a[:, None] + (work.b - work.a)[:, None] * np.arange(1, parts) // parts
+    e = np.repeat(work.e, parts - 1)
+    found = path.node(e, inner.ravel())
+    ends_a = (work.a, work.rate2_a, work.cost_a, work.j_a)
+    ends_b = (work.b, work.rate2_b, work.cost_b, work.j_b)
+    lower, upper = [], []
+    for at_a, at_b, at_inner in zip(ends_a, ends_b, (inner, *found), strict=True):
+        middle = at_inner.reshape(work.e.size, parts - 1)
+        lower.append(np.column_stack((at_a, middle)).ravel())
+        upper.append(np.column_stack((middle, at_b)).ravel())
+    proper = lower[0] < upper[0]
+    e = np.repeat(work.e, parts)
+    return _Stretches(e, lower[0], upper[0], *lower[1:], *upper[1:]).take(proper)
+
+
+def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
+    """Return the pieces between neighbouring nodes: one per number of capped sellers."""
+    e, q, j_a, j_b = (
+        np.concatenate([getattr(stretch, name) for stretch in done])
+        for name in ("e", "b", "j_a", "j_b")
+    )
+    counts = j_a - j_b + 1
+    if np.all(counts == 1):
+        return e, j_b, q
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    j = np.repeat(j_b, counts) + np.arange(starts.size) - starts
+    return np.repeat(e, counts), j, np.repeat(q, counts)
+
+
+def _best(e: Ints, points: PathPoint) -> PathPoint:
+    """Return the best point of every market, in the order of the markets."""
+    # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
+    key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
+    if e[0] == e[-1]:
+        return points.take(np.argmin(key)[None])
+    order = np.lexsort((key, e))
+    first = np.flatnonzero(np.diff(e[order], prepend=-1))
+    return points.take(order[first])
