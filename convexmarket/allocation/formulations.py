@@ -260,11 +260,11 @@ def declare(market: Market, eta: float, formulation: str = "primal") -> FixedEta
     >>> from convexmarket.market import Market
     >>> from convexmarket.sellers import Sellers
     >>> market = Market.standard(Sellers(virtual_costs=[0.0, 1.0]), mu=1, sigma=1, gamma=0.5)
-    >>> problem = declare(market, eta=2.0)
+    >>> problem = declare(market, eta=1.0)
     >>> value = problem.solve(solver="CLARABEL")
     >>> problem.weights.round(3)
-    array([0.854, 0.146])
-    >>> problem.eta = 4.0  # compiled once
+    array([0.689, 0.311])
+    >>> problem.eta = 1.5  # compiled once
     >>> value = problem.solve(solver="CLARABEL")
     """
     if formulation not in get_args(Formulation):

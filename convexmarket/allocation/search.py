@@ -49,15 +49,23 @@ __all__ = [
     "Candidate",
     "Evaluation",
     "Evaluator",
+    "Outcome",
     "OuterProblem",
+    "assemble",
     "best_eta",
+    "best_lower_bound",
+    "certify_weights",
     "cheapest_purchase",
+    "check_solver",
     "concave_envelope",
     "dual_bound",
     "line_search",
     "lowest_bound",
+    "minimise_certified",
     "outer_problem",
     "segment_bound",
+    "solver_version",
+    "to_record",
 ]
 
 
@@ -346,7 +354,9 @@ def certify_weights(
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class Outcome:
+    """What a search found: its best evaluation, the bound it proved, and every solve."""
+
     best: Evaluation
     lower_bound: float
     records: tuple[SolveRecord, ...]
@@ -359,7 +369,7 @@ def minimise_certified(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None = None,
-) -> _Outcome:
+) -> Outcome:
     """Evaluate V where its bound is lowest until the bound meets the best point found.
 
     Ends early, with the gap reached so far, when the solver's accuracy rather than the distance
@@ -388,7 +398,7 @@ def minimise_certified(
     assert best is not None
     if best.objective >= outer.limit:
         raise _unattained(outer.limit)
-    return _Outcome(best, min(candidate.bound, outer.limit), tuple(records))
+    return Outcome(best, min(candidate.bound, outer.limit), tuple(records))
 
 
 def _stalled(distances: Sequence[float], patience: int = 12) -> bool:
@@ -397,6 +407,7 @@ def _stalled(distances: Sequence[float], patience: int = 12) -> bool:
 
 
 def to_record(evaluation: Evaluation, form: StandardForm) -> SolveRecord:
+    """Return an evaluation as bounds on the whole objective at its eta, without the weights."""
     eta = evaluation.t / form.gamma
     return SolveRecord(
         eta=eta,
