@@ -1,0 +1,66 @@
+"""Reports: one folder with a self-contained page, Markdown, tables, figures and results.json.
+
+:func:`write_report` is the door. :mod:`.model` says what a report consists of, :mod:`.render`
+writes it, and each experiment has a module that turns its result into a report; registering that
+function with :data:`build_report` is all a new experiment needs to do.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+from convexmarket.errors import ParameterError
+from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.render import write_folder
+from convexmarket.report.tradeoff import tradeoff_report
+
+__all__ = [
+    "Fact",
+    "Figure",
+    "Report",
+    "Section",
+    "Table",
+    "build_report",
+    "tradeoff_report",
+    "write_folder",
+    "write_report",
+]
+
+
+@singledispatch
+def build_report(result: Any) -> Report:
+    """Describe the result of an experiment as a report."""
+    raise ParameterError(
+        f"there is no report for a {type(result).__name__}; give the result of an experiment, or a "
+        "Report"
+    )
+
+
+@build_report.register
+def _(result: Report) -> Report:
+    return result
+
+
+def write_report(result: Any, out_dir: str | Path) -> Path:
+    """Write the report of an experiment into a folder.
+
+    Parameters
+    ----------
+    result : TradeoffResult or Report
+        What an experiment returned, or a report of one's own making.
+    out_dir : path
+        The folder; an earlier report in it is replaced, all at once.
+
+    Returns
+    -------
+    pathlib.Path
+        The HTML page, ``out_dir/index.html``.
+
+    Raises
+    ------
+    ParameterError
+        If there is no report for such a result, or ``out_dir`` holds something else than a report.
+    """
+    return write_folder(build_report(result), out_dir)

@@ -1,0 +1,265 @@
+"""How figures look, how they are saved, and the figures of the trade-off experiment.
+
+Series differ in marker and line style as well as in colour, and the colours (Okabe and Ito's) are
+told apart by colour-blind readers. Figures are drawn without pyplot: no global state, no display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from convexmarket.report.words import count, format_number
+
+__all__ = [
+    "distributions",
+    "overall_error",
+    "report_style",
+    "save_figure",
+    "series_style",
+    "tradeoff_curve",
+    "who_is_bought_from",
+]
+
+WIDTH = 6.8  # inches; the text column of the page
+INK = "#22272e"
+MUTED = "#59636e"
+RULE = "#d5dae0"
+SERIES: tuple[dict[str, Any], ...] = (
+    {"color": "#0072b2", "marker": "o", "linestyle": "-"},
+    {"color": "#d55e00", "marker": "s", "linestyle": (0, (5, 2))},
+    {"color": "#00785a", "marker": "^", "linestyle": (0, (1.2, 1.6))},
+    {"color": "#a03f7a", "marker": "D", "linestyle": (0, (6, 2, 1.2, 2))},
+)
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "figure.figsize": (WIDTH, 3.4),
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 160,
+    "svg.fonttype": "path",
+}
+MANY_POINTS = 2_000  # beyond it, points are pixels: an SVG with each of a million is unusable
+
+
+def report_style(name: str) -> AbstractContextManager[None]:
+    """Return a context that draws in the one style of all reports.
+
+    The user's own Matplotlib settings neither show nor change. The name of the figure is what the
+    ids in its SVG derive from; by default they would be random.
+    """
+    return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
+
+
+def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
+    """Draw a figure, write ``stem.svg`` and ``stem.png``, and return the SVG.
+
+    The same figure gives the same bytes: the ids of the SVG are salted with the figure's name, and
+    no file says when it was written.
+    """
+    with report_style(stem.name):
+        figure = draw()
+        figure.savefig(stem.with_suffix(".png"), metadata={"Software": None})
+        svg = stem.with_suffix(".svg")
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return svg.read_text(encoding="utf-8")
+
+
+def series_style(position: int) -> dict[str, Any]:
+    """Return colour, marker and line style of a series, for ``Axes.plot``."""
+    return dict(SERIES[position % len(SERIES)])
+
+
+def gamma_axis(axes: Axes, gammas: Sequence[float]) -> None:
+    """Make the horizontal axis gamma's: logarithmic, with ticks at the values that were run."""
+    axes.set_xscale("log")
+    axes.set_xlabel("γ, the weight of payments (log scale)")
+    ticks: list[float] = []
+    width = max(np.log(max(gammas) / min(gammas)), 1e-12)
+    for gamma in sorted(set(gammas)):
+        if not ticks or np.log(gamma / ticks[-1]) / width > 0.09:  # closer labels overlap
+            ticks.append(gamma)
+    axes.set_xticks(ticks, [format_number(tick) for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def value_axis(axes: Axes, values: pd.Series) -> None:
+    """Make the vertical axis logarithmic where positive values span more than a factor 30."""
+    finite = values[np.isfinite(values)]
+    if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
+        axes.set_yscale("log")
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+
+
+def line_with_spread(
+    axes: Axes, x: pd.Series, mean: pd.Series, spread: pd.Series, label: str, position: int
+) -> None:
+    """Plot a mean with a band of one standard deviation on either side."""
+    look = series_style(position)
+    axes.plot(x, mean, label=label, **look)
+    width = spread.fillna(0.0)
+    axes.fill_between(x, mean - width, mean + width, color=look["color"], alpha=0.16, lw=0)
+    for edge in (mean - width, mean + width):
+        axes.plot(x, edge, color=look["color"], linestyle=look["linestyle"], lw=0.5, alpha=0.6)
+
+
+def tradeoff_curve(curve: pd.DataFrame, baseline_error: float) -> Figure:
+    """Draw test error and payments over gamma, one series per model (A and B, Fig. 2a).
+
+    Parameters
+    ----------
+    curve : pandas.DataFrame
+        Columns model, gamma, error_mean, error_std and payments, of one scenario.
+    baseline_error : float
+        Test error of the model without privacy.
+    """
+    figure = Figure(figsize=(WIDTH, 5.0))
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.15, 1))
+    for position, (model, rows) in enumerate(_by(curve, "model")):
+        line_with_spread(above, rows.gamma, rows.error_mean, rows.error_std, model, position)
+        below.plot(rows.gamma, rows.payments, label=model, **series_style(position))
+    above.axhline(baseline_error, color=INK, linestyle=(0, (8, 3)), lw=1.1, label="without privacy")
+    above.set_title("Test error (share misclassified)")
+    above.set_ylim(bottom=0)
+    above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    below.set_title("Total payments to sellers")
+    value_axis(below, curve.payments)
+    gamma_axis(below, list(curve.gamma))
+    above.tick_params(labelbottom=False)
+    figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+def overall_error(curve: pd.DataFrame) -> Figure:
+    """Draw error + gamma * payments over gamma, one panel per scenario (A and B, Fig. 2b)."""
+    scenarios = _by(curve, "scenario")
+    figure = Figure(figsize=(WIDTH, 3.3))
+    panels = figure.subplots(1, len(scenarios), sharey=True, squeeze=False)[0]
+    for axes, (scenario, rows) in zip(panels, scenarios, strict=True):
+        for position, (model, line) in enumerate(_by(rows, "model")):
+            line_with_spread(axes, line.gamma, line.overall_mean, line.overall_std, model, position)
+        axes.set_title(f"{scenario} sensitivities")
+        gamma_axis(axes, list(rows.gamma))
+        axes.set_xlabel("γ (log scale)")
+    value_axis(panels[0], curve.overall_mean)
+    panels[0].set_ylabel("test error + γ × payments")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+def who_is_bought_from(sellers: pd.DataFrame) -> Figure:
+    """Draw epsilon against sensitivity, one series per gamma and one panel per scenario.
+
+    Parameters
+    ----------
+    sellers : pandas.DataFrame
+        Columns scenario, gamma, sensitivity and epsilon, of one model and a few gammas.
+    """
+    scenarios = _by(sellers, "scenario")
+    figure = Figure(figsize=(WIDTH, 3.4))
+    panels = figure.subplots(1, len(scenarios), sharey=True, squeeze=False)[0]
+    for axes, (scenario, rows) in zip(panels, scenarios, strict=True):
+        for position, (gamma, offers) in enumerate(_by(rows, "gamma")):
+            look = series_style(position)
+            axes.scatter(
+                offers.sensitivity,
+                offers.epsilon,
+                s=12,
+                marker=look["marker"],
+                facecolors="none",
+                edgecolors=look["color"],
+                linewidths=0.9,
+                label=f"γ = {format_number(gamma)}",
+                rasterized=len(offers) > MANY_POINTS,
+            )
+        axes.set_title(f"{scenario} sensitivities")
+        axes.set_xlabel("sensitivity c of the seller")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    panels[0].set_ylabel("privacy sold, ε")
+    panels[0].set_ylim(bottom=0 if (sellers.epsilon > 0).any() else None)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    return figure
+
+
+def distributions(sellers: pd.DataFrame) -> Figure:
+    """Draw histograms of epsilon and payment of the sellers bought from, one row per gamma.
+
+    Parameters
+    ----------
+    sellers : pandas.DataFrame
+        Columns gamma, epsilon and payment, of one scenario, one model and a few gammas.
+    """
+    groups = _by(sellers, "gamma")
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.65 * len(groups)))
+    grid = figure.subplots(len(groups), 2, squeeze=False)
+    for row, (gamma, offers) in zip(grid, groups, strict=True):
+        bought = offers[offers.epsilon > 0]
+        _histogram(row[0], bought.epsilon, series_style(0)["color"])
+        _histogram(row[1], bought.payment, series_style(2)["color"])
+        left = f"{len(bought):,} of {count(len(offers), 'seller')} bought from"
+        row[0].set_title(f"γ = {format_number(gamma)}: {left}")
+        row[0].set_ylabel("sellers")
+    grid[-1, 0].set_xlabel("privacy sold, ε")
+    grid[-1, 1].set_xlabel("payment")
+    return figure
+
+
+def _histogram(axes: Axes, values: pd.Series, color: str) -> None:
+    if len(values):
+        low, high = float(values.min()), float(values.max())
+        pad = 0.05 * abs(high) if np.isclose(low, high) else 0.0
+        bins = int(np.clip(np.sqrt(len(values)), 5, 30)) if pad == 0 else 1
+        axes.hist(values, bins=bins, range=(low - pad, high + pad), color=color, edgecolor="white")
+    else:
+        axes.text(0.5, 0.5, "nobody is bought from", transform=axes.transAxes, ha="center")
+    axes.grid(axis="x", visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+
+
+def _by(frame: pd.DataFrame, column: str) -> list[tuple[Any, pd.DataFrame]]:
+    """Split a frame by a column, in order of appearance; rows sorted by gamma if they have it."""
+    groups = frame.groupby(column, sort=False)
+    order = "gamma"
+    return [
+        (key, rows.sort_values(order, kind="stable") if order in rows else rows)
+        for key, rows in groups
+    ]

@@ -1,0 +1,590 @@
+"""The report of the trade-off experiment: error against payments over gamma, in words and figures.
+
+The words are generated from the results, the caveats included: what is guaranteed, on which
+assumptions, and where nothing is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from convexmarket.report import figures
+from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.words import count, format_number, format_percent, listing
+
+if TYPE_CHECKING:
+    from convexmarket.experiments.tradeoff import TradeoffResult
+
+__all__ = ["tradeoff_report"]
+
+MECHANISM = "mechanism"
+NAIVE = "naive"
+CORRELATED = "correlated"
+WEAK_EPSILON = 5.0  # beyond it, exp(epsilon) > 148: a promise in form more than in substance
+KEY = ["scenario", "model", "gamma"]
+GREEK = {
+    "gamma": "γ",
+    "mu": "μ",
+    "sigma": "σ",
+    "regularization": "Λ",
+    "eta": "η",
+    "epsilon": "ε sold",
+    "epsilon_max": "largest ε sold",
+    "guarantee": "total guarantee",
+    "guarantee_max": "largest total guarantee",
+    "virtual_cost": "virtual cost ψ(c)",
+    "sensitivity": "sensitivity c",
+    "multiplier": "multiplier τ",
+}
+ACCOUNTING_WORDS = {
+    "joint": "bounds the shift of the noise and its Jacobian together",
+    "tight": "is ε + log(1 + a R²/(4Λ)) for a seller of weight a",
+    "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
+}
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """The point of the curve that the summary speaks about, and what surrounds it."""
+
+    scenario: str
+    gamma: float
+    row: pd.Series
+    n_sellers: int
+    n_draws: int
+
+
+def tradeoff_report(result: TradeoffResult) -> Report:
+    """Describe a trade-off run.
+
+    Parameters
+    ----------
+    result : TradeoffResult
+        What :func:`convexmarket.experiments.tradeoff.run_tradeoff` returned.
+
+    Returns
+    -------
+    Report
+        To be written by :func:`convexmarket.report.render.write_folder`.
+    """
+    point = highlight(result)
+    sections = [
+        _tradeoff_section(result),
+        _overall_section(result),
+        _sellers_section(result, point),
+        _certificate_section(result),
+        _audit_section(result),
+        _guarantee_section(result),
+    ]
+    if CORRELATED in set(result.curve.scenario) and point.scenario != CORRELATED:
+        sections.append(_correlation_section(result, point))
+    sections += [_choice_section(result), _reproduction_section(result)]
+    return Report(
+        title=result.problem.title,
+        summary=_summary(result, point),
+        sections=tuple(sections),
+        results=result.to_json(),
+        facts=_facts(result, point),
+    )
+
+
+def highlight(result: TradeoffResult) -> Highlight:
+    """Find the mechanism's smallest overall error in the first scenario."""
+    scenario = str(result.curve.scenario.iloc[0])
+    rows = _select(result.curve, scenario=scenario, model=MECHANISM)
+    row = rows.sort_values(["overall_mean", "gamma"]).iloc[0]
+    offers = _select(result.sellers, scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    draws = _select(result.draws, scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    return Highlight(scenario, float(row.gamma), row, len(offers), len(draws))
+
+
+def _select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Return the rows that have these values."""
+    for column, value in values.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+# ---------------------------------------------------------------- the summary
+
+
+def _facts(result: TradeoffResult, point: Highlight) -> tuple[Fact, ...]:
+    row = point.row
+    audits = _select(result.audits, model=MECHANISM)
+    where = f"at γ = {format_number(point.gamma)}"
+    return (
+        Fact(f"sellers bought from, {where}", f"{int(row.n_bought):,} of {point.n_sellers:,}"),
+        Fact(f"total payments, {where}", format_number(row.payments)),
+        Fact(f"test error, {where}", format_percent(row.error_mean)),
+        Fact("test error without privacy", format_percent(result.baseline_error)),
+        Fact("largest certified gap", format_number(_largest_gap(result, MECHANISM), digits=2)),
+        Fact(
+            "no misreport pays, in the audit",
+            "yes" if bool(audits.incentive_compatible.all()) else "no",
+        ),
+    )
+
+
+def _summary(result: TradeoffResult, point: Highlight) -> tuple[str, ...]:
+    paragraphs = [
+        _outcome_words(result, point),
+        _privacy_words(point),
+        _naive_words(result),
+        f"{_gap_words(result)} {_audit_words(result)}",
+    ]
+    if result.problem.description:
+        paragraphs.insert(0, " ".join(result.problem.description.split()))
+    return tuple(text for text in paragraphs if text)
+
+
+def _outcome_words(result: TradeoffResult, point: Highlight) -> str:
+    row = point.row
+    spread = ""
+    if point.n_draws > 1:
+        points = format_number(100 * row.error_std, digits=2)
+        spread = f" (standard deviation {points} percentage points)"
+    return (
+        f"At γ = {format_number(point.gamma)}, where the overall error (test error plus γ times "
+        f"payments) is smallest, the buyer buys from {int(row.n_bought):,} of "
+        f"{count(point.n_sellers, 'seller')} and pays {format_number(row.payments)} in total. "
+        f"The model trained under the privacy that was sold misclassifies "
+        f"{format_percent(row.error_mean)} of the test rows, on average over "
+        f"{count(point.n_draws, 'noise draw')}{spread}. The same model without privacy and "
+        f"without payments misclassifies {format_percent(result.baseline_error)}."
+    )
+
+
+def _privacy_words(point: Highlight) -> str:
+    sold, total = float(point.row.epsilon_max), float(point.row.guarantee_max)
+    if not total > 0:
+        return "Nothing is bought, so nobody's row is used and nobody loses privacy."
+    accounted = "which the accounting confirms as the total guarantee"
+    if total > sold * (1 + 1e-9):
+        accounted = f"and the largest total guarantee, accounting included, is {_short(total)}"
+    text = (
+        f"The largest privacy guarantee sold there is ε = {_short(sold)}, {accounted}: exchanging "
+        f"that seller's row changes the probability of any released model by at most a factor "
+        f"exp({_short(total)}) = {format_number(math.exp(total)) if total < 700 else '∞'}."
+    )
+    if total > WEAK_EPSILON:
+        text += (
+            " A factor as large as that is a weak promise: it holds, but it would not keep an "
+            "observer of the model from guessing the row."
+        )
+    return text
+
+
+def _short(value: float) -> str:
+    return format_number(value, digits=3)
+
+
+def _naive_words(result: TradeoffResult) -> str:
+    """Count at how many gammas the mechanism beats the naive model, scenario by scenario."""
+    if NAIVE not in set(result.curve.model):
+        return ""
+    parts = []
+    for scenario, rows in result.curve.groupby("scenario", sort=False):
+        overall = rows.pivot(index="gamma", columns="model", values="overall_mean").dropna()
+        wins = int((overall[MECHANISM] < overall[NAIVE]).sum())
+        parts.append(f"at {wins} of {count(len(overall), 'value')} of γ with {scenario}")
+    return (
+        f"Its overall error is below that of the naive model {listing(parts)} sensitivities. The "
+        "naive model leaves the spread of the weights and the noise out of its objective "
+        "(μ = σ = 0), and the range allowed for η decides what it buys."
+    )
+
+
+def _certificates(result: TradeoffResult) -> pd.DataFrame:
+    frame = pd.DataFrame(list(result.certificates))
+    first = [name for name in KEY if name in frame]
+    return frame[first + [name for name in frame if name not in first]]
+
+
+def _largest_gap(result: TradeoffResult, model: str) -> float:
+    gaps = pd.to_numeric(_select(result.curve, model=model).gap)
+    return max(0.0, float(gaps.max()))
+
+
+def _gap_words(result: TradeoffResult) -> str:
+    gap = format_number(_largest_gap(result, MECHANISM), digits=2)
+    return (
+        "Every allocation of the mechanism carries a lower bound on what any allocation could "
+        f"reach; the objective is within {gap} (relative) of it, at every γ."
+    )
+
+
+def _audit_words(result: TradeoffResult) -> str:
+    audits = _select(result.audits, model=MECHANISM)
+    gain, surplus = float(audits.max_gain.max()), float(audits.min_surplus.min())
+    gained = f"the largest gain of any seller from any misreport is {format_number(gain, 2)}"
+    if bool(audits.incentive_compatible.all()):
+        truth = f"The audit finds nothing to gain from lying beyond rounding: {gained}"
+    else:
+        truth = f"The audit finds that lying pays: {gained}"
+    if bool(audits.individually_rational.all()):
+        loss = (
+            f"no seller loses by taking part: the smallest surplus is {format_number(surplus, 2)}"
+        )
+    else:
+        loss = f"taking part can cost a seller: the smallest surplus is {format_number(surplus, 2)}"
+    return f"{truth}; {loss}."
+
+
+# ---------------------------------------------------------------- the sections
+
+
+def _tradeoff_section(result: TradeoffResult) -> Section:
+    drawn = []
+    for scenario, rows in result.curve.groupby("scenario", sort=False):
+        drawn.append(
+            Figure(
+                f"tradeoff_{scenario}",
+                f"Test error and payments over γ, {scenario} sensitivities. Band: one standard "
+                "deviation over noise draws on either side of the mean.",
+                partial(figures.tradeoff_curve, rows, result.baseline_error),
+                f"Two panels over gamma on a log scale, {scenario} sensitivities. "
+                + _ends(_select(rows, model=MECHANISM), str(scenario)),
+            )
+        )
+    columns = [*KEY, "n_bought", "payments", "error_mean", "error_std", "overall_mean"]
+    table = Table(
+        "tradeoff",
+        "Error, payments and overall error at every γ; the standard deviation is that over noise "
+        "draws.",
+        result.curve[[*columns, "overall_std"]],
+        GREEK
+        | {
+            "n_bought": "sellers bought from",
+            "error_mean": "test error",
+            "error_std": "its std",
+            "overall_mean": "overall error",
+            "overall_std": "its std",
+        },
+        dict.fromkeys(("error_mean", "error_std", "overall_mean", "overall_std"), ".4f"),
+    )
+    ends = [
+        _ends(_select(rows, model=MECHANISM), str(scenario))
+        for scenario, rows in result.curve.groupby("scenario", sort=False)
+    ]
+    return Section(
+        "The trade-off between error and payments",
+        (
+            "γ is the weight of payments in the buyer's objective: a larger γ buys less privacy "
+            "from fewer sellers, pays less, and trains on noisier data. " + " ".join(ends),
+        ),
+        figures=tuple(drawn),
+        tables=(table,),
+    )
+
+
+def _ends(rows: pd.DataFrame, scenario: str) -> str:
+    """Say what happens from the smallest gamma to the largest."""
+    rows = rows.sort_values("gamma")
+    low, high = rows.iloc[0], rows.iloc[-1]
+    if len(rows) == 1:
+        return (
+            f"With {scenario} sensitivities, the mechanism pays {_short(low.payments)} at "
+            f"γ = {_short(low.gamma)}, with a test error of {format_percent(low.error_mean)}."
+        )
+    return (
+        f"With {scenario} sensitivities, from γ = {_short(low.gamma)} to γ = {_short(high.gamma)} "
+        f"the mechanism's payments go from {_short(low.payments)} to {_short(high.payments)}, and "
+        f"its test error from {format_percent(low.error_mean)} to "
+        f"{format_percent(high.error_mean)}."
+    )
+
+
+def _overall_section(result: TradeoffResult) -> Section:
+    prose = [
+        "The overall error adds γ times payments to the test error: it is what a buyer pays in "
+        "all who values money at γ. It compares models at the same γ; at two different γ it "
+        "compares two different buyers."
+    ]
+    if NAIVE in set(result.curve.model):
+        low, high = result.problem.naive.eta_range
+        prose.append(
+            "The naive model is degenerate by design. Without the terms for spread and noise its "
+            "objective only falls as less is bought, so its optimum is to buy nothing; it buys "
+            f"something because η is confined to the range from {_short(low)} to {_short(high)}. "
+            "That range, and not the optimisation, decided its answer, and another range would "
+            "give another comparison."
+        )
+    figure = Figure(
+        "overall_error",
+        "Overall error over γ. Band: one standard deviation over noise draws on either side.",
+        partial(figures.overall_error, result.curve),
+        "Overall error over gamma on a log scale, one panel per scenario and one line per model. "
+        "The numbers are in the table tradeoff.",
+    )
+    return Section("Overall error", tuple(prose), figures=(figure,))
+
+
+def _few_gammas(result: TradeoffResult, point: Highlight) -> list[float]:
+    """Choose at most three gammas: the ends, and the summary's one or the middle."""
+    gammas = sorted(set(result.curve.gamma))
+    if len(gammas) <= 3:
+        return gammas
+    inner = point.gamma if gammas[0] < point.gamma < gammas[-1] else gammas[len(gammas) // 2]
+    return [gammas[0], inner, gammas[-1]]
+
+
+def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
+    few = _few_gammas(result, point)
+    offers = _select(result.sellers, model=MECHANISM)
+    offers = offers[offers.gamma.isin(few)]
+    shown = listing([_short(gamma) for gamma in few])
+    bought = Figure(
+        "who_is_bought_from",
+        f"Privacy sold by each seller against its sensitivity, at γ = {shown}.",
+        partial(figures.who_is_bought_from, offers),
+        "Scatter of epsilon against sensitivity: " + _bought_words(result, point, few),
+    )
+    spread = Figure(
+        "distributions",
+        f"Privacy sold and payments, of the sellers bought from ({point.scenario} "
+        f"sensitivities) at γ = {shown}. Each panel has its own scale.",
+        partial(figures.distributions, _select(offers, scenario=point.scenario)),
+        "Histograms of epsilon and of payments. " + _bought_words(result, point, few),
+    )
+    return Section(
+        "Who was bought from",
+        (
+            "A seller with a larger sensitivity has a larger virtual cost, the price of its "
+            "privacy to the buyer, and sells less privacy; above a threshold, nothing. Who "
+            "sells nothing is paid nothing, and its row is not used. "
+            + _bought_words(result, point, few),
+        ),
+        figures=(bought, spread),
+        tables=(_sellers_table(result, point),),
+    )
+
+
+def _bought_words(result: TradeoffResult, point: Highlight, gammas: Sequence[float]) -> str:
+    """Say for a few gammas how many are bought from, and up to which sensitivity."""
+    parts = []
+    for gamma in gammas:
+        offers = _select(result.sellers, scenario=point.scenario, model=MECHANISM, gamma=gamma)
+        bought = offers[offers.epsilon > 0]
+        where = f"at γ = {_short(gamma)}, {len(bought):,} of {count(len(offers), 'seller')}"
+        if len(bought):
+            where += f", up to a sensitivity of {_short(float(bought.sensitivity.max()))}"
+        parts.append(where)
+    text = "; ".join(parts)
+    return f"With {point.scenario} sensitivities: {text}."
+
+
+def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
+    """List every offer; those of the summary's point come first, cheapest seller first."""
+    frame = result.sellers
+    elsewhere = ~(
+        (frame.scenario == point.scenario)
+        & (frame.model == MECHANISM)
+        & (frame.gamma == point.gamma)
+    )
+    order = frame.assign(elsewhere=elsewhere, place=range(len(frame)))
+    order["place"] = order.place.where(order.elsewhere, 0)
+    order["cost"] = order.sensitivity.where(~order.elsewhere, 0.0)
+    order = order.sort_values(["elsewhere", "place", "cost"], kind="stable")
+    return Table(
+        "sellers",
+        f"Offers to sellers, first those at γ = {_short(point.gamma)} ({point.scenario}, "
+        f"{MECHANISM}) by increasing sensitivity. The surplus is the payment minus the seller's "
+        "cost.",
+        order.drop(columns=["elsewhere", "place", "cost"]),
+        GREEK,
+        rows_shown=20,
+    )
+
+
+def _certificate_section(result: TradeoffResult) -> Section:
+    prose = [
+        _gap_words(result) + " The lower bound needs no trust in the solver that found the "
+        "allocation: it is a bound on the objective of every allocation, at every η.",
+        "Optimality is more than tidiness here. The payments make truth the best reply only if "
+        "the allocation is the global optimum for every report; a local optimum would price the "
+        "same data differently and reward lying.",
+    ]
+    headers = GREEK | {"n_sellers": "sellers", "n_bought": "sellers bought from"}
+    return Section(
+        "The certificate",
+        tuple(prose),
+        tables=(
+            Table(
+                "certificates",
+                "Objective, lower bound and relative gap of every allocation.",
+                _certificates(result),
+                headers,
+                {"objective": ".6g", "lower_bound": ".6g"},
+            ),
+        ),
+    )
+
+
+def _audit_section(result: TradeoffResult) -> Section:
+    prose = [
+        _audit_words(result),
+        "The audit lets every seller misreport its sensitivity over a grid that includes the "
+        "kinks of its own allocation, with all others truthful, and compares what it would earn "
+        "with what truth earns. It checks reports and nothing else.",
+    ]
+    return Section(
+        "The audit of incentives",
+        tuple(prose),
+        tables=(
+            Table(
+                "audits",
+                "Largest gain of any seller from any misreport, and smallest surplus of any "
+                "seller who tells the truth.",
+                result.audits,
+                GREEK
+                | {"max_gain": "largest gain from a misreport", "min_surplus": "smallest surplus"},
+                {"max_gain": ".2e", "min_surplus": ".2e"},
+            ),
+        ),
+    )
+
+
+def _guarantee_section(result: TradeoffResult) -> Section:
+    learner, data = result.problem.learner, result.problem.data
+    total = "The noise was raised until the total equals what was sold."
+    if learner.calibration == "noise":
+        total = (
+            "The noise was set by what was sold, so the total can be larger than that; the "
+            "table of offers lists both."
+        )
+    public = (
+        "Validation: μ, σ, Λ (and the naive model's η) are chosen by the error on a validation "
+        "split that is assumed public. Were it private, the choice would leak, and no "
+        "guarantee here covers it."
+    )
+    if data.source == "inline":
+        public = (
+            "Validation: here the sellers' own rows also serve as validation and test rows, so "
+            "the choice of μ, σ and Λ leaks from them, the errors are those on training rows, "
+            "and no guarantee covers the choice."
+        )
+    points = (
+        f"Privacy of the model: each seller's total guarantee holds for the released model, "
+        f"replacing that seller's row by any other. The accounting is {learner.accounting!r}: it "
+        f"{ACCOUNTING_WORDS[learner.accounting]}. {total}",
+        f"It assumes that the bound on the norm of every row ({_short(data.data_norm)}) and the "
+        "set of labels are public and not read off the sold data; that weights and η are chosen "
+        "without looking at the data; that the minimiser is exact (it is computed to a gradient "
+        "norm that is reported by the learner, not to zero); and that one noise draw is "
+        "released. The draws of this page are for comparison: releasing all of them would add up "
+        "their guarantees, and so would releasing models for several γ.",
+        public,
+        "Test errors on this page are computed on held-out rows and are not private statements "
+        "about them.",
+        "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
+        "knowledge and correct, every allocation is a global optimum (see the certificate), and "
+        "sellers can misstate their sensitivity but not their data or their labels.",
+        "Payments carry no privacy guarantee: they depend on the reported sensitivities, and so "
+        "reveal something about them to whoever sees the payments.",
+        "The naive model carries the same privacy guarantee for what it bought. It has no "
+        "guarantee of being a sensible purchase.",
+    )
+    return Section(
+        "What is guaranteed, and on which assumptions",
+        points=points if NAIVE in set(result.curve.model) else points[:-1],
+    )
+
+
+def _correlation_section(result: TradeoffResult, point: Highlight) -> Section:
+    rows = _select(result.curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
+    compared = ""
+    if len(rows):
+        row, other = rows.iloc[0], point.row
+        compared = (
+            f" At γ = {_short(point.gamma)} the test error is {format_percent(row.error_mean)} "
+            f"with correlated sensitivities and {format_percent(other.error_mean)} with "
+            f"{point.scenario} ones; payments are {_short(row.payments)} and "
+            f"{_short(other.payments)}."
+        )
+    feature = result.problem.sellers.correlated_with
+    name = f"the feature {feature!r}" if isinstance(feature, str) else f"feature {feature}"
+    return Section(
+        "Sensitivities correlated with the data",
+        (
+            "In the correlated scenario the seller with the k-th smallest sensitivity owns the "
+            f"row with the k-th smallest value of {name}, so that buying from cheap sellers "
+            f"selects rows.{compared}",
+            "Truthfulness does not suffer: it concerns reports alone. Privacy does. The weights, "
+            "η and the payments are functions of the sensitivities, and where these go with the "
+            "data, publishing any of them tells something about the rows. The guarantee of the "
+            "model is conditional on them: it says what the model adds to what they already "
+            "reveal, and nothing bounds what they reveal.",
+        ),
+    )
+
+
+def _choice_section(result: TradeoffResult) -> Section:
+    columns = [*KEY, "mu", "sigma", "regularization", "eta", "validation_error"]
+    return Section(
+        "Hyperparameters and noise draws",
+        (
+            "For every γ, μ, σ and Λ are those with the smallest overall error on the validation "
+            "split; η follows from the allocation.",
+        ),
+        tables=(
+            Table(
+                "hyperparameters",
+                "What was chosen, and the largest guarantee that came of it.",
+                result.curve[[*columns, "epsilon_max", "guarantee_max"]],
+                GREEK,
+                {"validation_error": ".4f"},
+            ),
+            Table(
+                "draws",
+                "Test error of every noise draw.",
+                result.draws,
+                GREEK,
+                {"test_error": ".4f"},
+                rows_shown=10,
+            ),
+        ),
+    )
+
+
+def _reproduction_section(result: TradeoffResult) -> Section:
+    problem = _settings_table(
+        "problem", "The problem file, key by key.", result.problem.model_dump(mode="json")
+    )
+    provenance = _settings_table("provenance", "Seeds, versions and machine.", result.provenance)
+    timings = _settings_table("timings", "Seconds spent.", result.timings)
+    return Section(
+        "How to reproduce this",
+        (
+            "The run is determined by the problem file, its seeds and the versions below; "
+            "results.json holds them together with everything shown here. Timings vary from run "
+            "to run.",
+        ),
+        points=tuple(result.problem.notes),
+        tables=(problem, provenance, timings),
+    )
+
+
+def _settings_table(name: str, caption: str, settings: Mapping[str, Any]) -> Table:
+    """Write nested settings as one row for each key path."""
+    rows = list(_flatten(settings))
+    frame = pd.DataFrame(rows, columns=["key", "value"]).astype({"value": object})
+    return Table(name, caption, frame, rows_shown=100)
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            rows += _flatten(value, f"{path}.")
+        elif isinstance(value, list | tuple):
+            rows.append((path, ", ".join(str(item) for item in value)))
+        else:
+            rows.append((path, value))
+    return rows

@@ -1,0 +1,100 @@
+"""Numbers and counts as a reader wants them, in prose, in tables and on axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["MISSING", "count", "format_number", "format_percent", "format_value", "listing"]
+
+MISSING = "–"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def format_number(value: float | int | None, digits: int = 3) -> str:
+    """Write a number with so many significant digits, without trailing zeros.
+
+    Examples
+    --------
+    >>> format_number(1234567), format_number(0.0012345), format_number(1234.5)
+    ('1,234,567', '0.00123', '1,234')
+    >>> format_number(2.5e-9), format_number(float("nan")), format_number(float("inf"))
+    ('2.5 × 10⁻⁹', '–', '∞')
+    """
+    if value is None or math.isnan(value):
+        return MISSING
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    rounded = float(f"{value:.{digits - 1}e}")
+    if rounded == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(rounded)))
+    if -4 <= exponent < 6:
+        if exponent >= digits - 1:
+            return f"{value:,.0f}"
+        return f"{rounded:.{digits - 1 - exponent}f}".rstrip("0").rstrip(".")
+    mantissa = f"{rounded / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
+    power = str(exponent).translate(SUPERSCRIPTS)
+    return f"10{power}" if mantissa == "1" else f"{mantissa} × 10{power}"
+
+
+def format_percent(share: float | None) -> str:
+    """Write a share in percent, with one decimal.
+
+    Examples
+    --------
+    >>> format_percent(0.0425)
+    '4.2%'
+    """
+    return MISSING if share is None or math.isnan(share) else f"{100 * share:.1f}%"
+
+
+def format_value(value: Any, spec: str = "") -> str:
+    """Write one cell of a table; what is missing becomes a dash.
+
+    Examples
+    --------
+    >>> format_value(0.5, ".3f"), format_value(True), format_value(None), format_value("Ann")
+    ('0.500', 'yes', '–', 'Ann')
+    """
+    if value is None or value is pd.NA or value is pd.NaT:
+        return MISSING
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        if spec and math.isfinite(value):
+            return format(value, spec)
+        return format_number(value, digits=4)
+    return str(value)
+
+
+def count(number: int, noun: str) -> str:
+    """Write how many there are of something whose plural ends in s.
+
+    Examples
+    --------
+    >>> count(1, "seller"), count(1200, "seller"), count(0, "noise draw")
+    ('1 seller', '1,200 sellers', '0 noise draws')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listing(items: Sequence[str]) -> str:
+    """Join words as a sentence does.
+
+    Examples
+    --------
+    >>> listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
