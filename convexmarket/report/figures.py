@@ -16,9 +16,9 @@ import pandas as pd
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from convexmarket.report.words import count, format_number
+from convexmarket.report.words import format_number, share
 
 __all__ = [
     "distributions",
@@ -104,14 +104,17 @@ def series_style(position: int) -> dict[str, Any]:
     return dict(SERIES[position % len(SERIES)])
 
 
-def gamma_axis(axes: Axes, gammas: Sequence[float]) -> None:
-    """Make the horizontal axis gamma's: logarithmic, with ticks at the values that were run."""
+def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
+    """Make the horizontal axis gamma's: logarithmic, with ticks at the values that were run.
+
+    Where so many panels stand side by side that labels would touch, some ticks are left out.
+    """
     axes.set_xscale("log")
     axes.set_xlabel("γ, the weight of payments (log scale)")
     ticks: list[float] = []
     width = max(np.log(max(gammas) / min(gammas)), 1e-12)
     for gamma in sorted(set(gammas)):
-        if not ticks or np.log(gamma / ticks[-1]) / width > 0.09:  # closer labels overlap
+        if not ticks or np.log(gamma / ticks[-1]) / width > 0.09 * panels:
             ticks.append(gamma)
     axes.set_xticks(ticks, [format_number(tick) for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -122,6 +125,8 @@ def value_axis(axes: Axes, values: pd.Series) -> None:
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
@@ -176,7 +181,7 @@ def overall_error(curve: pd.DataFrame) -> Figure:
         for position, (model, line) in enumerate(_by(rows, "model")):
             line_with_spread(axes, line.gamma, line.overall_mean, line.overall_std, model, position)
         axes.set_title(f"{scenario} sensitivities")
-        gamma_axis(axes, list(rows.gamma))
+        gamma_axis(axes, list(rows.gamma), len(scenarios))
         axes.set_xlabel("γ (log scale)")
     value_axis(panels[0], curve.overall_mean)
     panels[0].set_ylabel("test error + γ × payments")
@@ -214,7 +219,9 @@ def who_is_bought_from(sellers: pd.DataFrame) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     panels[0].set_ylabel("privacy sold, ε")
     panels[0].set_ylim(bottom=0 if (sellers.epsilon > 0).any() else None)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4, markerscale=1.7
+    )
     return figure
 
 
@@ -233,8 +240,9 @@ def distributions(sellers: pd.DataFrame) -> Figure:
         bought = offers[offers.epsilon > 0]
         _histogram(row[0], bought.epsilon, series_style(0)["color"])
         _histogram(row[1], bought.payment, series_style(2)["color"])
-        left = f"{len(bought):,} of {count(len(offers), 'seller')} bought from"
-        row[0].set_title(f"γ = {format_number(gamma)}: {left}")
+        row[0].set_title(
+            f"γ = {format_number(gamma)}: bought from {share(len(bought), len(offers), 'seller')}"
+        )
         row[0].set_ylabel("sellers")
     grid[-1, 0].set_xlabel("privacy sold, ε")
     grid[-1, 1].set_xlabel("payment")

@@ -36,8 +36,10 @@ WRITTEN = re.compile(
     rf"{re.escape(PAGE)}|{re.escape(MARKDOWN)}|{re.escape(RESULTS)}"
     r"|tables(/[a-z0-9_-]+\.csv)?|figures(/[a-z0-9_-]+\.(svg|png))?"
 )
+LONGEST_WORD = 24  # characters of a cell that stay on one line
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-MARKDOWN_BLOCK = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)]))", re.MULTILINE)
+BLANKS = re.compile(r"[ \t\r\n]+")  # a no-break space is not one of them
+MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Column:
     """One column of a table as the page shows it."""
 
     header: str
-    numeric: bool
+    kind: str  # "number", "word" (short, kept on one line) or "text"
     cells: list[str]
 
 
@@ -164,18 +166,17 @@ def shown_table(table: Table) -> ShownTable:
     for position, name in enumerate(frame.columns):
         values = frame.iloc[:, position]
         spec = table.formats.get(name, "")
-        columns.append(
-            Column(
-                header=table.headers.get(name, str(name).replace("_", " ")),
-                numeric=_is_numeric(values),
-                cells=[format_value(value, spec) for value in values],
-            )
-        )
+        cells = [format_value(value, spec) for value in values]
+        header = table.headers.get(name, str(name).replace("_", " "))
+        columns.append(Column(header, _kind(values, cells), cells))
     return ShownTable(table.name, table.caption, columns, len(table.frame), len(frame))
 
 
-def _is_numeric(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+def _kind(values: pd.Series, cells: list[str]) -> str:
+    dtype = values.dtype
+    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
+        return "number"
+    return "word" if all(len(cell) <= LONGEST_WORD for cell in cells) else "text"
 
 
 def inline_svg(svg: str, name: str) -> Markup:
@@ -200,18 +201,18 @@ def inline_svg(svg: str, name: str) -> Markup:
 
 
 def escape_markdown(value: Any) -> str:
-    """Escape text so that Markdown shows it as it is, markup and HTML included."""
+    """Escape text so that Markdown shows it as it is, unless a template calls it safe."""
+    if isinstance(value, Markup):
+        return value
     text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = MARKDOWN_SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    text = MARKDOWN_SPECIAL.sub(r"\\\1", BLANKS.sub(" ", text).strip(" "))
     return MARKDOWN_BLOCK.sub(_escape_block_start, text)
 
 
 def _escape_block_start(match: re.Match[str]) -> str:
-    """Keep a line from starting a heading or a list: '# x', '- x', '1. x'."""
-    mark = match[2]
-    if mark.isdigit():
-        return f"{match[1]}{mark}\\"
-    return f"{match[1]}\\{mark}"
+    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
+    mark = match[1]
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
 def html_environment() -> Environment:

@@ -16,7 +16,14 @@ import pandas as pd
 
 from convexmarket.report import figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.report.words import count, format_number, format_percent, listing
+from convexmarket.report.words import (
+    count,
+    equals,
+    format_number,
+    format_percent,
+    listing,
+    share,
+)
 
 if TYPE_CHECKING:
     from convexmarket.experiments.tradeoff import TradeoffResult
@@ -41,12 +48,21 @@ GREEK = {
     "virtual_cost": "virtual cost ψ(c)",
     "sensitivity": "sensitivity c",
     "multiplier": "multiplier τ",
+    "n_sellers": "sellers",
+    "n_bought": "sellers bought from",
 }
 ACCOUNTING_WORDS = {
     "joint": "bounds the shift of the noise and its Jacobian together",
     "tight": "is ε + log(1 + a R²/(4Λ)) for a seller of weight a",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
+
+INCENTIVES = (
+    "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
+    "knowledge and correct, μ, σ and γ were fixed before any report, the allocation is a global "
+    "optimum (see the certificate), and sellers can misstate their sensitivity but not their "
+    "data or their labels."
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ def _select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
 def _facts(result: TradeoffResult, point: Highlight) -> tuple[Fact, ...]:
     row = point.row
     audits = _select(result.audits, model=MECHANISM)
-    where = f"at γ = {format_number(point.gamma)}"
+    where = f"at {equals('γ', point.gamma)}"
     return (
         Fact(f"sellers bought from, {where}", f"{int(row.n_bought):,} of {point.n_sellers:,}"),
         Fact(f"total payments, {where}", format_number(row.payments)),
@@ -150,13 +166,13 @@ def _outcome_words(result: TradeoffResult, point: Highlight) -> str:
         points = format_number(100 * row.error_std, digits=2)
         spread = f" (standard deviation {points} percentage points)"
     return (
-        f"At γ = {format_number(point.gamma)}, where the overall error (test error plus γ times "
-        f"payments) is smallest, the buyer buys from {int(row.n_bought):,} of "
-        f"{count(point.n_sellers, 'seller')} and pays {format_number(row.payments)} in total. "
-        f"The model trained under the privacy that was sold misclassifies "
-        f"{format_percent(row.error_mean)} of the test rows, on average over "
-        f"{count(point.n_draws, 'noise draw')}{spread}. The same model without privacy and "
-        f"without payments misclassifies {format_percent(result.baseline_error)}."
+        f"At {equals('γ', point.gamma)}, where the overall error (test error plus γ times "
+        f"payments) is smallest, the buyer buys from "
+        f"{share(int(row.n_bought), point.n_sellers, 'seller')} and pays "
+        f"{format_number(row.payments)} in total. The model trained under the privacy that was "
+        f"sold misclassifies {format_percent(row.error_mean)} of the test rows, on average over "
+        f"{count(point.n_draws, 'noise draw')}{spread}. The same learner on all rows "
+        f"alike, without noise, misclassifies {format_percent(result.baseline_error)}."
     )
 
 
@@ -168,9 +184,10 @@ def _privacy_words(point: Highlight) -> str:
     if total > sold * (1 + 1e-9):
         accounted = f"and the largest total guarantee, accounting included, is {_short(total)}"
     text = (
-        f"The largest privacy guarantee sold there is ε = {_short(sold)}, {accounted}: exchanging "
+        f"The largest privacy guarantee sold there is {equals('ε', sold)}, {accounted}: exchanging "
         f"that seller's row changes the probability of any released model by at most a factor "
-        f"exp({_short(total)}) = {format_number(math.exp(total)) if total < 700 else '∞'}."
+        f"exp({_short(total)}) = {format_number(math.exp(total)) if total < 700 else '∞'}, "
+        "on the assumptions listed below."
     )
     if total > WEAK_EPSILON:
         text += (
@@ -194,16 +211,20 @@ def _naive_words(result: TradeoffResult) -> str:
         wins = int((overall[MECHANISM] < overall[NAIVE]).sum())
         parts.append(f"at {wins} of {count(len(overall), 'value')} of γ with {scenario}")
     return (
-        f"Its overall error is below that of the naive model {listing(parts)} sensitivities. The "
-        "naive model leaves the spread of the weights and the noise out of its objective "
-        "(μ = σ = 0), and the range allowed for η decides what it buys."
+        "The mechanism's overall error is below that of the naive model "
+        f"{listing(parts)} sensitivities. The naive model leaves the spread of the "
+        "weights and the noise out of its objective (μ = σ = 0); how much privacy it buys was "
+        "decided by the values of η that it was allowed."
     )
 
 
 def _certificates(result: TradeoffResult) -> pd.DataFrame:
-    frame = pd.DataFrame(list(result.certificates))
-    first = [name for name in KEY if name in frame]
-    return frame[first + [name for name in frame if name not in first]]
+    """List the certificates without what no allocation has, and without a search's own log."""
+    frame = pd.DataFrame(list(result.certificates)).drop(columns="solves", errors="ignore")
+    frame = frame.dropna(axis="columns", how="all")
+    if "binding" in frame:
+        frame["binding"] = [listing(bounds) or None for bounds in frame.binding]
+    return frame[KEY + [name for name in frame if name not in KEY]]
 
 
 def _largest_gap(result: TradeoffResult, model: str) -> float:
@@ -224,9 +245,9 @@ def _audit_words(result: TradeoffResult) -> str:
     gain, surplus = float(audits.max_gain.max()), float(audits.min_surplus.min())
     gained = f"the largest gain of any seller from any misreport is {format_number(gain, 2)}"
     if bool(audits.incentive_compatible.all()):
-        truth = f"The audit finds nothing to gain from lying beyond rounding: {gained}"
+        truth = f"The audit of each market finds nothing to gain from lying: {gained}"
     else:
-        truth = f"The audit finds that lying pays: {gained}"
+        truth = f"The audit finds a market where lying pays: {gained}"
     if bool(audits.individually_rational.all()):
         loss = (
             f"no seller loses by taking part: the smallest surplus is {format_number(surplus, 2)}"
@@ -260,7 +281,6 @@ def _tradeoff_section(result: TradeoffResult) -> Section:
         result.curve[[*columns, "overall_std"]],
         GREEK
         | {
-            "n_bought": "sellers bought from",
             "error_mean": "test error",
             "error_std": "its std",
             "overall_mean": "overall error",
@@ -290,12 +310,12 @@ def _ends(rows: pd.DataFrame, scenario: str) -> str:
     if len(rows) == 1:
         return (
             f"With {scenario} sensitivities, the mechanism pays {_short(low.payments)} at "
-            f"γ = {_short(low.gamma)}, with a test error of {format_percent(low.error_mean)}."
+            f"{equals('γ', low.gamma)}, with a test error of {format_percent(low.error_mean)}."
         )
     return (
-        f"With {scenario} sensitivities, from γ = {_short(low.gamma)} to γ = {_short(high.gamma)} "
-        f"the mechanism's payments go from {_short(low.payments)} to {_short(high.payments)}, and "
-        f"its test error from {format_percent(low.error_mean)} to "
+        f"With {scenario} sensitivities, from {equals('γ', low.gamma)} to "
+        f"{equals('γ', high.gamma)} the mechanism's payments go from {_short(low.payments)} to "
+        f"{_short(high.payments)}, and its test error from {format_percent(low.error_mean)} to "
         f"{format_percent(high.error_mean)}."
     )
 
@@ -307,13 +327,14 @@ def _overall_section(result: TradeoffResult) -> Section:
         "compares two different buyers."
     ]
     if NAIVE in set(result.curve.model):
-        low, high = result.problem.naive.eta_range
+        (low, high), grid = result.problem.naive.eta_range, result.problem.naive.grid
         prose.append(
             "The naive model is degenerate by design. Without the terms for spread and noise its "
             "objective only falls as less is bought, so its optimum is to buy nothing; it buys "
-            f"something because η is confined to the range from {_short(low)} to {_short(high)}. "
-            "That range, and not the optimisation, decided its answer, and another range would "
-            "give another comparison."
+            f"something because η is held at one of {count(grid, 'value')} between "
+            f"{_short(low)} and {_short(high)}, the one that the validation rows like best. That "
+            "range, and not an optimum, decided its answer; another range would give another "
+            "comparison."
         )
     figure = Figure(
         "overall_error",
@@ -371,7 +392,7 @@ def _bought_words(result: TradeoffResult, point: Highlight, gammas: Sequence[flo
     for gamma in gammas:
         offers = _select(result.sellers, scenario=point.scenario, model=MECHANISM, gamma=gamma)
         bought = offers[offers.epsilon > 0]
-        where = f"at γ = {_short(gamma)}, {len(bought):,} of {count(len(offers), 'seller')}"
+        where = f"at {equals('γ', gamma)}, {share(len(bought), len(offers), 'seller')}"
         if len(bought):
             where += f", up to a sensitivity of {_short(float(bought.sensitivity.max()))}"
         parts.append(where)
@@ -393,7 +414,7 @@ def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
     order = order.sort_values(["elsewhere", "place", "cost"], kind="stable")
     return Table(
         "sellers",
-        f"Offers to sellers, first those at γ = {_short(point.gamma)} ({point.scenario}, "
+        f"Offers to sellers, first those at {equals('γ', point.gamma)} ({point.scenario}, "
         f"{MECHANISM}) by increasing sensitivity. The surplus is the payment minus the seller's "
         "cost.",
         order.drop(columns=["elsewhere", "place", "cost"]),
@@ -410,7 +431,6 @@ def _certificate_section(result: TradeoffResult) -> Section:
         "the allocation is the global optimum for every report; a local optimum would price the "
         "same data differently and reward lying.",
     ]
-    headers = GREEK | {"n_sellers": "sellers", "n_bought": "sellers bought from"}
     return Section(
         "The certificate",
         tuple(prose),
@@ -419,7 +439,7 @@ def _certificate_section(result: TradeoffResult) -> Section:
                 "certificates",
                 "Objective, lower bound and relative gap of every allocation.",
                 _certificates(result),
-                headers,
+                GREEK,
                 {"objective": ".6g", "lower_bound": ".6g"},
             ),
         ),
@@ -429,9 +449,9 @@ def _certificate_section(result: TradeoffResult) -> Section:
 def _audit_section(result: TradeoffResult) -> Section:
     prose = [
         _audit_words(result),
-        "The audit lets every seller misreport its sensitivity over a grid that includes the "
-        "kinks of its own allocation, with all others truthful, and compares what it would earn "
-        "with what truth earns. It checks reports and nothing else.",
+        "The audit takes one seller at a time, solves the market again at each of many "
+        "misreports, with all others truthful, and compares what the seller would earn with "
+        "what it earns by the truth. It checks reports and nothing else.",
     ]
     return Section(
         "The audit of incentives",
@@ -451,49 +471,43 @@ def _audit_section(result: TradeoffResult) -> Section:
 
 
 def _guarantee_section(result: TradeoffResult) -> Section:
-    learner, data = result.problem.learner, result.problem.data
+    points = [*_privacy_points(result), INCENTIVES]
+    if NAIVE in set(result.curve.model):
+        points.append(
+            "The naive model carries the same privacy guarantee for what it bought. It has no "
+            "guarantee of being a sensible purchase."
+        )
+    if result.problem.data.source == "inline":
+        points.append(
+            "The sellers' own rows also serve as validation and test rows here: the errors are "
+            "those on training rows."
+        )
+    return Section(
+        "What is guaranteed, and on which assumptions", points=(*points, *result.caveats)
+    )
+
+
+def _privacy_points(result: TradeoffResult) -> list[str]:
+    learner, norm = result.problem.learner, result.problem.data.data_norm
     total = "The noise was raised until the total equals what was sold."
     if learner.calibration == "noise":
         total = (
             "The noise was set by what was sold, so the total can be larger than that; the "
             "table of offers lists both."
         )
-    public = (
-        "Validation: μ, σ, Λ (and the naive model's η) are chosen by the error on a validation "
-        "split that is assumed public. Were it private, the choice would leak, and no "
-        "guarantee here covers it."
-    )
-    if data.source == "inline":
-        public = (
-            "Validation: here the sellers' own rows also serve as validation and test rows, so "
-            "the choice of μ, σ and Λ leaks from them, the errors are those on training rows, "
-            "and no guarantee covers the choice."
-        )
-    points = (
-        f"Privacy of the model: each seller's total guarantee holds for the released model, "
+    return [
+        "Privacy of the model: each seller's total guarantee holds for the released model, "
         f"replacing that seller's row by any other. The accounting is {learner.accounting!r}: it "
         f"{ACCOUNTING_WORDS[learner.accounting]}. {total}",
-        f"It assumes that the bound on the norm of every row ({_short(data.data_norm)}) and the "
-        "set of labels are public and not read off the sold data; that weights and η are chosen "
-        "without looking at the data; that the minimiser is exact (it is computed to a gradient "
-        "norm that is reported by the learner, not to zero); and that one noise draw is "
-        "released. The draws of this page are for comparison: releasing all of them would add up "
-        "their guarantees, and so would releasing models for several γ.",
-        public,
-        "Test errors on this page are computed on held-out rows and are not private statements "
-        "about them.",
-        "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
-        "knowledge and correct, every allocation is a global optimum (see the certificate), and "
-        "sellers can misstate their sensitivity but not their data or their labels.",
+        f"It assumes that the bound on the norm of every row ({_short(norm)}) "
+        "and the set of labels are public and not read off the sold data; that weights and η are "
+        "chosen without looking at the data; that the minimiser is exact (it is computed to a "
+        "small gradient norm, not to zero); and that one noise draw is released. The draws of "
+        "this page are for comparison: releasing all of them would add up their guarantees, and "
+        "so would releasing models for several γ.",
         "Payments carry no privacy guarantee: they depend on the reported sensitivities, and so "
         "reveal something about them to whoever sees the payments.",
-        "The naive model carries the same privacy guarantee for what it bought. It has no "
-        "guarantee of being a sensible purchase.",
-    )
-    return Section(
-        "What is guaranteed, and on which assumptions",
-        points=points if NAIVE in set(result.curve.model) else points[:-1],
-    )
+    ]
 
 
 def _correlation_section(result: TradeoffResult, point: Highlight) -> Section:
@@ -502,7 +516,7 @@ def _correlation_section(result: TradeoffResult, point: Highlight) -> Section:
     if len(rows):
         row, other = rows.iloc[0], point.row
         compared = (
-            f" At γ = {_short(point.gamma)} the test error is {format_percent(row.error_mean)} "
+            f" At {equals('γ', point.gamma)} the test error is {format_percent(row.error_mean)} "
             f"with correlated sensitivities and {format_percent(other.error_mean)} with "
             f"{point.scenario} ones; payments are {_short(row.payments)} and "
             f"{_short(other.payments)}."
@@ -558,12 +572,13 @@ def _reproduction_section(result: TradeoffResult) -> Section:
     )
     provenance = _settings_table("provenance", "Seeds, versions and machine.", result.provenance)
     timings = _settings_table("timings", "Seconds spent.", result.timings)
+    notes = " The problem file notes:" if result.problem.notes else ""
     return Section(
         "How to reproduce this",
         (
             "The run is determined by the problem file, its seeds and the versions below; "
             "results.json holds them together with everything shown here. Timings vary from run "
-            "to run.",
+            f"to run.{notes}",
         ),
         points=tuple(result.problem.notes),
         tables=(problem, provenance, timings),

@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["MISSING", "count", "format_number", "format_percent", "format_value", "listing"]
+__all__ = [
+    "MISSING",
+    "count",
+    "equals",
+    "format_number",
+    "format_percent",
+    "format_value",
+    "listing",
+    "share",
+]
 
 MISSING = "–"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -22,8 +32,8 @@ def format_number(value: float | int | None, digits: int = 3) -> str:
     --------
     >>> format_number(1234567), format_number(0.0012345), format_number(1234.5)
     ('1,234,567', '0.00123', '1,234')
-    >>> format_number(2.5e-9), format_number(float("nan")), format_number(float("inf"))
-    ('2.5 × 10⁻⁹', '–', '∞')
+    >>> print(format_number(2.5e-9), format_number(float("nan")), format_number(float("inf")))
+    2.5 × 10⁻⁹ – ∞
     """
     if value is None or math.isnan(value):
         return MISSING
@@ -31,17 +41,31 @@ def format_number(value: float | int | None, digits: int = 3) -> str:
         return f"{int(value):,}"
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    rounded = float(f"{value:.{digits - 1}e}")
-    if rounded == 0:
+    if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(rounded)))
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    exponent = int(power)
     if -4 <= exponent < 6:
-        if exponent >= digits - 1:
-            return f"{value:,.0f}"
-        return f"{rounded:.{digits - 1 - exponent}f}".rstrip("0").rstrip(".")
-    mantissa = f"{rounded / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
-    power = str(exponent).translate(SUPERSCRIPTS)
-    return f"10{power}" if mantissa == "1" else f"{mantissa} × 10{power}"
+        decimals = max(0, digits - 1 - exponent)
+        return _trimmed(f"{value:,.{decimals}f}")
+    power = f"10{str(exponent).translate(SUPERSCRIPTS)}"
+    mantissa = _trimmed(mantissa)
+    return power if mantissa == "1" else f"{mantissa}{NO_BREAK}×{NO_BREAK}{power}"
+
+
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def equals(symbol: str, value: float) -> str:
+    """Write what a symbol stands for, on one line.
+
+    Examples
+    --------
+    >>> equals("γ", 0.001).split()
+    ['γ', '=', '0.001']
+    """
+    return f"{symbol}{NO_BREAK}={NO_BREAK}{format_number(value)}"
 
 
 def format_percent(share: float | None) -> str:
@@ -85,6 +109,19 @@ def count(number: int, noun: str) -> str:
     ('1 seller', '1,200 sellers', '0 noise draws')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def share(part: int, whole: int, noun: str) -> str:
+    """Write how many of all there are; all of them, if so.
+
+    Examples
+    --------
+    >>> share(3, 5, "seller"), share(5, 5, "seller"), share(1, 1, "seller")
+    ('3 of 5 sellers', 'all 5 sellers', 'the only seller')
+    """
+    if part < whole:
+        return f"{part:,} of {count(whole, noun)}"
+    return f"the only {noun}" if whole == 1 else f"all {count(whole, noun)}"
 
 
 def listing(items: Sequence[str]) -> str:
