@@ -25,7 +25,7 @@ from convexmarket.errors import AllocationError, NotSupportedError, ParameterErr
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
-__all__ = ["information_rents", "payments"]
+__all__ = ["information_rents", "last_sale", "payments", "reports_and_prior"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -159,7 +159,7 @@ def information_rents(
 
 def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
     """Integrate the exact curve, cut where it ends and where the virtual cost has kinks."""
-    end = _last_sale(curve, prior, seller, reports)
+    end = last_sale(curve, prior, seller, reports)
     owner, low, high = _cut(reports, end, prior.breakpoints)
 
     def epsilon(piece: Ints, z: Floats) -> Floats:
@@ -167,13 +167,15 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
 
     if prior.is_step:  # constant on each piece
         parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
-        return np.bincount(owner, parts, minlength=seller.size)
-    floor = np.bincount(owner, (high - low) * epsilon(np.arange(owner.size), low), seller.size)
-    parts = _adaptive(epsilon, low, high, _ACCURACY * floor[owner])
+    else:
+        at_report = curve(seller, np.asarray(prior.ironed_virtual_cost(reports))).epsilon
+        # Relative to the payment, with the rent at its least; rounding limits what can be asked.
+        scale = at_report * (reports + 0.1 * (end - reports))
+        parts = _adaptive(epsilon, low, high, _ACCURACY * scale[owner])
     return np.bincount(owner, parts, minlength=seller.size)
 
 
-def _last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
     """Return a report from which on each seller sells nothing, close to the smallest such.
 
     Guarantees fall with the report, so a binary search finds where they end. Mostly it is where
@@ -191,23 +193,23 @@ def _last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Float
         return curve(seller[who], np.asarray(prior.ironed_virtual_cost(z))).epsilon == 0
 
     everyone = np.arange(seller.size)
-    end = _first_true(too_dear, everyone, reports, top)
+    end = _first_true(too_dear, everyone, reports, prior)
     still = np.flatnonzero(~unsold(everyone, end))
-    end[still] = _first_true(unsold, still, end[still], top)
+    end[still] = _first_true(unsold, still, end[still], prior)
     return end
 
 
 def _first_true(
-    test: Callable[[Ints, Floats], NDArray[np.bool_]], who: Ints, start: Floats, top: float
+    test: Callable[[Ints, Floats], NDArray[np.bool_]], who: Ints, start: Floats, prior: Prior
 ) -> Floats:
-    """Return the smallest z in [start, top] at which a monotone test holds, for all k at once."""
+    """Return the smallest z from start to the top at which a monotone test holds, for all k."""
     low = start.copy()
-    if np.isfinite(top):
-        high = np.full(who.size, top)
+    if np.isfinite(prior.support[1]):
+        high = np.full(who.size, prior.support[1])
     else:
-        high = 2.0 * start
+        high = start + prior.mean
         while np.any(short := ~test(who, high)):
-            high = np.where(short, 2.0 * high, high)
+            high = np.where(short, start + 2.0 * (high - start), high)
     for _ in range(50):
         middle = 0.5 * (low + high)
         holds = test(who, middle)

@@ -45,10 +45,13 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+Segment = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 
 #: Relative slack of the test that discards a stretch; far above rounding, far below what matters.
 _SLACK = 1e-9
-#: Path nodes evaluated in one round of splitting while few stretches are left.
+#: Nodes of the path of a single market that are evaluated first.
+_FIRST_NODES = 1024
+#: Nodes evaluated in one round of splitting while few stretches are left.
 _NODES_PER_ROUND = 128
 
 
@@ -131,7 +134,7 @@ class Replaced:
     ----------
     base : SortedCosts
     rank : ndarray of int, shape (n,)
-        Which seller of the base, counted from the cheapest.
+        Which seller, counted from the cheapest of the whole market.
     psi : ndarray, shape (n,)
         The cost that the seller has instead, in the units of the base's ``psi``; +inf removes
         the seller.
@@ -143,12 +146,15 @@ class Replaced:
         self.rank = rank
         self.psi = psi
         self.y = base.scaled(psi)
-        self.old = base.scaled(base.psi[rank])
+        m = base.psi.size
+        present = rank < m  # else the base left the seller out as too dear
+        self.old_psi = np.where(present, base.psi[np.minimum(rank, m - 1)], np.inf)
+        self.old = base.scaled(self.old_psi)
         gone = np.isinf(psi)
         # Where y goes among the others; a seller who left stands behind the last of them.
-        place = np.searchsorted(base.psi, psi)
-        self.place = np.where(gone, base.psi.size, place - (psi > base.psi[rank]))
-        self.size = base.size - gone
+        self.place = np.searchsorted(base.psi, psi) - (psi > self.old_psi)
+        self.place[gone] = m
+        self.size = m + ~present - gone.astype(np.intp)
 
     def _others(self, e: Ints, k: Ints) -> Ints:
         """Return the base rank of the k-th of the sellers that were not replaced."""
@@ -183,7 +189,7 @@ class Replaced:
         """Return how many costs are below, and at or below, the k-th smallest one."""
         other = np.minimum(self._others(e, k - (k > self.place[e])), self.base.psi.size - 1)
         value = np.where(k == self.place[e], self.psi[e], self.base.psi[other])
-        old = self.base.psi[self.rank[e]]
+        old = self.old_psi[e]
         counts = []
         for side, own in (("left", np.less), ("right", np.less_equal)):
             count = np.searchsorted(self.base.psi, value, side=side)  # type: ignore[call-overload]
@@ -259,7 +265,7 @@ class _Path:
         floor, first = costs.ties(entry, marginal)
         return cls(costs, cap, n_caps, floor, first)
 
-    def segment(self, e: Ints, j: Ints, q: Ints) -> tuple[Floats, ...]:
+    def segment(self, e: Ints, j: Ints, q: Ints) -> Segment:
         """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
         costs, u = self.costs, self.cap
         free = (q - j).astype(float)
@@ -311,10 +317,10 @@ class _Path:
             high = np.where(capped, high, np.minimum(high, j))
         return low
 
-    def limits(self, e: Ints, j: Ints, q: Ints) -> tuple[Floats, Floats]:
+    def limits(self, e: Ints, j: Ints, q: Ints, segment: Segment) -> tuple[Floats, Floats]:
         """Return the ends of the piece (j, q) in beta."""
         value = self.costs.value
-        free, left, total, _, _, _ = self.segment(e, j, q)
+        free, left, total, _, _, _ = segment
         last = self.costs.size[e] - 1
         leave = _ratio(left, free * value(e, q - 1) - total, np.inf)
         enter = _ratio(left, free * value(e, np.minimum(q, last)) - total, 0.0)
@@ -329,17 +335,19 @@ class _Path:
         return low, high
 
     def points(
-        self, e: Ints, j: Ints, q: Ints, beta: Floats, rho: float, rate: float | None = None
+        self, e: Ints, j: Ints, q: Ints, rho: float, rate: float | None = None
     ) -> PathPoint:
-        """Evaluate the objective at beta, moved into its piece (j, q) of the path.
-
-        Without ``rate``, eta is the one whose optimal weights are a(beta).
-        """
-        low, high = self.limits(e, j, q)
+        """Return the best point of each piece (j, q): for any eta, or for that of ``rate``."""
+        segment = self.segment(e, j, q)
+        free, left, total, spread, cost, norm2 = segment
+        if rate is None:
+            beta = stationary_beta(spread, cost, norm2, rho)
+        else:
+            beta = beta_at(spread, norm2, rate)
+        low, high = self.limits(e, j, q, segment)
         # The optimum lies inside some piece; a point that had to be moved is a second choice.
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
-        free, left, total, spread, cost, norm2 = self.segment(e, j, q)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             bent = spread > 0  # elsewhere beta may be infinite
             norm = np.sqrt(norm2 + np.where(bent, beta * beta * spread, 0.0))
@@ -381,8 +389,7 @@ def minimise(
     """
     path = _Path.of(costs, cap)
     e, j, q = _pieces(path, lambda rate2, cost_there: rate2 * cost_there, rho)
-    _, _, _, spread, cost, norm2 = path.segment(e, j, q)
-    points = path.points(e, j, q, stationary_beta(spread, cost, norm2, rho), rho)
+    points = path.points(e, j, q, rho)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
 
@@ -391,8 +398,7 @@ def point_at(costs: Costs, cap: float, rho: float, rate: float) -> PathPoint:
     """Return the best weights of every market for a given eta, as r = gamma*eta*scale/mu."""
     path = _Path.of(costs, cap)
     e, j, q = _pieces(path, lambda rate2, _: rate2, rate * rate)
-    _, _, _, spread, _, norm2 = path.segment(e, j, q)
-    return _best(e, path.points(e, j, q, beta_at(spread, norm2, rate), rho, rate))
+    return _best(e, path.points(e, j, q, rho, rate))
 
 
 def squared_rates(costs: SortedCosts, cap: float, count: int) -> tuple[Ints, Floats]:
@@ -455,10 +461,8 @@ def _pieces(
     ``quantity(r^2, psi'a)`` is nondecreasing in both arguments; along a path the first rises and
     the second falls with beta, so a stretch is bounded by mixing its ends.
     """
-    markets = np.arange(path.costs.size.size)
-    first, last = path.first - 1, path.costs.size
     low, high = target * (1 - _SLACK), target * (1 + _SLACK)
-    work = _Stretches(markets, first, last, *path.node(markets, first), *path.node(markets, last))
+    work = _first_cut(path)
     done: list[_Stretches] = []
     while work.e.size:
         with np.errstate(invalid="ignore"):
@@ -480,16 +484,41 @@ class _Stretches:
 
     e: Ints
     a: Ints
-    b: Ints
     rate2_a: Floats
     cost_a: Floats
     j_a: Ints
+    b: Ints
     rate2_b: Floats
     cost_b: Floats
     j_b: Ints
 
     def take(self, keep: NDArray) -> _Stretches:
-        return _Stretches(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+        return _Stretches(
+            self.e[keep],
+            self.a[keep],
+            self.rate2_a[keep],
+            self.cost_a[keep],
+            self.j_a[keep],
+            self.b[keep],
+            self.rate2_b[keep],
+            self.cost_b[keep],
+            self.j_b[keep],
+        )
+
+
+def _first_cut(path: _Path) -> _Stretches:
+    """Return the stretches to begin with: the whole path of each market, or one path in many."""
+    first, last = path.first - 1, path.costs.size
+    if first.size == 1:
+        parts = min(_FIRST_NODES, int(last[0] - first[0]))
+        nodes = (first + (last - first) * np.arange(parts + 1) // parts)[None, :]
+    else:
+        nodes = np.column_stack((first, last))
+    e = np.repeat(np.arange(first.size), nodes.shape[1])
+    at = [values.reshape(nodes.shape) for values in (nodes, *path.node(e, nodes.ravel()))]
+    lower = [values[:, :-1].ravel() for values in at]
+    upper = [values[:, 1:].ravel() for values in at]
+    return _Stretches(np.repeat(np.arange(first.size), nodes.shape[1] - 1), *lower, *upper)
 
 
 def _split(path: _Path, work: _Stretches) -> _Stretches:
@@ -502,12 +531,11 @@ def _split(path: _Path, work: _Stretches) -> _Stretches:
     ends_b = (work.b, work.rate2_b, work.cost_b, work.j_b)
     lower, upper = [], []
     for at_a, at_b, at_inner in zip(ends_a, ends_b, (inner, *found), strict=True):
-        middle = at_inner.reshape(work.e.size, parts - 1)
+        middle = at_inner.reshape(inner.shape)
         lower.append(np.column_stack((at_a, middle)).ravel())
         upper.append(np.column_stack((middle, at_b)).ravel())
-    proper = lower[0] < upper[0]
-    e = np.repeat(work.e, parts)
-    return _Stretches(e, lower[0], upper[0], *lower[1:], *upper[1:]).take(proper)
+    stretches = _Stretches(np.repeat(work.e, parts), *lower, *upper)
+    return stretches.take(stretches.a < stretches.b)
 
 
 def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
@@ -528,7 +556,7 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     """Return the best point of every market, in the order of the markets."""
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
-    if e[0] == e[-1]:
+    if not np.any(e):  # one market
         return points.take(np.argmin(key)[None])
     order = np.lexsort((key, e))
     first = np.flatnonzero(np.diff(e[order], prepend=-1))
