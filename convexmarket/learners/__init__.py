@@ -1,0 +1,13 @@
+"""Scikit-learn estimators that release a model under the guarantees that were sold."""
+
+from convexmarket.learners.logistic import (
+    PrivateLogisticRegression,
+    logistic_risk_constants,
+    objective_perturbation_log_density,
+)
+
+__all__ = [
+    "PrivateLogisticRegression",
+    "logistic_risk_constants",
+    "objective_perturbation_log_density",
+]

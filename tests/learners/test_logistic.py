@@ -1,0 +1,533 @@
+"""The learner releases the exact minimiser, and its density keeps the guarantee that it states."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+from scipy.special import expit
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from convexmarket.errors import (
+    DataError,
+    ParameterError,
+    PrivacyLeakWarning,
+    SolverError,
+)
+from convexmarket.learners import (
+    PrivateLogisticRegression,
+    logistic_risk_constants,
+    objective_perturbation_log_density,
+)
+from convexmarket.privacy import gamma_sphere_noise, objective_perturbation_guarantee
+
+
+def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, noise: float = 0.3):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_features)) / np.sqrt(n_features)
+    X *= data_norm / np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+    X *= 1 - 1e-12
+    y = np.where(
+        X @ rng.standard_normal(n_features) + noise * rng.standard_normal(n_rows) > 0, 1, -1
+    )
+    return X, y, rng.dirichlet(np.ones(n_rows))
+
+
+def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
+    """b' of the paper. Only a test may draw it again: with the model it reveals the data."""
+    return 2 * data_norm / eta * gamma_sphere_noise(n_features, np.random.default_rng(seed))
+
+
+def gradient(w, X, y, weights, shift, regularization):
+    return regularization * w + shift - X.T @ (weights * y * expit(-y * (X @ w)))
+
+
+# ---------------------------------------------------------------------------- the minimiser
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "data_norm", "regularization", "eta"),
+    [
+        (40, 5, 1.0, 0.1, 10.0),
+        (40, 5, 3.0, 0.02, 5.0),
+        (8, 20, 0.5, 0.01, 200.0),
+        (200, 3, 1.0, 1.0, np.inf),
+        (1, 1, 1.0, 0.1, 3.0),
+    ],
+)
+def test_the_minimiser_is_that_of_the_declared_problem(
+    n_rows, n_features, data_norm, regularization, eta
+) -> None:
+    X, y, weights = sample(0, n_rows, n_features, data_norm)
+    weights[0] = 0.0 if n_rows > 1 else 1.0
+    weights /= weights.sum()
+    model = PrivateLogisticRegression(regularization, data_norm=data_norm, random_state=5)
+    model.fit(X, y, weights=weights, eta=eta)
+    shift = drawn_shift(5, n_features, eta, data_norm) if np.isfinite(eta) else np.zeros(n_features)
+    w = cp.Variable(n_features)
+    loss = weights @ cp.logistic(cp.multiply(-y, X @ w))
+    objective = loss + shift @ w + regularization / 2 * cp.sum_squares(w)
+    cp.Problem(cp.Minimize(objective)).solve(
+        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+    )
+    scale = max(1.0, float(np.linalg.norm(model.coef_)))
+    assert np.linalg.norm(model.coef_ - w.value) < 2e-4 * scale
+    own = gradient(model.coef_, X, y, weights, shift, regularization)
+    assert np.linalg.norm(own) <= 1e-9
+    assert model.gradient_norm_ <= 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_rows=st.sampled_from([1, 2, 7, 60]),
+    n_features=st.sampled_from([1, 3, 12, 80]),
+    log_regularization=st.floats(-5, 6),
+    log_eta=st.one_of(st.floats(-3, 6), st.just(np.inf)),
+    kind=st.sampled_from(["plain", "duplicated", "collinear", "zero", "separable", "one class"]),
+    sparse=st.booleans(),
+)
+def test_the_gradient_norm_is_reached_on_hard_problems(
+    seed, n_rows, n_features, log_regularization, log_eta, kind, sparse
+) -> None:
+    X, y, weights = sample(seed, n_rows, n_features, noise=0.0 if kind == "separable" else 0.5)
+    if kind == "duplicated":
+        X, y = np.repeat(X[:1], n_rows, axis=0), np.where(np.arange(n_rows) % 2 == 0, 1, -1)
+    elif kind == "collinear":
+        X = np.repeat(X[:, :1], n_features, axis=1) / n_features
+    elif kind == "zero":
+        X = np.zeros_like(X)
+    elif kind == "one class":
+        y = np.ones_like(y)
+    if sparse and n_rows > 1:
+        weights[::2] = 0.0
+        weights /= weights.sum()
+    eta, regularization = 10.0**log_eta, 10.0**log_regularization
+    model = PrivateLogisticRegression(regularization, random_state=seed)
+    model.fit(X, y, weights=weights, eta=eta)
+    shift = drawn_shift(seed, n_features, eta) if np.isfinite(eta) else np.zeros(n_features)
+    own = np.linalg.norm(gradient(model.coef_, X, y, weights, shift, regularization))
+    assert model.gradient_norm_ <= 1e-9
+    assert own <= 2e-9
+
+
+@pytest.mark.parametrize("concentrated", [False, True])
+@pytest.mark.parametrize("order", ["random", "sorted by label"])
+def test_many_rows_reach_the_same_minimiser(concentrated, order) -> None:
+    X, y, weights = sample(1, 30_000, 6)
+    if order == "sorted by label":
+        X, y = X[np.argsort(y)], np.sort(y)
+    if concentrated:
+        weights = np.full(30_000, 1e-7)
+        weights[3] = 1 - weights.sum() + weights[3]
+    model = PrivateLogisticRegression(1e-3, random_state=0).fit(X, y, weights, eta=1e3)
+    shift = drawn_shift(0, 6, 1e3)
+    assert np.linalg.norm(gradient(model.coef_, X, y, weights, shift, 1e-3)) <= 1.1e-9
+
+
+def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
+    X, y, weights = sample(3, 300, 4)
+    model = PrivateLogisticRegression(0.01).fit(X, y, weights, eta=np.inf)
+    reference = LogisticRegression(
+        C=1 / 0.01, fit_intercept=False, solver="newton-cholesky", tol=1e-12
+    ).fit(X, y, sample_weight=weights)
+    assert model.coef_ == pytest.approx(reference.coef_[0], rel=1e-7)
+    assert model.predict_proba(X) == pytest.approx(reference.predict_proba(X), rel=1e-7)
+
+
+def test_a_row_of_weight_zero_changes_nothing() -> None:
+    X, y, weights = sample(4, 20, 3)
+    weights[4] = 0.0
+    weights /= weights.sum()
+    make = PrivateLogisticRegression(random_state=1)
+    before = clone(make).fit(X, y, weights, eta=50.0).coef_
+    X[4], y[4] = -X[5], -y[4]
+    assert np.array_equal(clone(make).fit(X, y, weights, eta=50.0).coef_, before)
+
+
+def test_failure_releases_nothing() -> None:
+    X, y, _ = sample(0, 30, 4)
+    model = PrivateLogisticRegression(random_state=0)
+    with pytest.raises(SolverError, match="gradient norm"):
+        model.fit(X, y, eta=1e-12)
+    assert not {name for name in vars(model) if name.endswith("_")} - {"n_features_in_"}
+    before = dict(vars(model.fit(X, y, eta=10.0)))
+    with pytest.raises(SolverError, match="gradient norm"):
+        model.fit(X, y, eta=1e-12)
+    assert all(vars(model)[name] is value for name, value in before.items())
+
+
+# ------------------------------------------------------------------------ privacy, exactly
+
+
+def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
+    return objective_perturbation_log_density(w, X, y, weights, eta, regularization, data_norm)
+
+
+@pytest.mark.parametrize("data_norm", [1.0, 2.5])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_density_integrates_to_one_whatever_the_data(seed, data_norm) -> None:
+    X, y, weights = sample(seed, 3, 1, data_norm)
+
+    def density(w: float) -> float:
+        return np.exp(log_density([w], X, y, weights, 3.0, 0.3, data_norm))
+
+    total = integrate.quad(density, -200, 200, points=[-5, 0, 5], limit=500)[0]
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_density_integrates_to_one_in_two_dimensions() -> None:
+    X, y, weights = sample(5, 4, 2)
+    nodes, node_weights = np.polynomial.legendre.leggauss(120)
+    grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
+    total = sum(
+        u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))
+        for a, u in zip(grid, grid_weights, strict=True)
+        for b, v in zip(grid, grid_weights, strict=True)
+    )
+    assert total == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("data_norm", [1.0, 3.0])
+def test_the_released_model_has_the_density_that_is_audited(data_norm) -> None:
+    X, y, weights = sample(6, 4, 1, data_norm)
+    rng = np.random.default_rng(0)
+    model = PrivateLogisticRegression(0.5, data_norm=data_norm, random_state=rng)
+    released = [model.fit(X, y, weights, eta=3.0).coef_[0] for _ in range(600)]
+    grid = np.linspace(-150, 150, 120_001)
+    density = [log_density([w], X, y, weights, 3.0, 0.5, data_norm) for w in grid[::20]]
+    cdf = integrate.cumulative_trapezoid(np.exp(density), grid[::20], initial=0.0)
+    assert stats.kstest(released, lambda w: np.interp(w, grid[::20], cdf)).pvalue > 1e-3
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    log_norm=st.floats(-2, 3),
+    log_eta=st.floats(-2, 3),
+    log_regularization=st.floats(-4, 1),
+    data_norm=st.sampled_from([0.5, 1.0, 4.0]),
+)
+def test_no_privacy_loss_exceeds_the_guarantee(
+    seed, log_norm, log_eta, log_regularization, data_norm
+) -> None:
+    X, y, weights = sample(seed, 3, 2, data_norm)
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal(2)
+    w *= 10.0**log_norm / np.linalg.norm(w)
+    eta, regularization = 10.0**log_eta, 10.0**log_regularization
+    neighbour = X.copy()
+    neighbour[0] = rng.standard_normal(2)
+    neighbour[0] *= data_norm / np.linalg.norm(neighbour[0])
+    flipped = np.concatenate([[rng.choice([-1, 1])], y[1:]])
+    loss = log_density(w, X, y, weights, eta, regularization, data_norm)
+    loss -= log_density(w, neighbour, flipped, weights, eta, regularization, data_norm)
+    bound = objective_perturbation_guarantee(weights, eta, regularization, data_norm, "joint")[0]
+    assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
+
+
+# Found by differential evolution over outputs w = (10^v0, 0), the row before and after (norm and
+# angle) and the angle of the other row: weight, eta, regularization, then v.
+WORST_CASES = [
+    (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
+    (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),
+    (0.30, 0.1, 0.001, (2.05, 1.0, -1.57, 1.0, 1.88, 1.72)),
+    (0.10, 40.0, 0.010, (1.48, 1.0, 1.60, 1.0, -2.12, -1.83)),
+]
+
+
+def worst_loss(weight, eta, regularization, v, data_norm=1.0):
+    def row(norm, angle):
+        return data_norm * norm * np.array([np.cos(angle), np.sin(angle)])
+
+    w = np.array([10.0 ** v[0], 0.0]) / data_norm
+    other, weights = row(1.0, v[5]), [weight, 1 - weight]
+    arguments = ([1, 1], weights, eta, regularization * data_norm**2, data_norm)
+    before = log_density(w, [row(v[1], v[2]), other], *arguments)
+    return before - log_density(w, [row(v[3], v[4]), other], *arguments)
+
+
+@pytest.mark.parametrize("data_norm", [1.0, 2.0])
+@pytest.mark.parametrize(("weight", "eta", "regularization", "v"), WORST_CASES)
+def test_bad_neighbours_exceed_what_was_sold_but_not_the_guarantee(
+    weight, eta, regularization, v, data_norm
+) -> None:
+    loss = worst_loss(weight, eta, regularization, v, data_norm)
+    joint, tight, paper = (
+        objective_perturbation_guarantee(
+            [weight, 1 - weight], eta, regularization * data_norm**2, data_norm, accounting
+        )[0]
+        for accounting in ("joint", "tight", "paper")
+    )
+    assert loss > weight * eta * 1.05  # the Jacobian's share cannot be left out
+    assert loss <= joint < tight < paper
+    assert loss > 0.93 * joint  # and the smallest bound leaves little room
+
+
+def test_unbounded_rows_break_the_guarantee() -> None:
+    """The bound on the norms is no formality."""
+    X, y, weights = [[30.0], [1.0]], [1, 1], [0.5, 0.5]
+    loss = log_density([-1.0], X, y, weights, 1.0, 1.0) - log_density(
+        [-1.0], [[0.0], [1.0]], y, weights, 1.0, 1.0
+    )
+    assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
+
+
+# -------------------------------------------------------------------------- what is promised
+
+
+def test_the_total_is_reported() -> None:
+    X, y, weights = sample(0, 30, 3)
+    for accounting in ("joint", "tight", "paper"):
+        model = PrivateLogisticRegression(0.02, accounting=accounting, random_state=0)
+        model.fit(X, y, weights, eta=40.0)
+        expected = objective_perturbation_guarantee(weights, 40.0, 0.02, accounting=accounting)
+        assert np.array_equal(model.epsilon_, expected)
+        assert model.eta_ == 40.0
+        assert np.array_equal(model.guarantee_.epsilon, model.epsilon_)
+        assert model.guarantee_.accounting == accounting
+
+
+def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
+    X, y, weights = sample(0, 30, 3)
+    weights[0] = 0.0
+    weights /= weights.sum()
+    model = PrivateLogisticRegression(0.02, calibration="total", random_state=2)
+    model.fit(X, y, weights, eta=40.0)
+    assert np.all(model.epsilon_ <= weights * 40.0)
+    assert model.eta_ < 40.0
+    same_noise = PrivateLogisticRegression(0.02, random_state=2).fit(X, y, weights, eta=model.eta_)
+    assert np.array_equal(same_noise.coef_, model.coef_)
+
+
+def test_calibration_total_refuses_too_little_privacy() -> None:
+    X, y, _ = sample(0, 30, 3)
+    with pytest.raises(ParameterError, match="larger regularization"):
+        PrivateLogisticRegression(0.02, calibration="total").fit(X, y, eta=10.0)
+
+
+def test_the_papers_cap_is_used() -> None:
+    X, y, _ = sample(0, 10, 3)
+    model = PrivateLogisticRegression(0.1, accounting="paper", cap=5.0).fit(X, y, eta=10.0)
+    assert model.epsilon_ == pytest.approx(np.full(10, 1.0 + 2 * np.log(1 + 0.5 / 0.1)))
+
+
+def test_the_guarantee_states_its_assumptions() -> None:
+    X, y, _ = sample(0, 10, 3)
+    text = str(PrivateLogisticRegression().fit(X, y, eta=10.0).guarantee_)
+    for words in (
+        "norm is at most 1, a bound that is public",
+        "(-1, 1) is public",
+        "without looking at the data",
+        "gradient norm is at most 1e-09",
+        "fresh seed",
+        "double precision",
+    ):
+        assert words in text
+    seeded = PrivateLogisticRegression(random_state=0).fit(X, y, eta=10.0)
+    assert "stays secret" in str(seeded.guarantee_)
+    free = PrivateLogisticRegression().fit(X, y, eta=np.inf)
+    assert np.all(np.isinf(free.epsilon_))
+    assert "no noise was added" in str(free.guarantee_)
+
+
+def test_the_noise_is_not_kept_on_the_model() -> None:
+    X, y, weights = sample(0, 10, 3)
+    model = PrivateLogisticRegression(random_state=0).fit(X, y, weights, eta=10.0)
+    noise = drawn_shift(0, 3, 10.0)
+    for value in vars(model).values():
+        assert not (np.shape(value) == noise.shape and np.allclose(value, noise))
+    assert set(vars(model)) - set(model.get_params()) == {
+        "coef_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_", "gradient_norm_",
+        "n_features_in_",
+    }  # fmt: skip
+
+
+def test_without_a_seed_every_release_differs() -> None:
+    X, y, _ = sample(0, 10, 3)
+    model = PrivateLogisticRegression()
+    first = model.fit(X, y, eta=10.0).coef_
+    assert not np.allclose(first, model.fit(X, y, eta=10.0).coef_)
+
+
+# --------------------------------------------------------------------- what it may not look at
+
+
+def test_a_norm_taken_from_the_data_is_a_leak() -> None:
+    X, y, _ = sample(0, 10, 3, data_norm=5.0)
+    with pytest.warns(PrivacyLeakWarning, match="data_norm"):
+        model = PrivateLogisticRegression(data_norm=None).fit(X, y, eta=10.0)
+    assert model.data_norm_ == pytest.approx(np.linalg.norm(X, axis=1).max())
+    assert "VIOLATED: the bound on the norms" in str(model.guarantee_)
+
+
+def test_labels_taken_from_the_data_are_a_leak() -> None:
+    X, y, _ = sample(0, 10, 3)
+    with pytest.warns(PrivacyLeakWarning, match="classes"):
+        model = PrivateLogisticRegression(classes=None).fit(X, y, eta=10.0)
+    assert "VIOLATED: the label set" in str(model.guarantee_)
+
+
+def test_public_arguments_give_no_warning() -> None:
+    X, y, _ = sample(0, 10, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateLogisticRegression().fit(X, y, eta=10.0)
+
+
+def test_one_class_is_enough_when_the_set_is_public() -> None:
+    X, _, _ = sample(0, 10, 3)
+    model = PrivateLogisticRegression(random_state=0).fit(X, np.ones(10), eta=1e6)
+    assert np.array_equal(model.classes_, [-1, 1])
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
+def test_the_second_label_is_the_positive_one(classes) -> None:
+    X, y, _ = sample(0, 200, 3, noise=0.0)
+    labels = np.asarray(classes)[(y > 0).astype(int)]
+    model = PrivateLogisticRegression(1e-3, classes=classes).fit(X, labels, eta=np.inf)
+    assert model.score(X, labels) > 0.95
+    reference = PrivateLogisticRegression(1e-3).fit(X, y, eta=np.inf)
+    assert np.array_equal(model.coef_, reference.coef_)
+    margins = model.decision_function(X)
+    assert np.array_equal(model.predict(X) == classes[1], margins > 0)
+    assert model.predict_proba(X)[:, 1] == pytest.approx(expit(margins))
+
+
+# -------------------------------------------------------------------------- failure contract
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"X": [[np.nan, 0], [0, 0]]}, DataError, "NaN"),
+        ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
+        ({"y": [1, 3]}, DataError, "1 labels are none of the public classes"),
+        ({"y": ["a", "b"]}, DataError, "2 labels"),
+        ({"y": [1, 1, 1]}, DataError, "inconsistent"),
+        ({"weights": [1.0]}, ParameterError, "1 entries for 2 rows"),
+        ({"weights": [0.5, 0.6]}, ParameterError, "sum to one"),
+        ({"weights": [-0.5, 1.5]}, ParameterError, "nonnegative"),
+        ({"eta": 0.0}, ParameterError, "eta"),
+        ({"eta": -1.0}, ParameterError, "eta"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
+    arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "weights": None, "eta": 1.0} | change
+    model = PrivateLogisticRegression()
+    with pytest.raises(error, match=words):
+        model.fit(**arguments)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"regularization": 0.0}, "regularization"),
+        ({"data_norm": 0.0}, "data_norm"),
+        ({"data_norm": np.nan}, "data_norm"),
+        ({"accounting": "none"}, "accounting"),
+        ({"calibration": "none"}, "calibration"),
+        ({"tol": 0.0}, "tol"),
+        ({"classes": (1, 1)}, "classes"),
+        ({"classes": (1, 2, 3)}, "classes"),
+        ({"random_state": "secret"}, "random_state"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, words) -> None:
+    with pytest.raises(ParameterError, match=words):
+        PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], eta=1.0)
+
+
+def test_eta_has_no_default() -> None:
+    with pytest.raises(TypeError, match="eta"):
+        PrivateLogisticRegression().fit([[0.5], [0.1]], [1, -1])
+
+
+# ------------------------------------------------------------------------------ scikit-learn
+
+
+class Permissive(PrivateLogisticRegression):
+    """Scikit-learn's checks know nothing of eta, of bounded rows or of public labels."""
+
+    def __init__(self, regularization=0.01, data_norm=None, classes=None, random_state=None):
+        super().__init__(
+            regularization, data_norm=data_norm, classes=classes, random_state=random_state
+        )
+
+    def fit(self, X, y, weights=None, eta=1e6):
+        return super().fit(X, y, weights, eta=eta)
+
+
+@pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
+@parametrize_with_checks([Permissive()])
+def test_scikit_learn_conventions(estimator, check) -> None:
+    check(estimator)
+
+
+def test_a_fitted_model_can_be_cloned_and_pickled() -> None:
+    X, y, _ = sample(0, 30, 3)
+    model = PrivateLogisticRegression(0.05, classes=(-1, 1), random_state=3).fit(X, y, eta=10.0)
+    assert clone(model).get_params() == model.get_params()
+    copy = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(copy.predict(X), model.predict(X))
+    assert str(copy.guarantee_) == str(model.guarantee_)
+
+
+def test_weights_and_eta_are_routed_through_a_pipeline() -> None:
+    X, y, weights = sample(0, 30, 3)
+    with config_context(enable_metadata_routing=True):
+        learner = PrivateLogisticRegression(random_state=0).set_fit_request(weights=True, eta=True)
+        pipeline = make_pipeline(FunctionTransformer(), learner)
+        pipeline.fit(X, y, weights=weights, eta=20.0)
+        direct = PrivateLogisticRegression(random_state=0).fit(X, y, weights, eta=20.0)
+        assert np.array_equal(pipeline[-1].coef_, direct.coef_)
+        scores = cross_validate(
+            PrivateLogisticRegression(random_state=0).set_fit_request(eta=True),
+            X,
+            y,
+            params={"eta": 1e4},
+        )["test_score"]
+    assert np.all(np.isfinite(scores))
+
+
+# ------------------------------------------------------------------------------ risk constants
+
+
+def test_risk_constants_follow_the_theorem() -> None:
+    delta, delta_prime, beta, n_features = 0.02, 0.1, 1.7, 6
+    mu, sigma = logistic_risk_constants(delta, delta_prime, beta, n_features)
+    log_term = 3 * np.log(1 / delta) / np.sqrt(2)
+    assert mu == pytest.approx(log_term * np.log(1 + np.exp(beta)) + beta / np.log(2))
+    t = sigma / ((2 * log_term + 1) * 2 * beta)
+    terms = [(t / 2) ** i / np.prod(np.arange(1, i + 1)) for i in range(n_features)]
+    assert sum(terms) * np.exp(-t / 2) == pytest.approx(delta_prime, rel=1e-10)
+
+
+def test_the_noise_quantile_is_that_of_the_noise() -> None:
+    """The norm of eta * b' exceeds the quantile with probability delta'."""
+    _, sigma = logistic_risk_constants(np.exp(-1.0), 0.2, 1.0, 4)
+    quantile = sigma / ((6 / np.sqrt(2) + 1) * 2)
+    norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(4000)]
+    assert np.mean(np.array(norms) > quantile) == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0.0, 0.5, 1, 1), (1.0, 0.5, 1, 1), (0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1), (0.5, 0.5, 1, 0)],
+)
+def test_risk_constants_refuse_what_they_cannot_take(arguments) -> None:
+    with pytest.raises(ParameterError):
+        logistic_risk_constants(*arguments)

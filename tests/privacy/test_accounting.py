@@ -1,0 +1,164 @@
+"""The guarantees are the formulas they claim to be, and calibration keeps what was sold."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy import Guarantee, calibrate_eta, objective_perturbation_guarantee
+
+ACCOUNTINGS = ("joint", "tight", "paper")
+
+log_scale = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
+raw_weight = st.one_of(st.just(0.0), st.floats(1e-12, 1))
+raw_weights = st.lists(raw_weight, min_size=1, max_size=6).filter(lambda w: sum(w) > 1e-3)
+
+
+def normalised(raw: list[float]) -> np.ndarray:
+    return np.array(raw) / sum(raw)
+
+
+def test_tight_formula() -> None:
+    epsilon = objective_perturbation_guarantee([0.75, 0.25, 0.0], 8.0, 0.5, data_norm=2.0)
+    expected = [6 + np.log(1 + 4 * 0.75 / 2), 2 + np.log(1 + 4 * 0.25 / 2), 0.0]
+    assert epsilon == pytest.approx(expected, rel=1e-14)
+
+
+def test_paper_formula_uses_the_cap_and_charges_every_row() -> None:
+    weights = [0.75, 0.25, 0.0]
+    largest = objective_perturbation_guarantee(weights, 8.0, 0.5, accounting="paper")
+    assert largest == pytest.approx(np.array([6, 2, 0]) + 2 * np.log(1 + 0.75 / 0.5))
+    capped = objective_perturbation_guarantee(weights, 8.0, 0.5, accounting="paper", cap=2.7)
+    assert capped == pytest.approx(np.array([6, 2, 0]) + 2 * np.log(1 + 0.9 / 0.5))
+
+
+@given(raw_weights, log_scale, log_scale, log_scale)
+def test_joint_is_the_maximum_over_the_margin(raw, eta, regularization, data_norm) -> None:
+    weights = normalised(raw)
+    claimed = objective_perturbation_guarantee(weights, eta, regularization, data_norm, "joint")
+    p = np.linspace(0, 1, 2001)[:, None]
+    curve = weights * eta * (1 + p) / 2
+    curve = curve + np.log1p(weights * data_norm**2 / regularization * p * (1 - p))
+    assert np.all(claimed >= curve.max(axis=0) * (1 - 1e-12))
+    assert claimed == pytest.approx(curve.max(axis=0), rel=1e-3, abs=1e-300)
+
+
+@given(raw_weights, log_scale, log_scale, log_scale)
+def test_the_bounds_are_ordered(raw, eta, regularization, data_norm) -> None:
+    weights = normalised(raw)
+    joint, tight, paper = (
+        objective_perturbation_guarantee(weights, eta, regularization, data_norm, name)
+        for name in ACCOUNTINGS
+    )
+    slack = 1 + 1e-12
+    assert np.all(weights * eta <= joint * slack)
+    assert np.all(joint <= tight * slack)
+    assert np.all(tight <= paper * slack)
+    assert np.all(joint[weights == 0] == 0)
+    assert np.all(tight[weights == 0] == 0)
+
+
+def test_joint_adds_nothing_once_the_noise_term_dominates() -> None:
+    weights = np.array([0.5, 0.3, 0.2])
+    enough = objective_perturbation_guarantee(weights, 200.0, 0.04, 2.0, accounting="joint")
+    assert np.array_equal(enough, weights * 200.0)
+    less = objective_perturbation_guarantee(weights, 190.0, 0.04, 2.0, accounting="joint")
+    assert np.all(less > weights * 190.0)
+
+
+@pytest.mark.parametrize("accounting", ACCOUNTINGS)
+@given(raw=raw_weights, eta=log_scale, regularization=log_scale, data_norm=log_scale)
+def test_calibration_never_exceeds_what_was_sold(
+    accounting, raw, eta, regularization, data_norm
+) -> None:
+    weights = normalised(raw)
+    arguments = (regularization, data_norm, accounting)
+    try:
+        calibrated = calibrate_eta(weights, eta, *arguments)
+    except ParameterError:
+        tiny = objective_perturbation_guarantee(weights, eta * 1e-9, *arguments)
+        assert np.any((tiny > weights * eta * (1 - 1e-6))[weights > 0])
+        return
+    assert 0 < calibrated <= eta
+    bought = weights > 0
+    total = objective_perturbation_guarantee(weights, calibrated, *arguments)
+    assert np.all(total[bought] <= weights[bought] * eta)
+
+
+@pytest.mark.parametrize("accounting", ACCOUNTINGS)
+def test_calibration_is_the_largest_possible(accounting) -> None:
+    weights = np.array([0.5, 0.3, 0.15, 0.05, 0.0])
+    arguments = (0.02, 1.0, accounting)
+    eta = 300.0 if accounting == "paper" else 50.0
+    calibrated = calibrate_eta(weights, eta, *arguments)
+    assert calibrated < eta
+    more = objective_perturbation_guarantee(weights, calibrated * (1 + 1e-9), *arguments)
+    assert np.any((more > weights * eta)[weights > 0])
+
+
+def test_calibration_needs_at_most_a_quarter_over_the_regularization() -> None:
+    weights = np.full(1000, 1e-3)
+    calibrated = calibrate_eta(weights, 50.0, 0.01)
+    assert 50.0 - 25.0 <= calibrated < 50.0 - 24.0
+
+
+def test_joint_calibration_changes_nothing_where_nothing_is_added() -> None:
+    assert calibrate_eta([0.5, 0.5], 200.0, 0.01, accounting="joint") == 200.0
+
+
+@pytest.mark.parametrize("accounting", ACCOUNTINGS)
+def test_calibration_refuses_and_names_the_remedy(accounting) -> None:
+    with pytest.raises(ParameterError, match=r"larger eta.*larger regularization"):
+        calibrate_eta(np.full(100, 0.01), 20.0, 0.01, accounting=accounting)
+
+
+@pytest.mark.parametrize("accounting", ACCOUNTINGS)
+def test_infinite_eta_guarantees_nothing_but_to_the_unused(accounting) -> None:
+    epsilon = objective_perturbation_guarantee([0.5, 0.5, 0.0], np.inf, 1.0, accounting=accounting)
+    assert np.array_equal(np.isinf(epsilon), [True, True, False])
+    assert calibrate_eta([0.5, 0.5], np.inf, 1.0, accounting=accounting) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"weights": [0.5, 0.6]}, "sum to one"),
+        ({"weights": [1.5, -0.5]}, "nonnegative"),
+        ({"weights": [np.nan, 1.0]}, "finite"),
+        ({"weights": []}, "nonempty"),
+        ({"weights": [[1.0]]}, "vector"),
+        ({"eta": 0.0}, "eta"),
+        ({"eta": np.nan}, "eta"),
+        ({"regularization": 0.0}, "regularization"),
+        ({"regularization": np.inf}, "regularization"),
+        ({"data_norm": -1.0}, "data_norm"),
+        ({"accounting": "loose"}, "accounting"),
+        ({"accounting": "paper", "cap": 1.1}, "cap"),
+        ({"accounting": "paper", "cap": np.nan}, "cap"),
+    ],
+)
+@pytest.mark.parametrize("function", [objective_perturbation_guarantee, calibrate_eta])
+def test_bad_arguments_are_named(function, change, word) -> None:
+    arguments = {"weights": [0.6, 0.4], "eta": 1e3, "regularization": 1.0} | change
+    with pytest.raises(ParameterError, match=word):
+        function(**arguments)
+
+
+def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
+    epsilon = np.array([0.5, 0.25])
+    guarantee = Guarantee(epsilon, 0.0, "a mechanism", "tight", ("the bound is public",))
+    epsilon[0] = 9.0
+    assert guarantee.epsilon[0] == 0.5
+    assert str(guarantee) == (
+        "a mechanism: epsilon of each of 2 rows 0.25 to 0.5, delta 0 (tight accounting, one row"
+        " replaced).\nThis rests on:\n- the bound is public"
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        guarantee.epsilon[0] = 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        guarantee.delta = 1.0

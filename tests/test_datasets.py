@@ -1,0 +1,194 @@
+"""Splits are disjoint, rows are bounded, and no constant comes from the rows that are sold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.datasets import load_breast_cancer
+
+from convexmarket import datasets
+from convexmarket.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners import PrivateLogisticRegression
+
+PARTS = ("train", "validation", "test")
+
+matrices = hnp.arrays(
+    float, st.tuples(st.integers(1, 5), st.integers(1, 4)), elements=st.floats(-1e6, 1e6)
+)
+
+
+@given(matrices, st.floats(1e-3, 1e3))
+def test_scale_rows_projects_on_the_ball(X, data_norm) -> None:
+    scaled = scale_rows(X, data_norm)
+    norms, lengths = np.linalg.norm(X, axis=1), np.linalg.norm(scaled, axis=1)
+    assert np.all(lengths <= data_norm * (1 + 1e-12))
+    assert lengths == pytest.approx(np.minimum(norms, data_norm), rel=1e-12)
+    inside = norms <= data_norm
+    assert np.array_equal(scaled[inside], X[inside])
+    assert scaled * norms[:, None] == pytest.approx(X * lengths[:, None], rel=1e-9, abs=1e-9)
+
+
+def test_scale_rows_treats_each_row_alone() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    assert np.array_equal(scale_rows(X)[3:4], scale_rows(X[3:4]))
+
+
+@pytest.mark.parametrize("data_norm", [0.0, -1.0, np.nan, np.inf])
+def test_a_bound_is_positive(data_norm) -> None:
+    for call in (
+        lambda: scale_rows([[1.0]], data_norm),
+        lambda: wdbc(data_norm=data_norm),
+        lambda: synthetic(3, 2, data_norm=data_norm),
+    ):
+        with pytest.raises(ParameterError, match="data_norm"):
+            call()
+
+
+@pytest.mark.parametrize("X", [[1.0, 2.0], [[np.nan]], [[np.inf]]])
+def test_scale_rows_refuses_what_is_not_a_finite_matrix(X) -> None:
+    with pytest.raises(DataError, match="finite"):
+        scale_rows(X)
+
+
+@pytest.mark.parametrize("data_norm", [1.0, 2.5])
+def test_wdbc_shapes_and_bounds(data_norm) -> None:
+    data = wdbc(0, data_norm=data_norm)
+    sizes = [getattr(data, f"X_{part}").shape[0] for part in PARTS]
+    assert sizes == [341, 114, 114]
+    assert len(data.feature_names) == 31
+    assert data.feature_names[-1] == "intercept"
+    for part in PARTS:
+        X, y = getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
+        assert X.shape == (y.size, 31)
+        assert np.linalg.norm(X, axis=1).max() <= data_norm * (1 + 1e-12)
+        assert set(np.unique(y)) == {-1.0, 1.0}
+    positives = sum((getattr(data, f"y_{part}") == 1).sum() for part in PARTS)
+    assert positives == 212  # malignant tumours in the data set
+    assert "validation rows" in data.description
+
+
+def test_wdbc_is_reproducible_and_seeded() -> None:
+    assert np.array_equal(wdbc(3).X_train, wdbc(3).X_train)
+    assert np.array_equal(wdbc(3).X_train, wdbc(np.random.default_rng(3)).X_train)
+    assert not np.array_equal(wdbc(3).X_train, wdbc(4).X_train)
+
+
+def test_a_sold_row_moves_no_other_row(monkeypatch) -> None:
+    original = load_breast_cancer()
+    before = wdbc(0)
+    order = np.random.default_rng(0).permutation(569)
+    changed = load_breast_cancer()
+    changed.data[order[0]] = 1e6 * np.arange(1, 31)
+    monkeypatch.setattr(datasets, "load_breast_cancer", lambda: changed)
+    after = wdbc(0)
+    assert not np.array_equal(after.X_train[0], before.X_train[0])
+    assert np.array_equal(after.X_train[1:], before.X_train[1:])
+    assert np.array_equal(after.X_validation, before.X_validation)
+    assert np.array_equal(after.X_test, before.X_test)
+    assert after.description == before.description
+    assert not np.array_equal(original.data, changed.data)
+
+
+def test_wdbc_can_be_learnt() -> None:
+    errors = []
+    for seed in range(10):
+        data = wdbc(seed)
+        model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, eta=np.inf)
+        errors.append(1 - model.score(data.X_test, data.y_test))
+    assert np.mean(errors) < 0.05
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5, 0.5), (1.0, 0.0, 0.0), (0.5, 0.5), (-1, 1, 1)])
+def test_fractions_are_shares(fractions) -> None:
+    with pytest.raises(ParameterError, match="fractions"):
+        wdbc(0, fractions=fractions)
+
+
+def test_synthetic_is_bounded_and_separable() -> None:
+    data = synthetic(300, 4, seed=1, n_validation=20, n_test=50, data_norm=3.0)
+    assert data.X_train.shape == (300, 4)
+    assert data.X_validation.shape == (20, 4)
+    assert data.X_test.shape == (50, 4)
+    assert np.linalg.norm(data.X_train, axis=1).max() <= 3.0 * (1 + 1e-12)
+    assert 0.2 < (data.y_train == 1).mean() < 0.8
+    model = PrivateLogisticRegression(1e-6, data_norm=3.0)
+    model.fit(data.X_train, data.y_train, eta=np.inf)
+    assert model.score(data.X_train, data.y_train) == 1.0
+
+
+def test_synthetic_inputs_have_mean_zero_and_a_known_variance() -> None:
+    X = synthetic(20_000, 25, seed=0).X_train
+    inside = np.linalg.norm(X, axis=1) < 1 - 1e-9
+    assert 0.3 < inside.mean() < 0.7  # the norm of a Gaussian row concentrates around the bound
+    assert np.abs(X.mean(axis=0)).max() < 0.01
+    assert X.var() == pytest.approx(1 / 25, rel=0.2)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0)])
+def test_synthetic_needs_rows_and_columns(sizes) -> None:
+    with pytest.raises(ParameterError, match="at least 1"):
+        synthetic(*sizes)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.randoms())
+def test_correlate_ranks_alike(values, random) -> None:
+    X = np.array([[random.random(), random.random()] for _ in values])
+    correlated = correlate(values, X, column=1)
+    assert sorted(correlated) == sorted(values)
+    assert np.all(np.diff(correlated[np.argsort(X[:, 1], kind="stable")]) >= 0)
+
+
+def test_correlate_checks_its_arguments() -> None:
+    with pytest.raises(ParameterError, match="rows"):
+        correlate([1.0], [[1.0], [2.0]], 0)
+    with pytest.raises(ParameterError, match="column 2"):
+        correlate([1.0], [[1.0, 2.0]], 2)
+
+
+@pytest.fixture
+def csv(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.6f},{b:.6f},{'yes' if a > b else 'no'}" for a, b in rng.normal(size=(50, 2))]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["age,dose,answer", *rows]) + "\n")
+    return path
+
+
+def test_from_csv(csv) -> None:
+    data = from_csv(csv, "answer", ("no", "yes"), seed=2)
+    assert data.feature_names == ("age", "dose", "intercept")
+    assert data.X_train.shape == (30, 3)
+    assert np.all((data.X_train[:, 0] - data.X_train[:, 1])[data.y_train == 1] > -1)
+    model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, eta=np.inf)
+    assert model.score(data.X_test, data.y_test) >= 0.8
+
+
+def test_from_csv_says_what_is_wrong(csv, tmp_path) -> None:
+    with pytest.raises(DataError, match="no column 'label'"):
+        from_csv(csv, "label", (0, 1))
+    with pytest.raises(DataError, match="labels in column 'answer'"):
+        from_csv(csv, "answer", ("no", "maybe"))
+    with pytest.raises(ParameterError, match="two different labels"):
+        from_csv(csv, "answer", ("no", "no"))
+    with pytest.raises(DataError, match="not numbers: answer"):
+        _text_feature(tmp_path)
+
+
+def _text_feature(tmp_path):
+    path = tmp_path / "text.csv"
+    path.write_text("answer,label\nyes,0\nno,1\nyes,0\n")
+    return from_csv(path, "label", (0, 1))
+
+
+def test_from_csv_refuses_missing_values_and_too_few_rows(tmp_path) -> None:
+    path = tmp_path / "missing.csv"
+    path.write_text("a,label\n1,0\n,1\n3,0\n4,1\n")
+    with pytest.raises(DataError, match="finite"):
+        from_csv(path, "label", (0, 1))
+    path.write_text("a,label\n1,0\n")
+    with pytest.raises(DataError, match="too few"):
+        from_csv(path, "label", (0, 1))
