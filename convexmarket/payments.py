@@ -34,6 +34,9 @@ Ints = NDArray[np.intp]
 _ACCURACY = 1e-11
 #: A seller whose closed form would lose more digits than this to cancellation is integrated.
 _CANCELLATION = 1e-10
+#: Length, relative to the report, at which an interval with a jump is let be: it moves a payment
+#: by less than this.
+_SHORTEST = 1e-12
 _MAX_DEPTH = 60
 
 
@@ -234,8 +237,8 @@ def _adaptive(
 ) -> Floats:
     """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once.
 
-    Every interval is integrated by two Gauss rules and halved until they agree to ``tolerance``;
-    an interval down to rounding (a jump) is accepted as it is.
+    Every interval is integrated by two rules and halved until they agree to ``tolerance``; an
+    interval of a length that does not matter (it holds a jump) is accepted as it is.
     """
     total = np.zeros(low.size)
     owner = np.arange(low.size)
@@ -245,7 +248,7 @@ def _adaptive(
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
         fine = half * _rule(f, owner, middle, half, _FINE_NODES, _FINE_WEIGHTS)
         coarse = half * _rule(f, owner, middle, half, _COARSE_NODES, _COARSE_WEIGHTS)
-        tiny = half <= 4 * np.finfo(float).eps * np.abs(middle)
+        tiny = half <= _SHORTEST * np.abs(middle)
         good = (np.abs(fine - coarse) <= tolerance[owner]) | tiny
         np.add.at(total, owner[good], fine[good])
         owner, low, middle, high = (v[~good] for v in (owner, low, middle, high))
