@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.render import write_folder
 from convexmarket.report.tradeoff import tradeoff_report
@@ -41,6 +42,9 @@ def build_report(result: Any) -> Report:
 @build_report.register
 def _(result: Report) -> Report:
     return result
+
+
+build_report.register(TradeoffResult, tradeoff_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:

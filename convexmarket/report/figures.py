@@ -52,6 +52,8 @@ STYLE: dict[str, Any] = {
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.formatter.limits": (-4, 6),
+    "axes.formatter.useoffset": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": RULE,
@@ -120,17 +122,25 @@ def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def value_axis(axes: Axes, values: pd.Series) -> None:
-    """Make the vertical axis logarithmic where positive values span more than a factor 30."""
+def value_axis(axes: Axes, values: pd.Series) -> str:
+    """Make the vertical axis logarithmic where positive values span more than a factor 30.
+
+    Returns
+    -------
+    str
+        What to say about the scale: ``" (log scale)"`` or nothing.
+    """
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
         axes.yaxis.set_minor_locator(NullLocator())
-    else:
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        return " (log scale)"
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if len(finite) and finite.min() >= 0:
+        axes.set_ylim(bottom=0)
+    return ""
 
 
 def line_with_spread(
@@ -138,7 +148,7 @@ def line_with_spread(
 ) -> None:
     """Plot a mean with a band of one standard deviation on either side."""
     look = series_style(position)
-    axes.plot(x, mean, label=label, **look)
+    axes.plot(x, mean, label=label, clip_on=False, **look)
     width = spread.fillna(0.0)
     axes.fill_between(x, mean - width, mean + width, color=look["color"], alpha=0.16, lw=0)
     for edge in (mean - width, mean + width):
@@ -159,13 +169,20 @@ def tradeoff_curve(curve: pd.DataFrame, baseline_error: float) -> Figure:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.15, 1))
     for position, (model, rows) in enumerate(_by(curve, "model")):
         line_with_spread(above, rows.gamma, rows.error_mean, rows.error_std, model, position)
-        below.plot(rows.gamma, rows.payments, label=model, **series_style(position))
-    above.axhline(baseline_error, color=INK, linestyle=(0, (8, 3)), lw=1.1, label="without privacy")
+        below.plot(rows.gamma, rows.payments, label=model, clip_on=False, **series_style(position))
+    above.axhline(
+        baseline_error,
+        color=INK,
+        linestyle=(0, (8, 3)),
+        lw=1.1,
+        label="without privacy",
+        clip_on=False,
+        zorder=3,
+    )
     above.set_title("Test error (share misclassified)")
     above.set_ylim(bottom=0)
-    above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
-    below.set_title("Total payments to sellers")
-    value_axis(below, curve.payments)
+    scale = value_axis(below, curve.payments)
+    below.set_title(f"Total payments to sellers{scale}")
     gamma_axis(below, list(curve.gamma))
     above.tick_params(labelbottom=False)
     figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=3)
@@ -183,8 +200,8 @@ def overall_error(curve: pd.DataFrame) -> Figure:
         axes.set_title(f"{scenario} sensitivities")
         gamma_axis(axes, list(rows.gamma), len(scenarios))
         axes.set_xlabel("γ (log scale)")
-    value_axis(panels[0], curve.overall_mean)
-    panels[0].set_ylabel("test error + γ × payments")
+    scale = value_axis(panels[0], curve.overall_mean)
+    panels[0].set_ylabel(f"test error + γ × payments{scale}")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
@@ -260,7 +277,6 @@ def _histogram(axes: Axes, values: pd.Series, color: str) -> None:
     axes.grid(axis="x", visible=False)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
 
 def _by(frame: pd.DataFrame, column: str) -> list[tuple[Any, pd.DataFrame]]:

@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
+from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report import figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.words import (
@@ -24,9 +25,6 @@ from convexmarket.report.words import (
     listing,
     share,
 )
-
-if TYPE_CHECKING:
-    from convexmarket.experiments.tradeoff import TradeoffResult
 
 __all__ = ["tradeoff_report"]
 
@@ -57,6 +55,16 @@ ACCOUNTING_WORDS = {
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
 
+METHOD_WORDS = {
+    "exact": (
+        "The exact method compares every stationary point over η, in closed form; the lower bound "
+        "is the value of the dual problem at the η it chose, so the gap measures rounding."
+    ),
+    "line_search": (
+        "The search's lower bound holds at every η and needs no trust in the solver: a wrong "
+        "answer of the solver widens the gap, and cannot hide in it."
+    ),
+}
 INCENTIVES = (
     "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
     "knowledge and correct, μ, σ and γ were fixed before any report, the allocation is a global "
@@ -219,8 +227,10 @@ def _naive_words(result: TradeoffResult) -> str:
 
 
 def _certificates(result: TradeoffResult) -> pd.DataFrame:
-    """List the certificates without what no allocation has, and without a search's own log."""
-    frame = pd.DataFrame(list(result.certificates)).drop(columns="solves", errors="ignore")
+    """List the certificates without what none of them has, and without the log of the search."""
+    frame = pd.DataFrame(list(result.certificates)).drop(
+        columns=["solves", "seconds"], errors="ignore"
+    )
     frame = frame.dropna(axis="columns", how="all")
     if "binding" in frame:
         frame["binding"] = [listing(bounds) or None for bounds in frame.binding]
@@ -243,63 +253,68 @@ def _gap_words(result: TradeoffResult) -> str:
 def _audit_words(result: TradeoffResult) -> str:
     audits = _select(result.audits, model=MECHANISM)
     gain, surplus = float(audits.max_gain.max()), float(audits.min_surplus.min())
-    gained = f"the largest gain of any seller from any misreport is {format_number(gain, 2)}"
+    gained = f"the largest gain of any seller from any misreport is {_up_to_rounding(gain, result)}"
+    least = _up_to_rounding(surplus, result)
     if bool(audits.incentive_compatible.all()):
         truth = f"The audit of each market finds nothing to gain from lying: {gained}"
     else:
         truth = f"The audit finds a market where lying pays: {gained}"
     if bool(audits.individually_rational.all()):
-        loss = (
-            f"no seller loses by taking part: the smallest surplus is {format_number(surplus, 2)}"
-        )
+        loss = f"no seller loses by taking part: the smallest surplus is {least}"
     else:
-        loss = f"taking part can cost a seller: the smallest surplus is {format_number(surplus, 2)}"
+        loss = f"taking part can cost a seller: the smallest surplus is {least}"
     return f"{truth}; {loss}."
+
+
+def _up_to_rounding(money: float, result: TradeoffResult) -> str:
+    """Write an amount; next to nothing, compared with what is paid, is nothing."""
+    if 0 < abs(money) < 1e-12 * float(result.curve.payments.max()):
+        return "zero up to rounding"
+    return format_number(money, digits=2)
 
 
 # ---------------------------------------------------------------- the sections
 
 
 def _tradeoff_section(result: TradeoffResult) -> Section:
-    drawn = []
+    drawn, words = [], []
     for scenario, rows in result.curve.groupby("scenario", sort=False):
+        words.append(_ends(_select(rows, model=MECHANISM), str(scenario)))
         drawn.append(
             Figure(
                 f"tradeoff_{scenario}",
                 f"Test error and payments over γ, {scenario} sensitivities. Band: one standard "
                 "deviation over noise draws on either side of the mean.",
                 partial(figures.tradeoff_curve, rows, result.baseline_error),
-                f"Two panels over gamma on a log scale, {scenario} sensitivities. "
-                + _ends(_select(rows, model=MECHANISM), str(scenario)),
+                f"Two panels over gamma on a log scale: test error and payments. {words[-1]}",
             )
         )
-    columns = [*KEY, "n_bought", "payments", "error_mean", "error_std", "overall_mean"]
-    table = Table(
-        "tradeoff",
-        "Error, payments and overall error at every γ; the standard deviation is that over noise "
-        "draws.",
-        result.curve[[*columns, "overall_std"]],
-        GREEK
-        | {
-            "error_mean": "test error",
-            "error_std": "its std",
-            "overall_mean": "overall error",
-            "overall_std": "its std",
-        },
-        dict.fromkeys(("error_mean", "error_std", "overall_mean", "overall_std"), ".4f"),
-    )
-    ends = [
-        _ends(_select(rows, model=MECHANISM), str(scenario))
-        for scenario, rows in result.curve.groupby("scenario", sort=False)
-    ]
     return Section(
         "The trade-off between error and payments",
         (
-            "γ is the weight of payments in the buyer's objective: a larger γ buys less privacy "
-            "from fewer sellers, pays less, and trains on noisier data. " + " ".join(ends),
+            "γ is the weight of payments in the buyer's objective. With μ and σ unchanged, a "
+            "larger γ buys less privacy, pays less, and trains under more noise; here μ and σ are "
+            f"chosen anew at each γ. {' '.join(words)}",
         ),
         figures=tuple(drawn),
-        tables=(table,),
+        tables=(_tradeoff_table(result),),
+    )
+
+
+def _tradeoff_table(result: TradeoffResult) -> Table:
+    measured = {
+        "error_mean": "test error",
+        "error_std": "its std",
+        "overall_mean": "overall error",
+        "overall_std": "its std",
+    }
+    return Table(
+        "tradeoff",
+        "Error, payments and overall error at every γ; std is the standard deviation over noise "
+        "draws.",
+        result.curve[[*KEY, "n_bought", "payments", *measured]],
+        GREEK | measured,
+        dict.fromkeys(measured, ".4f"),
     )
 
 
@@ -378,8 +393,8 @@ def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
         (
             "A seller with a larger sensitivity has a larger virtual cost, the price of its "
             "privacy to the buyer, and sells less privacy; above a threshold, nothing. Who "
-            "sells nothing is paid nothing, and its row is not used. "
-            + _bought_words(result, point, few),
+            "sells nothing is paid nothing, and its row is not used. μ and σ are chosen anew at "
+            "each γ, so the curves of two γ may cross. " + _bought_words(result, point, few),
         ),
         figures=(bought, spread),
         tables=(_sellers_table(result, point),),
@@ -424,9 +439,9 @@ def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
 
 
 def _certificate_section(result: TradeoffResult) -> Section:
+    methods = sorted({str(entry["method"]) for entry in result.certificates})
     prose = [
-        _gap_words(result) + " The lower bound needs no trust in the solver that found the "
-        "allocation: it is a bound on the objective of every allocation, at every η.",
+        " ".join([_gap_words(result), *(METHOD_WORDS.get(name, "") for name in methods)]).strip(),
         "Optimality is more than tidiness here. The payments make truth the best reply only if "
         "the allocation is the global optimum for every report; a local optimum would price the "
         "same data differently and reward lying.",
@@ -464,7 +479,6 @@ def _audit_section(result: TradeoffResult) -> Section:
                 result.audits,
                 GREEK
                 | {"max_gain": "largest gain from a misreport", "min_surplus": "smallest surplus"},
-                {"max_gain": ".2e", "min_surplus": ".2e"},
             ),
         ),
     )
@@ -570,7 +584,12 @@ def _reproduction_section(result: TradeoffResult) -> Section:
     problem = _settings_table(
         "problem", "The problem file, key by key.", result.problem.model_dump(mode="json")
     )
-    provenance = _settings_table("provenance", "Seeds, versions and machine.", result.provenance)
+    origin = dict(result.provenance)
+    if isinstance(origin.get("problem_file"), Mapping):  # the table of the problem shows its text
+        origin["problem_file"] = {
+            key: value for key, value in origin["problem_file"].items() if key != "text"
+        }
+    provenance = _settings_table("provenance", "Seeds, versions and machine.", origin)
     timings = _settings_table("timings", "Seconds spent.", result.timings)
     notes = " The problem file notes:" if result.problem.notes else ""
     return Section(
@@ -599,7 +618,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, A
         if isinstance(value, Mapping):
             rows += _flatten(value, f"{path}.")
         elif isinstance(value, list | tuple):
-            rows.append((path, ", ".join(str(item) for item in value)))
+            rows.append((path, ", ".join(str(item) for item in value) or None))
         else:
             rows.append((path, value))
     return rows

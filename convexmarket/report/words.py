@@ -116,12 +116,14 @@ def share(part: int, whole: int, noun: str) -> str:
 
     Examples
     --------
-    >>> share(3, 5, "seller"), share(5, 5, "seller"), share(1, 1, "seller")
-    ('3 of 5 sellers', 'all 5 sellers', 'the only seller')
+    >>> share(3, 5, "seller"), share(5, 5, "seller")
+    ('3 of 5 sellers', 'all 5 sellers')
+    >>> share(2, 2, "seller"), share(1, 1, "seller")
+    ('both sellers', 'the only seller')
     """
     if part < whole:
         return f"{part:,} of {count(whole, noun)}"
-    return f"the only {noun}" if whole == 1 else f"all {count(whole, noun)}"
+    return {1: f"the only {noun}", 2: f"both {noun}s"}.get(whole, f"all {count(whole, noun)}")
 
 
 def listing(items: Sequence[str]) -> str:
