@@ -1,0 +1,31 @@
+"""Experiments: what a problem file describes, run from data to result."""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any
+
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.offers import Offers, price_offers
+from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
+from convexmarket.problems import TradeoffProblem
+
+__all__ = ["Offers", "TradeoffResult", "price_offers", "run_problem", "run_tradeoff"]
+
+
+@singledispatch
+def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None = None) -> Any:  # noqa: ARG001
+    """Run the experiment that a problem describes; each kind registers its own.
+
+    Parameters
+    ----------
+    problem : Problem
+        From :func:`convexmarket.problems.load_problem`.
+    progress : callable, optional
+        Called with the stage, the steps done and the steps in all.
+    """
+    raise ParameterError(
+        f"no experiment runs a {type(problem).__name__}; give what load_problem returned"
+    )
+
+
+run_problem.register(TradeoffProblem, run_tradeoff)

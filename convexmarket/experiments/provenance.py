@@ -1,0 +1,31 @@
+"""Where results come from: versions, platform and interpreter."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+__all__ = ["package_version", "versions"]
+
+_NAMED = ("numpy", "scipy", "cvxpy", "scikit-learn", "pandas")
+
+
+@cache
+def package_version(name: str = "convexmarket") -> str:
+    """Return the installed version of a distribution, or say that it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def versions() -> dict[str, Any]:
+    """Return what a result depends on beside its problem, as plain values for JSON."""
+    return {
+        "convexmarket": package_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: package_version(name) for name in _NAMED},
+    }

@@ -1,0 +1,569 @@
+"""Error against payments over gamma: Algorithm 2 of A on a data set (the content of its Fig. 2).
+
+For every gamma the buyer considers a few (mu, sigma), buys what is optimal under each, pays, and
+trains the private model on what it bought, with a few values of Lambda. What the validation rows
+like best, payments included, is reported on the test rows. The naive model of the papers, mu =
+sigma = 0, chooses its eta in the same way; the baseline without privacy its Lambda.
+
+All candidates are trained under the same noise draws, so that a choice reflects the candidates and
+not their luck. Each draw comes from a seed of its own, so results do not depend on how the work
+is shared out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from convexmarket.allocation import Allocation, allocate
+from convexmarket.audit import IncentiveAudit, audit_incentives
+from convexmarket.datasets import MarketData, correlate, synthetic, wdbc
+from convexmarket.errors import ParameterError, ProblemFileError
+from convexmarket.experiments.provenance import versions
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.market import Market
+from convexmarket.payments import payments
+from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.problems import InlineData, SyntheticData, TradeoffProblem
+from convexmarket.sellers import Sellers
+
+__all__ = ["TradeoffResult", "run_tradeoff"]
+
+Floats = NDArray[np.float64]
+Model = Literal["mechanism", "naive"]
+Progress = Callable[[str, int, int], None]
+
+# Purposes of random numbers: each has a branch of the seed to itself.
+_SENSITIVITIES, _NOISE = 0, 1
+
+# Misreports that the audit tries of each seller, next to the kinks of its curve.
+_MISREPORTS = 17
+
+CAVEATS = (
+    "mu, sigma, Lambda and the naive model's eta were chosen with models trained on the sellers' "
+    "rows. The guarantees are those of one model whose parameters were fixed beforehand; they do "
+    "not cover the choice. Outside an experiment, choose on public data.",
+    "Incentives are audited in each chosen market, its parameters held fixed. Letting reports "
+    "decide between candidates, as the choice by total payments does here, is not truthful.",
+    "Validation and test use the same noise draws on different rows, so the test error is that of "
+    "the models that were chosen from.",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TradeoffResult:
+    """What :func:`run_tradeoff` found.
+
+    Attributes
+    ----------
+    problem : TradeoffProblem
+    curve : DataFrame
+        One row per scenario, model ("mechanism", "naive") and gamma: the parameters chosen on the
+        validation rows (mu, sigma, regularization, eta), n_bought, payments, error_mean and
+        error_std on the test rows over noise draws, overall_mean and overall_std (error + gamma *
+        payments), validation_error, objective, lower_bound, gap, epsilon_max (largest guarantee
+        sold) and guarantee_max (largest total guarantee, the learner's share included).
+    draws : DataFrame
+        scenario, model, gamma, draw, test_error.
+    sellers : DataFrame
+        scenario, model, gamma, id, sensitivity, virtual_cost, weight, epsilon, guarantee (total),
+        payment, surplus (payment minus cost of what was sold).
+    baseline_error : float
+        Test error of the same learner on all rows alike, without noise.
+    baseline_regularization : float
+        Its Lambda, chosen on the validation rows.
+    audits : DataFrame
+        scenario, model, gamma, max_gain, min_surplus, incentive_compatible and
+        individually_rational of the mechanism's markets.
+    certificates : list of dict
+        Of every allocation in ``curve``, with its scenario, model and gamma.
+    caveats : tuple of str
+        What the numbers do not show.
+    timings : dict
+        Seconds per stage.
+    provenance : dict
+        Versions, seeds, and the text and digest of the problem file.
+    """
+
+    problem: TradeoffProblem
+    curve: pd.DataFrame
+    draws: pd.DataFrame
+    sellers: pd.DataFrame
+    baseline_error: float
+    baseline_regularization: float
+    audits: pd.DataFrame
+    certificates: list[dict[str, Any]]
+    caveats: tuple[str, ...]
+    timings: dict[str, float]
+    provenance: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain values, tables as lists of rows."""
+        return {
+            "problem": self.problem.model_dump(mode="json"),
+            "curve": self.curve.to_dict("records"),
+            "draws": self.draws.to_dict("records"),
+            "sellers": self.sellers.to_dict("records"),
+            "baseline": {
+                "error": self.baseline_error,
+                "regularization": self.baseline_regularization,
+            },
+            "audits": self.audits.to_dict("records"),
+            "certificates": self.certificates,
+            "caveats": list(self.caveats),
+            "timings": self.timings,
+            "provenance": self.provenance,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Purchase:
+    """One way to buy: a market of a scenario, its optimum and what it pays."""
+
+    scenario: str
+    model: Model
+    gamma: float
+    mu: float
+    sigma: float
+    market: Market
+    allocation: Allocation
+    payments: Floats
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        """What a row of the curve is for."""
+        return self.scenario, self.model, self.gamma
+
+    @property
+    def training(self) -> tuple[bytes, float]:
+        """What training depends on; up to rounding, several purchases may share it."""
+        return np.round(self.allocation.weights, 12).tobytes(), float(f"{self.allocation.eta:.9e}")
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The errors of one design (weights, eta and Lambda), one entry per noise draw."""
+
+    validation: Floats
+    test: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A purchase with the Lambda that the validation rows liked best for its gamma."""
+
+    purchase: Purchase
+    regularization: float
+    trial: Trial
+
+
+class _Stages:
+    """Seconds per stage, and progress within them."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def __call__(self, stage: str, total: int) -> Iterator[Callable[[], None]]:
+        start, done = time.perf_counter(), 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if self._progress is not None:
+                self._progress(stage, done, total)
+
+        if self._progress is not None:
+            self._progress(stage, 0, total)
+        yield advance
+        self.seconds[stage] = time.perf_counter() - start
+
+
+def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> TradeoffResult:
+    """Run Algorithm 2 of A over a list of gammas, with the naive model and the baseline.
+
+    Parameters
+    ----------
+    problem : TradeoffProblem
+    progress : callable, optional
+        Called with the stage, the steps done and the steps in all.
+
+    Returns
+    -------
+    TradeoffResult
+        The same for the same problem, whatever the number of jobs; timings apart.
+
+    Raises
+    ------
+    ProblemFileError
+        If the problem and its data do not fit.
+    ConvexMarketError
+        If a market has no optimum or a model cannot be trained.
+    """
+    stages = _Stages(progress)
+    rows = _load(problem)
+    markets = _sellers_by_scenario(problem, rows)
+    purchases = _buy(problem, markets, stages)
+    designs = _designs(problem, purchases)
+    uniform = np.full(rows.y_train.size, 1.0 / rows.y_train.size)
+    plain = [(uniform, np.inf, value) for value in problem.learner.regularization]
+    trials = _train(problem, rows, [*plain, *designs.values()], stages)
+    baseline = min(
+        zip(problem.learner.regularization, trials, strict=False),
+        key=lambda pair: (pair[1].validation.mean(), -pair[0]),
+    )
+    choices = _choose(problem, purchases, dict(zip(designs, trials[len(plain) :], strict=True)))
+    audits = _audit(problem, choices, stages)
+    return TradeoffResult(
+        problem=problem,
+        curve=pd.DataFrame([_curve_row(problem, choice) for choice in choices]),
+        draws=pd.concat([_draw_rows(choice) for choice in choices], ignore_index=True),
+        sellers=pd.concat([_seller_rows(problem, choice) for choice in choices], ignore_index=True),
+        baseline_error=float(baseline[1].test.mean()),
+        baseline_regularization=baseline[0],
+        audits=audits,
+        certificates=[
+            _labels(choice.purchase) | choice.purchase.allocation.certificate()
+            for choice in choices
+        ],
+        caveats=CAVEATS,
+        timings={**stages.seconds, "total": sum(stages.seconds.values())},
+        provenance=_provenance(problem, rows, len(designs) + len(plain)),
+    )
+
+
+def _load(problem: TradeoffProblem) -> MarketData:
+    """Return training rows (the sellers), validation rows and test rows."""
+    data = problem.data
+    if isinstance(data, InlineData):
+        return _inline(data)
+    if isinstance(data, SyntheticData):
+        return synthetic(
+            data.n_sellers,
+            data.n_features,
+            data.data_seed,
+            data.n_validation,
+            data.n_test,
+            data.data_norm,
+        )
+    rest = 1.0 - data.train_fraction - data.validation_fraction
+    fractions = (data.train_fraction, data.validation_fraction, rest)
+    return wdbc(data.split_seed, fractions, data.data_norm)
+
+
+def _inline(data: InlineData) -> MarketData:
+    X, y = np.array(data.features), np.array(data.labels, dtype=float)
+    return MarketData(
+        X,
+        y,
+        X,
+        y,
+        X,
+        y,
+        feature_names=tuple(f"x{column}" for column in range(X.shape[1])),
+        data_norm=data.data_norm,
+        description="Rows of the problem file; the sellers' own rows validate and test as well.",
+    )
+
+
+def _sellers_by_scenario(problem: TradeoffProblem, rows: MarketData) -> dict[str, Sellers]:
+    """Return who owns which row and reports what: drawn once, in the order of each scenario."""
+    m = rows.y_train.size
+    if problem.sellers.sensitivities is None:
+        branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
+        drawn = problem.prior.sample(m, np.random.default_rng(branch))
+    else:
+        drawn = np.array(problem.sellers.sensitivities)
+    if drawn.size != m:
+        raise ProblemFileError(
+            f"sellers.sensitivities has {drawn.size} entries for {m} training rows; give one for "
+            "each, or leave them out to draw them from the prior"
+        )
+    reports = {"independent": drawn}
+    if "correlated" in problem.sellers.scenarios:
+        column = _column(rows, problem.sellers.correlated_with)
+        reports["correlated"] = correlate(drawn, rows.X_train, column)
+    return {name: Sellers(reports[name], problem.prior) for name in problem.sellers.scenarios}
+
+
+def _column(rows: MarketData, feature: str | int) -> int:
+    """Return the position of a feature given by name or position."""
+    names = rows.feature_names
+    if isinstance(feature, int) and feature < len(names):
+        return feature
+    if feature in names:
+        return names.index(str(feature))
+    raise ProblemFileError(
+        f"sellers.correlated_with is {feature!r}; give a position below {len(names)} or one of "
+        f"{', '.join(names)}"
+    )
+
+
+def _buy(problem: TradeoffProblem, markets: dict[str, Sellers], stages: _Stages) -> list[Purchase]:
+    """Allocate and pay under every candidate, scenario by scenario, model by model."""
+    objective, naive = problem.objective, problem.naive
+    pairs = [(mu, sigma) for mu in objective.mu for sigma in objective.sigma]
+    etas = np.geomspace(*naive.eta_range, naive.grid).tolist()
+    purchases = []
+    steps = len(markets) * len(objective.gamma) * (len(pairs) + len(etas))
+    with stages("allocate and pay", steps) as advance:
+        for scenario, sellers in markets.items():
+            declared: list[tuple[Model, float, float, float, tuple[float, float] | None]] = [
+                ("mechanism", gamma, *pair, None) for gamma in objective.gamma for pair in pairs
+            ]
+            declared += [
+                ("naive", gamma, 0.0, 0.0, (eta, eta)) for gamma in objective.gamma for eta in etas
+            ]
+            for model, gamma, mu, sigma, eta_range in declared:
+                market = Market.standard(
+                    sellers,
+                    mu=mu,
+                    sigma=sigma,
+                    gamma=gamma,
+                    cap=objective.cap,
+                    eta_range=eta_range,
+                )
+                allocation = allocate(market)
+                paid = payments(market, allocation)
+                purchases.append(
+                    Purchase(scenario, model, gamma, mu, sigma, market, allocation, paid)
+                )
+                advance()
+    return purchases
+
+
+#: Weights, eta and Lambda: what is trained under, noise apart.
+Design = tuple[Floats, float, float]
+DesignKey = tuple[tuple[bytes, float], float]
+
+
+def _designs(problem: TradeoffProblem, purchases: list[Purchase]) -> dict[DesignKey, Design]:
+    """Return the different designs to train, without those that cannot keep what was sold."""
+    designs = {}
+    for purchase in purchases:
+        for regularization in problem.learner.regularization:
+            key = (purchase.training, regularization)
+            design = (purchase.allocation.weights, purchase.allocation.eta, regularization)
+            if key not in designs and _keeps_what_was_sold(problem, design):
+                designs[key] = design
+    return designs
+
+
+def _keeps_what_was_sold(problem: TradeoffProblem, design: Design) -> bool:
+    """Whether some amount of noise makes the total what was sold; asked for "total" only."""
+    if problem.learner.calibration == "noise":
+        return True
+    try:
+        calibrate_eta(
+            *design, problem.data.data_norm, problem.learner.accounting, problem.objective.cap
+        )
+    except ParameterError:
+        return False
+    return True
+
+
+def _train(
+    problem: TradeoffProblem, rows: MarketData, designs: list[Design], stages: _Stages
+) -> list[Trial]:
+    """Train every design under every noise draw, in parallel."""
+    seeds = [
+        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
+        for draw in range(problem.learner.draws)
+    ]
+    parallel = Parallel(n_jobs=problem.run.jobs, return_as="generator")
+    trials = []
+    with stages("train", len(designs)) as advance:
+        for trial in parallel(delayed(_trial)(problem, rows, design, seeds) for design in designs):
+            trials.append(trial)
+            advance()
+    return trials
+
+
+def _trial(
+    problem: TradeoffProblem, rows: MarketData, design: Design, seeds: list[np.random.SeedSequence]
+) -> Trial:
+    weights, eta, regularization = design
+    learner = problem.learner
+    errors = []
+    for seed in seeds if np.isfinite(eta) else seeds[:1]:
+        model = PrivateLogisticRegression(
+            regularization,
+            data_norm=problem.data.data_norm,
+            accounting=learner.accounting,
+            calibration=learner.calibration,
+            cap=problem.objective.cap,
+            random_state=seed,
+        )
+        model.fit(rows.X_train, rows.y_train, weights, eta=eta)
+        errors.append(
+            (
+                np.mean(model.predict(rows.X_validation) != rows.y_validation),
+                np.mean(model.predict(rows.X_test) != rows.y_test),
+            )
+        )
+    validation, test = np.array(errors).T
+    return Trial(validation, test)
+
+
+def _choose(
+    problem: TradeoffProblem, purchases: list[Purchase], trials: dict[DesignKey, Trial]
+) -> list[Choice]:
+    """Take for each row of the curve what has the smallest overall error on the validation rows.
+
+    Ties go to the largest Lambda, whose share of the guarantee is the smallest.
+    """
+    best: dict[tuple[str, str, float], tuple[tuple[float, float], Choice]] = {}
+    for purchase in purchases:
+        for regularization in problem.learner.regularization:
+            trial = trials.get((purchase.training, regularization))
+            if trial is None:
+                continue
+            overall = trial.validation.mean() + purchase.gamma * purchase.payments.sum()
+            score = (float(overall), -regularization)
+            if purchase.key not in best or score < best[purchase.key][0]:
+                best[purchase.key] = score, Choice(purchase, regularization, trial)
+    for scenario, model, gamma in dict.fromkeys(purchase.key for purchase in purchases):
+        if (scenario, model, gamma) not in best:
+            raise ParameterError(
+                f"no candidate of the {model} model at gamma = {gamma:g} ({scenario}) buys enough "
+                "privacy for learner.calibration = 'total'; give larger values of sigma or "
+                "regularization (of naive.eta_range for the naive model), or calibration 'noise'"
+            )
+    return [choice for _, choice in best.values()]
+
+
+def _audit(problem: TradeoffProblem, choices: list[Choice], stages: _Stages) -> pd.DataFrame:
+    """Audit the incentives of the mechanism's chosen markets.
+
+    Incentives concern reports alone, and scenarios permute the same reports: markets that differ
+    in nothing else are audited once.
+    """
+    chosen = [choice.purchase for choice in choices if choice.purchase.model == "mechanism"]
+    markets = {_reports_of(purchase): purchase.market for purchase in chosen}
+    parallel = Parallel(n_jobs=problem.run.jobs, return_as="generator")
+    audits: list[IncentiveAudit] = []
+    with stages("audit", len(markets)) as advance:
+        for audit in parallel(
+            delayed(audit_incentives)(market, misreports=_MISREPORTS) for market in markets.values()
+        ):
+            audits.append(audit)
+            advance()
+    found = dict(zip(markets, audits, strict=True))
+    return pd.DataFrame(
+        [_labels(purchase) | _audit_row(found[_reports_of(purchase)]) for purchase in chosen]
+    )
+
+
+def _reports_of(purchase: Purchase) -> tuple[bytes, float, float, float]:
+    """Return what the incentives of a market depend on, the sellers' names apart."""
+    reports = np.sort(np.asarray(purchase.market.sellers.sensitivities))
+    return reports.tobytes(), purchase.mu, purchase.sigma, purchase.gamma
+
+
+def _audit_row(audit: IncentiveAudit) -> dict[str, Any]:
+    return {
+        "max_gain": audit.max_gain,
+        "min_surplus": audit.min_surplus,
+        "incentive_compatible": audit.is_incentive_compatible,
+        "individually_rational": audit.is_individually_rational,
+    }
+
+
+def _labels(purchase: Purchase) -> dict[str, Any]:
+    return dict(zip(("scenario", "model", "gamma"), purchase.key, strict=True))
+
+
+def _guarantee(problem: TradeoffProblem, choice: Choice) -> Floats:
+    """Return the total guarantee of each seller, the learner's share included."""
+    weights, eta = choice.purchase.allocation.weights, choice.purchase.allocation.eta
+    arguments = (
+        choice.regularization,
+        problem.data.data_norm,
+        problem.learner.accounting,
+        problem.objective.cap,
+    )
+    if problem.learner.calibration == "total":
+        eta = calibrate_eta(weights, eta, *arguments)
+    return objective_perturbation_guarantee(weights, eta, *arguments)
+
+
+def _curve_row(problem: TradeoffProblem, choice: Choice) -> dict[str, Any]:
+    purchase, test = choice.purchase, choice.trial.test
+    allocation, paid = purchase.allocation, float(purchase.payments.sum())
+    error, spread = float(test.mean()), float(test.std(ddof=min(1, test.size - 1)))
+    return _labels(purchase) | {
+        "mu": purchase.mu,
+        "sigma": purchase.sigma,
+        "regularization": choice.regularization,
+        "eta": allocation.eta,
+        "n_bought": allocation.n_bought,
+        "payments": paid,
+        "error_mean": error,
+        "error_std": spread,
+        "overall_mean": error + purchase.gamma * paid,
+        "overall_std": spread,
+        "validation_error": float(choice.trial.validation.mean()),
+        "objective": allocation.objective,
+        "lower_bound": allocation.lower_bound,
+        "gap": allocation.gap,
+        "epsilon_max": float(allocation.epsilon.max()),
+        "guarantee_max": float(_guarantee(problem, choice).max()),
+    }
+
+
+def _draw_rows(choice: Choice) -> pd.DataFrame:
+    test = choice.trial.test
+    return pd.DataFrame(
+        _labels(choice.purchase) | {"draw": np.arange(test.size), "test_error": test}
+    )
+
+
+def _seller_rows(problem: TradeoffProblem, choice: Choice) -> pd.DataFrame:
+    purchase = choice.purchase
+    sellers, allocation = purchase.market.sellers, purchase.allocation
+    reports = np.asarray(sellers.sensitivities)
+    return pd.DataFrame(
+        _labels(purchase)
+        | {
+            "id": list(sellers.ids),
+            "sensitivity": reports,
+            "virtual_cost": sellers.virtual_costs,
+            "weight": allocation.weights,
+            "epsilon": allocation.epsilon,
+            "guarantee": _guarantee(problem, choice),
+            "payment": purchase.payments,
+            "surplus": purchase.payments - reports * allocation.epsilon,
+        }
+    )
+
+
+def _provenance(problem: TradeoffProblem, rows: MarketData, designs: int) -> dict[str, Any]:
+    source = problem.source
+    return {
+        "versions": versions(),
+        "seed": problem.run.seed,
+        "rows": {
+            "train": int(rows.y_train.size),
+            "validation": int(rows.y_validation.size),
+            "test": int(rows.y_test.size),
+        },
+        "data": rows.description,
+        "designs_trained": designs,
+        "problem_file": None
+        if source is None
+        else {
+            "path": source.path,
+            "sha256": source.sha256,
+            "overrides": list(source.overrides),
+            "text": source.text,
+        },
+    }

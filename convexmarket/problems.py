@@ -1,0 +1,492 @@
+"""Problem files: one TOML file per experiment, one schema, errors that name the key.
+
+A problem file is data, never code. Its ``kind`` says which experiment it describes; each kind is
+one model here, and everything else about the file (syntax, overrides, errors, the published
+schema) is shared. Every model forbids keys that it does not know, so that a misspelt key is an
+error and not a default in disguise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.priors import Prior, prior_from_dict
+from convexmarket.privacy import Accounting
+
+__all__ = [
+    "KINDS",
+    "InlineData",
+    "LearnerTable",
+    "NaiveTable",
+    "ObjectiveTable",
+    "Problem",
+    "ProblemSource",
+    "RunTable",
+    "SellersTable",
+    "SyntheticData",
+    "TradeoffProblem",
+    "WdbcData",
+    "json_schema",
+    "load_problem",
+    "parse_problem",
+]
+
+#: A problem file holds a few numbers; anything larger is not one.
+LARGEST_FILE = 1_000_000
+
+Positive = Annotated[float, Field(gt=0)]
+Nonnegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+# TOML has arrays and no tuples, so these fields alone are not strict about their container.
+Positives = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, max_length=100)]
+Nonnegatives = Annotated[tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=100)]
+
+PriorTable = Annotated[
+    Prior,
+    PlainValidator(prior_from_dict),
+    PlainSerializer(lambda prior: prior.to_dict()),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": "Distribution of the sensitivities: its family and its parameters.",
+            "properties": {"family": {"type": "string"}},
+            "required": ["family"],
+            "examples": [{"family": "uniform", "low": 0.02, "high": 0.1}],
+        }
+    ),
+]
+
+
+def _feature(value: Any) -> str | int:
+    if isinstance(value, str) or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"{value!r} is no feature; give its name, or its position as an integer >= 0")
+
+
+Feature = Annotated[
+    str | int, PlainValidator(_feature), WithJsonSchema({"type": ["string", "integer"]})
+]
+
+
+class _Table(BaseModel):
+    """A table of a problem file: immutable, exactly typed, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class ProblemSource:
+    """Where a problem came from, for its provenance.
+
+    Attributes
+    ----------
+    path : str
+        The file, as it was named.
+    text : str
+        What it held.
+    overrides : tuple of str
+        The ``key=value`` settings that replaced parts of it.
+    """
+
+    path: str
+    text: str
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class WdbcData(_Table):
+    """The Wisconsin breast-cancer data, scikit-learn's copy; the training rows are the sellers."""
+
+    source: Literal["wdbc"]
+    train_fraction: Share = 0.6
+    validation_fraction: Share = 0.2
+    split_seed: Annotated[int, Field(ge=0)] = 0
+    data_norm: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _leave_rows_for_the_test(self) -> Self:
+        if self.train_fraction + self.validation_fraction >= 1:
+            raise ValueError(
+                f"train_fraction + validation_fraction is "
+                f"{self.train_fraction + self.validation_fraction:g}; leave rows for the test: "
+                "give fractions that sum to less than 1"
+            )
+        return self
+
+
+class SyntheticData(_Table):
+    """Gaussian rows with a linear separator through the origin (A, section X)."""
+
+    source: Literal["synthetic"]
+    n_sellers: Annotated[int, Field(ge=1, le=1_000_000)]
+    n_features: Annotated[int, Field(ge=1, le=10_000)]
+    n_validation: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    n_test: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_norm: Positive = 1.0
+
+
+class InlineData(_Table):
+    """Rows written in the file itself; they serve as validation and test rows as well."""
+
+    source: Literal["inline"]
+    features: Annotated[
+        tuple[Annotated[tuple[float, ...], Field(strict=False, min_length=1)], ...],
+        Field(strict=False, min_length=1, max_length=10_000),
+    ]
+    labels: Annotated[
+        tuple[Literal[-1, 1], ...], Field(strict=False, min_length=1, max_length=10_000)
+    ]
+    data_norm: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _rows_have_one_shape(self) -> Self:
+        lengths = {len(row) for row in self.features}
+        if len(lengths) > 1:
+            raise ValueError(f"the rows of features have {sorted(lengths)} entries; give as many")
+        if len(self.features) != len(self.labels):
+            raise ValueError(
+                f"there are {len(self.features)} rows of features and {len(self.labels)} labels; "
+                "give one label for each row"
+            )
+        return self
+
+
+class SellersTable(_Table):
+    """What the sellers report, and how that relates to their data.
+
+    Where ``sensitivities`` are left out, they are drawn from the prior. In the scenario
+    "correlated" the k-th smallest goes to the row with the k-th smallest value of the feature
+    ``correlated_with``, a name or a position (B, section 5).
+    """
+
+    sensitivities: Nonnegatives | None = None
+    scenarios: Annotated[
+        tuple[Literal["independent", "correlated"], ...], Field(strict=False, min_length=1)
+    ] = ("independent",)
+    correlated_with: Feature = 0
+
+    @field_validator("scenarios")
+    @classmethod
+    def _once_each(cls, scenarios: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(scenarios)) < len(scenarios):
+            raise ValueError("a scenario is listed twice; list each once")
+        return scenarios
+
+
+class ObjectiveTable(_Table):
+    """The buyer's objective: the gammas to report, candidates for mu and sigma, and a cap."""
+
+    gamma: Positives
+    mu: Positives
+    sigma: Positives
+    cap: Annotated[float, Field(ge=1)] | None = None
+
+
+class LearnerTable(_Table):
+    """The private logistic regression: candidates for Lambda, noise draws, accounting."""
+
+    regularization: Positives
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+    accounting: Accounting = "tight"
+    calibration: Literal["noise", "total"] = "noise"
+
+
+class NaiveTable(_Table):
+    """The naive model, mu = sigma = 0: the range of eta that makes it well posed, and its grid."""
+
+    eta_range: Annotated[tuple[Positive, Positive], Field(strict=False)]
+    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+
+    @field_validator("eta_range")
+    @classmethod
+    def _low_below_high(cls, eta_range: tuple[float, float]) -> tuple[float, float]:
+        if eta_range[0] > eta_range[1]:
+            raise ValueError("the range is empty; give [low, high] with low <= high")
+        return eta_range
+
+
+class RunTable(_Table):
+    """How to run: the seed of every draw, and the number of parallel jobs (-1: all cores)."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    jobs: Annotated[int, Field(ge=-1)] = 2
+
+    @field_validator("jobs")
+    @classmethod
+    def _some_job(cls, jobs: int) -> int:
+        if jobs == 0:
+            raise ValueError("no job would do the work; give a number >= 1, or -1 for all cores")
+        return jobs
+
+
+class TradeoffProblem(_Table):
+    """Error against payments over gamma: Algorithm 2 of A on a data set."""
+
+    kind: Literal["tradeoff"]
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str = ""
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    data: Annotated[WdbcData | SyntheticData | InlineData, Field(discriminator="source")]
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+    objective: ObjectiveTable
+    learner: LearnerTable
+    naive: NaiveTable
+    run: RunTable = RunTable()
+
+    _source: ProblemSource | None = PrivateAttr(default=None)
+
+    @property
+    def source(self) -> ProblemSource | None:
+        """The file that the problem was loaded from, if any."""
+        return self._source
+
+    @field_validator("sellers")
+    @classmethod
+    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
+        """Check given sensitivities against the prior and against the rows of inline data."""
+        given = sellers.sensitivities
+        if given is None:
+            return sellers
+        if "prior" in info.data:
+            info.data["prior"].check_reports(given)
+        data = info.data.get("data")
+        if isinstance(data, InlineData) and len(given) != len(data.labels):
+            raise ValueError(
+                f"there are {len(given)} sensitivities for {len(data.labels)} rows of data; "
+                "give one for each"
+            )
+        return sellers
+
+
+Problem: TypeAlias = TradeoffProblem
+
+#: The experiments that a problem file can describe, by ``kind``.
+KINDS: dict[str, type[Problem]] = {"tradeoff": TradeoffProblem}
+
+
+#: What TOML calls the types that pydantic names in Python's words.
+_EXPECTED = {
+    "tuple_type": "should be a list",
+    "too_short": "should have more entries",
+    "too_long": "should have fewer entries",
+    "model_type": "should be a table",
+    "model_attributes_type": "should be a table",
+}
+
+
+def load_problem(path: str | Path, overrides: Iterable[str] = ()) -> Problem:
+    """Read and validate a problem file.
+
+    Parameters
+    ----------
+    path : path of a TOML file
+    overrides : iterable of str
+        ``"objective.gamma=[0.001, 0.01]"`` and the like: a key path and a TOML value, which
+        replaces what the file says.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemFileError
+        If the file cannot be read, is not TOML, or does not follow the schema. There is one line
+        for each mistake: the file, the key path, what was found and what is allowed.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ProblemFileError(f"{path}: {error.strerror}; give a problem file") from None
+    if len(data) > LARGEST_FILE:
+        raise ProblemFileError(
+            f"{path}: {len(data)} bytes, but a problem file has at most {LARGEST_FILE}"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemFileError(f"{path}: {error}; a TOML file is UTF-8 text") from None
+    return parse_problem(text, overrides, path=str(path))
+
+
+def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> Problem:
+    """Validate the text of a problem file; see :func:`load_problem`.
+
+    Examples
+    --------
+    >>> parse_problem('kind = "tradeof"')
+    Traceback (most recent call last):
+    ...
+    convexmarket.errors.ProblemFileError: <text>: kind is 'tradeof'; did you mean 'tradeoff'?
+    """
+    source = ProblemSource(path, text, tuple(overrides))
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+    for override in source.overrides:
+        _override(table, override)
+    if "kind" not in table:
+        raise ProblemFileError(f"{path}: kind is missing; give one of {_listed(KINDS)}")
+    model = KINDS.get(str(table["kind"]))
+    if model is None:
+        advice = _suggestion(str(table["kind"]), KINDS)
+        raise ProblemFileError(f"{path}: kind is {table['kind']!r}; {advice}")
+    try:
+        problem = model.model_validate(table)
+    except ValidationError as error:
+        lines = [f"{path}: {_in_words(model, detail)}" for detail in _innermost(error)]
+        raise ProblemFileError("\n".join(lines)) from None
+    problem._source = source
+    return problem
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema that every problem file follows."""
+    models = [model.model_json_schema() for model in KINDS.values()]
+    schema = models[0] if len(models) == 1 else {"oneOf": models}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _override(table: dict[str, Any], setting: str) -> None:
+    """Replace one value of the parsed file, in place."""
+    key, equals, value = setting.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise ProblemFileError(
+            f"--set {setting}: write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
+        )
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
+        raise ProblemFileError(
+            f"--set {key}: {value.strip()!r} is not a TOML value; write numbers as 0.01, lists as "
+            f"[0.001,0.01], and text in double quotes: --set '{key}=\"{value.strip()}\"'"
+        )
+    for depth, part in enumerate(path[:-1], start=1):
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ProblemFileError(
+                f"--set {key}: {'.'.join(path[:depth])} is not a table, so it has no keys to set"
+            )
+    table[path[-1]] = parsed["value"]
+
+
+def _innermost(error: ValidationError) -> list[ErrorDetails]:
+    """Leave out errors about a list that only say again that one of its entries is wrong."""
+    details = error.errors()
+    inside = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
+    return [detail for detail in details if detail["loc"] not in inside or not detail["loc"]]
+
+
+def _in_words(model: type[_Table], detail: ErrorDetails) -> str:
+    """Return one of pydantic's errors as: key path, what was found, what is allowed."""
+    keys, table = _resolve(model, detail["loc"])
+    path = _dotted(keys) or "the file"
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            known = [] if table is None else list(table.model_fields)
+            return f"{path} is not a known key; {_suggestion(str(keys[-1]), known)}"
+        case "missing":
+            return f"{path} is missing"
+        case "union_tag_invalid":
+            allowed = context["expected_tags"].replace("'", "").split(", ")
+            key = f"{path}.{context['discriminator'].strip(chr(39))}"
+            return f"{key} is {context['tag']!r}; {_suggestion(context['tag'], allowed)}"
+        case "union_tag_not_found":
+            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
+        case "value_error":
+            return f"{path}: {context['error']}"
+        case "literal_error" if isinstance(detail["input"], str):
+            allowed = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return f"{path} is {detail['input']!r}; {_suggestion(detail['input'], allowed)}"
+    expected = _EXPECTED.get(detail["type"], detail["msg"])
+    for subject in ("Input", "String", "Tuple"):
+        expected = expected.removeprefix(f"{subject} ")
+    return f"{path} is {_short(detail['input'])}; it {expected}"
+
+
+def _resolve(
+    model: type[_Table], location: tuple[int | str, ...]
+) -> tuple[list[int | str], type[_Table] | None]:
+    """Return the key path of an error, and the table that its last key belongs to.
+
+    Where a table is one of several kinds, pydantic's location holds the name of the kind too,
+    which is not in the file.
+    """
+    path: list[int | str] = []
+    tables: list[type[_Table]] = [model]
+    owner: type[_Table] | None = model
+    for step in location:
+        if len(tables) > 1:
+            tables = [table for table in tables if step in _kind_of(table)]
+            continue
+        owner = tables[0] if tables else None
+        path.append(step)
+        field = owner.model_fields.get(str(step)) if owner else None
+        tables = _tables_in(field.annotation) if field else []
+    if path and owner and len(tables) > 1:  # the error is about which kind it is
+        owner = None
+    return path, owner
+
+
+def _kind_of(table: type[_Table]) -> tuple[Any, ...]:
+    return get_args(next(iter(table.model_fields.values())).annotation)
+
+
+def _tables_in(annotation: Any) -> list[type[_Table]]:
+    members = get_args(annotation) or (annotation,)
+    return [item for item in members if isinstance(item, type) and issubclass(item, _Table)]
+
+
+def _dotted(keys: list[int | str]) -> str:
+    """Return a key path as one writes it, ``objective.gamma[1]``."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+def _suggestion(found: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(found, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {_listed(known)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
