@@ -138,7 +138,7 @@ def audit_incentives(
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
     """

@@ -79,9 +79,9 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.payments(market, cm.allocate(market)).round(4)
-    array([0.7926, 0.2366])
+    array([0.7974, 0.4813])
     """
     m = len(market.sellers)
     if allocation.weights.size != m:

@@ -65,10 +65,10 @@ def allocate(
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> allocation = cm.allocate(market)
     >>> allocation.epsilon.round(4)
-    array([1.5588, 0.3498])
+    array([1.3533, 0.6193])
     >>> allocation.gap < 1e-12
     True
     """
