@@ -34,8 +34,9 @@ def allocate(
     ----------
     market : Market
     method : {"auto", "exact", "line_search", "projected_gradient"}
-        "auto" takes the exact solver for the papers' problem and the certified search otherwise.
-        "projected_gradient" is the papers' own method (A, section IV), a baseline.
+        "auto" takes the best method for the market; for the papers' problem that is "exact".
+        "line_search" is the certified search over eta with a conic solver, "projected_gradient"
+        the papers' own method (A, section IV), a baseline.
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration of the subproblem at a fixed eta; for the search.
     solver : str
@@ -72,9 +73,7 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
-    if method == "auto":
-        method = "exact" if market.standard_form is not None else "line_search"
-    if method == "exact":
+    if method in ("auto", "exact"):
         if options:
             raise ParameterError(f"the exact solver takes no options, got {sorted(options)}")
         return _exact(standard_form_of(market, "the exact solver"))
@@ -93,8 +92,8 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
     """Return the market as A's Eq. (11), or say why ``who`` cannot serve it."""
     if market.standard_form is None:
         raise NotSupportedError(
-            f"{who} solves Spread, Noise and Payments (with gamma > 0), with Cap and EtaRange; "
-            f"this market is {market!r}. Use method='line_search'"
+            f"{who} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by Cap "
+            f"and EtaRange; this market is {market!r}"
         )
     return market.standard_form
 
