@@ -63,10 +63,10 @@ PRICE_EXAMPLES = f"""
 
   convexmarket price sellers.csv --prior uniform:0.02,0.10 {_PARAMETERS} --out offers.csv
 
-  convexmarket price survey.csv --id patient --sensitivity "asking price" --cap 5
-  --prior beta:2,5,0,0.1 {_PARAMETERS} --out offers.csv
+  convexmarket price survey.csv --id patient --sensitivity "asking price" --cap 5 \
+--prior beta:2,5,0,0.1 {_PARAMETERS} --out offers.csv
 
-The file needs a header; separators and decimal commas are recognised. Next to offers.csv comes
+The file needs a header; separators and decimal commas are recognised. Next to offers.csv comes \
 offers.certificate.json: what is guaranteed, and its proof.
 """
 

@@ -126,8 +126,8 @@ def price_offers(
     >>> offers = price_offers(reports, Uniform(0, 1), mu=1, sigma=1, gamma=0.5)
     >>> offers.table[["id", "epsilon", "payment", "surplus"]].round(3)
         id  epsilon  payment  surplus
-    0  Ann    1.559    0.793    0.637
-    1  Bob    0.350    0.237    0.027
+    0  Ann    3.162    1.142    0.826
+    1  Bob    0.000    0.000    0.000
     """
     clock = _Clock(progress)
     clock.start("reading")
@@ -318,7 +318,8 @@ def _blame(place: str, rows: NDArray[np.intp], value: Any, why: str) -> str:
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
         more = f" ({rows.size - 1} more: {others})"
-    return f"{place} {rows[0]}: {value!r} {why}{more}"
+    found = repr(value) if isinstance(value, str) else str(value)
+    return f"{place} {rows[0]}: {found} {why}{more}"
 
 
 def _digest(path: Path) -> str:

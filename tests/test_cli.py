@@ -1,0 +1,131 @@
+"""The command line, as a user meets it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from convexmarket import cli
+from convexmarket.problems import json_schema
+
+QUICKSTART = str(Path(__file__).parents[1] / "problems" / "quickstart.toml")
+FAST = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
+PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def plain(text: str) -> str:
+    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
+
+
+def test_run_writes_a_report_and_says_where(here):
+    done = invoke("run", QUICKSTART, *FAST)
+    assert done.exit_code == 0, done.output
+    page = here / "reports" / "quickstart" / "index.html"
+    assert page.is_file()
+    assert str(page) in done.stdout.replace("\n", "")
+    assert "mechanism" in done.stdout
+    assert "Test error without privacy and payments" in done.stdout
+    results = json.loads((page.parent / "results.json").read_text())
+    assert results["provenance"]["problem_file"]["overrides"][0] == "objective.gamma=[0.01]"
+
+
+def test_run_takes_a_folder_and_opens_it(here, monkeypatch):
+    opened = []
+    monkeypatch.setattr(cli.webbrowser, "open", opened.append)
+    done = invoke("run", QUICKSTART, *FAST, "--out", "mine", "--open")
+    assert done.exit_code == 0, done.output
+    assert opened == [(here / "mine" / "index.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "none.toml"], "none.toml: No such file or directory"),
+        (["run", QUICKSTART, "--set", "objective.gama=1"], "did you mean 'gamma'?"),
+        (["run", QUICKSTART, "--set", "objective.gamma=abc"], "is not a TOML value"),
+        (["run", QUICKSTART, "--jobs", "0"], "run.jobs: no job would do the work"),
+        (["price", "none.csv", *PRICE, "--out", "o.csv"], "none.csv: No such file"),
+        (["schema", "--out", "no/such/folder.json"], "No such file or directory"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_errors_are_one_message_without_a_traceback(arguments, said):
+    done = invoke(*arguments)
+    assert done.exit_code == 2
+    assert said in plain(done.stderr)
+    assert done.stderr.startswith("error: ")
+    assert done.stdout == ""
+    assert "Traceback" not in done.output
+    assert done.stderr.count("\n") == 1
+
+
+def test_price_writes_offers_and_their_certificate(here):
+    (here / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+    done = invoke("price", "sellers.csv", *PRICE, "--cap", "1.5", "--out", "offers.csv")
+    assert done.exit_code == 0, done.output
+    assert (here / "offers.csv").read_text().startswith("id,sensitivity,virtual_cost,epsilon,")
+    certificate = json.loads((here / "offers.certificate.json").read_text())
+    assert certificate["objective"]["cap"] == 1.5
+    assert "total payments" in done.stdout
+    assert "Wrote offers.certificate.json" in done.stdout
+
+
+def test_price_takes_the_names_of_columns(here):
+    (here / "s.csv").write_text("who;asks\nAnn;0,03\nBob;0,05\n")
+    named = ["--id", "who", "--sensitivity", "asks"]
+    assert invoke("price", "s.csv", *PRICE, *named, "--out", "o.csv").exit_code == 0
+    done = invoke("price", "s.csv", *PRICE, "--out", "o2.csv")
+    assert done.exit_code == 2
+    assert "the columns are 'who', 'asks'" in plain(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--prior", "unifrm:0,1"], "prior family 'unifrm' is unknown"),
+        (["--gamma", "0"], "gamma is 0.0; give a finite number > 0"),
+        (["--cap", "0.5"], "cap >= 1"),
+        (["--out", "sellers.csv"], "--out sellers.csv is the list of reports"),
+    ],
+)
+def test_price_refuses_in_words(here, change, said):
+    (here / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+    done = invoke("price", "sellers.csv", *PRICE, "--out", "offers.csv", *change)
+    assert done.exit_code == 2
+    assert said in plain(done.stderr)
+    assert not (here / "offers.csv").exists()
+
+
+def test_schema_is_printed_or_written(here):
+    assert json.loads(invoke("schema").stdout) == json_schema()
+    assert invoke("schema", "--out", "schema.json").exit_code == 0
+    assert json.loads((here / "schema.json").read_text()) == json_schema()
+
+
+def test_version_as_command_and_option():
+    command, option = invoke("version"), invoke("--version")
+    assert command.exit_code == option.exit_code == 0
+    assert command.stdout == option.stdout
+    assert command.stdout.startswith("convexmarket ")
+
+
+def test_help_teaches_by_example():
+    assert "convexmarket run problems/wdbc.toml" in plain(invoke("--help").stdout)
+    assert "--set objective.gamma=[0.001,0.01]" in plain(invoke("run", "--help").stdout)
+    assert "convexmarket price sellers.csv" in plain(invoke("price", "--help").stdout)
+
+
+def test_shell_completion_is_offered():
+    assert "--install-completion" in plain(invoke("--help").stdout)
