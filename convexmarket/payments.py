@@ -114,9 +114,7 @@ def reports_and_prior(market: Market) -> tuple[Floats, Prior]:
     return sellers.sensitivities, sellers.prior
 
 
-def information_rents(
-    curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats
-) -> Floats:
+def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
     """Return the integral of eps(z) dz from each report to the top of the support.
 
     It is what a truthful seller earns beyond its cost.
@@ -175,7 +173,7 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
         # Relative to the payment, with the rent at its least; rounding limits what can be asked.
         scale = at_report * (reports + 0.1 * (end - reports))
         parts = _adaptive(epsilon, low, high, _ACCURACY * scale[owner])
-    return np.bincount(owner, parts, minlength=seller.size)
+    return np.bincount(owner, parts, minlength=seller.size).astype(float)
 
 
 def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
@@ -251,9 +249,9 @@ def _adaptive(
         tiny = half <= _SHORTEST * np.abs(middle)
         good = (np.abs(fine - coarse) <= tolerance[owner]) | tiny
         np.add.at(total, owner[good], fine[good])
-        owner, low, middle, high = (v[~good] for v in (owner, low, middle, high))
-        owner = np.concatenate((owner, owner))
-        low, high = np.concatenate((low, middle)), np.concatenate((middle, high))
+        owner = np.tile(owner[~good], 2)
+        low = np.concatenate((low[~good], middle[~good]))
+        high = np.concatenate((middle[~good], high[~good]))
     raise ParameterError("the payment integral did not converge; report this with the market")
 
 

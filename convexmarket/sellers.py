@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,6 @@ def _ids(ids: Any, m: int) -> Any:
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
     if len(set(names)) != m:
-        seen: set[Any] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))
+        twice = Counter(names).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
     return tuple(names)

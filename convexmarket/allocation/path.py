@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,6 +241,19 @@ class PathPoint:
 
 
 @dataclass(frozen=True)
+class _Nodes:
+    """Nodes k of paths: r^2, psi'a and the number of capped sellers there; arrays of one shape."""
+
+    k: Ints
+    rate2: Floats
+    cost: Floats
+    j: Ints
+
+    def __getitem__(self, index: Any) -> _Nodes:
+        return _Nodes(self.k[index], self.rate2[index], self.cost[index], self.j[index])
+
+
+@dataclass(frozen=True)
 class _Path:
     """The path of each market: its costs, the cap, and where it ends.
 
@@ -284,8 +297,8 @@ class _Path:
         norm2 = j * u * u + left * left / free
         return free, left, total, spread, cost, norm2
 
-    def node(self, e: Ints, k: Ints) -> tuple[Floats, Floats, Ints]:
-        """Return r^2, psi'a and the number of capped sellers at nodes k."""
+    def node(self, e: Ints, k: Ints) -> _Nodes:
+        """Evaluate the path at nodes k."""
         at_end, at_start = k < self.first[e], k >= self.costs.size[e]
         inner = np.minimum(np.maximum(k, self.first[e]), self.costs.size[e] - 1)
         tau = self.costs.value(e, inner)
@@ -297,7 +310,7 @@ class _Path:
             beta = np.where(at_start, 0.0, beta)
             cost = np.where(at_end, cost, cost - beta * spread)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * beta * spread))
-        return rate2, cost, j
+        return _Nodes(k, rate2, cost, j)
 
     def _capped(self, e: Ints, q: Ints, tau: Floats) -> Ints:
         """Return how many sellers are at the cap when seller q ceases to be bought from.
@@ -306,6 +319,8 @@ class _Path:
         is monotone in j, so a binary search over j < floor finds the first who is not.
         """
         low = np.zeros_like(q)
+        if not np.any(self.floor):
+            return low
         high = self.floor[e].copy()
         total = self.costs.sum1(e, q)
         while np.any(low < high):
@@ -334,9 +349,7 @@ class _Path:
         low = np.where(j > 0, np.maximum(enter, cap_last), enter)
         return low, high
 
-    def points(
-        self, e: Ints, j: Ints, q: Ints, rho: float, rate: float | None = None
-    ) -> PathPoint:
+    def points(self, e: Ints, j: Ints, q: Ints, rho: float, rate: float | None = None) -> PathPoint:
         """Return the best point of each piece (j, q): for any eta, or for that of ``rate``."""
         segment = self.segment(e, j, q)
         free, left, total, spread, cost, norm2 = segment
@@ -410,7 +423,7 @@ def squared_rates(costs: SortedCosts, cap: float, count: int) -> tuple[Ints, Flo
     first, last = path.first[0], costs.size[0] - 1
     nodes = last - (last - first) * np.arange(count)[::-1] // max(count - 1, 1)
     nodes = nodes[nodes >= first]
-    return nodes, path.node(np.zeros_like(nodes), nodes)[0]
+    return nodes, path.node(np.zeros_like(nodes), nodes).rate2
 
 
 def cheapest(costs: Costs, cap: float) -> tuple[Floats, Floats, Ints, Ints]:
@@ -462,93 +475,76 @@ def _pieces(
     the second falls with beta, so a stretch is bounded by mixing its ends.
     """
     low, high = target * (1 - _SLACK), target * (1 + _SLACK)
-    work = _first_cut(path)
-    done: list[_Stretches] = []
-    while work.e.size:
+
+    def may_hit(a: _Nodes, b: _Nodes) -> NDArray[np.bool_]:
         with np.errstate(invalid="ignore"):
-            most = quantity(work.rate2_a, work.cost_b)
-            least = quantity(work.rate2_b, work.cost_a)
+            most, least = quantity(a.rate2, b.cost), quantity(b.rate2, a.cost)
         # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
-        work = work.take(~(most < low) & ~(least > high))
-        single = work.b - work.a <= 1
-        done.append(work.take(single))
+        return ~(most < low) & ~(least > high) & (a.k < b.k)
+
+    e, nodes = _first_cut(path)
+    done: list[_Stretches] = []
+    while e.size:
+        a, b = nodes[:, :-1], nodes[:, 1:]
+        keep = np.nonzero(may_hit(a, b))
+        work = _Stretches(e[keep[0]], a[keep], b[keep])
+        single = work.b.k - work.a.k <= 1
+        done.append(work if np.all(single) else work.take(single))
         work = work.take(~single)
-        if work.e.size:
-            work = _split(path, work)
+        e = work.e
+        if e.size:
+            nodes = _split(path, work)
     return _expand(done)
 
 
 @dataclass(frozen=True)
 class _Stretches:
-    """Stretches of paths between nodes a < b, with r^2, psi'a and capped sellers at both."""
+    """Stretches of the paths of markets e, from node a to node b > a; arrays of shape (n,)."""
 
     e: Ints
-    a: Ints
-    rate2_a: Floats
-    cost_a: Floats
-    j_a: Ints
-    b: Ints
-    rate2_b: Floats
-    cost_b: Floats
-    j_b: Ints
+    a: _Nodes
+    b: _Nodes
 
     def take(self, keep: NDArray) -> _Stretches:
-        return _Stretches(
-            self.e[keep],
-            self.a[keep],
-            self.rate2_a[keep],
-            self.cost_a[keep],
-            self.j_a[keep],
-            self.b[keep],
-            self.rate2_b[keep],
-            self.cost_b[keep],
-            self.j_b[keep],
-        )
+        return _Stretches(self.e[keep], self.a[keep], self.b[keep])
 
 
-def _first_cut(path: _Path) -> _Stretches:
-    """Return the stretches to begin with: the whole path of each market, or one path in many."""
+def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
+    """Return markets and a row of nodes for each, the ends of their paths among them.
+
+    A single path is cut finely at once; many paths begin as one stretch each.
+    """
     first, last = path.first - 1, path.costs.size
-    if first.size == 1:
-        parts = min(_FIRST_NODES, int(last[0] - first[0]))
-        nodes = (first + (last - first) * np.arange(parts + 1) // parts)[None, :]
-    else:
-        nodes = np.column_stack((first, last))
-    e = np.repeat(np.arange(first.size), nodes.shape[1])
-    at = [values.reshape(nodes.shape) for values in (nodes, *path.node(e, nodes.ravel()))]
-    lower = [values[:, :-1].ravel() for values in at]
-    upper = [values[:, 1:].ravel() for values in at]
-    return _Stretches(np.repeat(np.arange(first.size), nodes.shape[1] - 1), *lower, *upper)
+    e = np.arange(first.size)
+    parts = min(_FIRST_NODES, int(last[0] - first[0])) if first.size == 1 else 1
+    k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
+    return e, path.node(np.repeat(e, parts + 1).reshape(k.shape), k)
 
 
-def _split(path: _Path, work: _Stretches) -> _Stretches:
-    """Cut every stretch at evenly spaced nodes."""
+def _split(path: _Path, work: _Stretches) -> _Nodes:
+    """Return a row of evenly spaced nodes for each stretch, its ends among them."""
     parts = max(2, _NODES_PER_ROUND // work.e.size)
-    inner = work.a[:, None] + (work.b - work.a)[:, None] * np.arange(1, parts) // parts
-    e = np.repeat(work.e, parts - 1)
-    found = path.node(e, inner.ravel())
-    ends_a = (work.a, work.rate2_a, work.cost_a, work.j_a)
-    ends_b = (work.b, work.rate2_b, work.cost_b, work.j_b)
-    lower, upper = [], []
-    for at_a, at_b, at_inner in zip(ends_a, ends_b, (inner, *found), strict=True):
-        middle = at_inner.reshape(inner.shape)
-        lower.append(np.column_stack((at_a, middle)).ravel())
-        upper.append(np.column_stack((middle, at_b)).ravel())
-    stretches = _Stretches(np.repeat(work.e, parts), *lower, *upper)
-    return stretches.take(stretches.a < stretches.b)
+    length = work.b.k - work.a.k
+    k = work.a.k[:, None] + length[:, None] * np.arange(1, parts) // parts
+    inner = path.node(np.repeat(work.e, parts - 1).reshape(k.shape), k)
+    return _Nodes(
+        *(
+            np.hstack((getattr(work.a, name)[:, None], middle, getattr(work.b, name)[:, None]))
+            for name, middle in vars(inner).items()
+        )
+    )
 
 
 def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
     """Return the pieces between neighbouring nodes: one per number of capped sellers."""
-    e, q, j_a, j_b = (
-        np.concatenate([getattr(stretch, name) for stretch in done])
-        for name in ("e", "b", "j_a", "j_b")
-    )
-    counts = j_a - j_b + 1
+    e = np.concatenate([stretch.e for stretch in done])
+    q = np.concatenate([stretch.b.k for stretch in done])
+    fewest = np.concatenate([stretch.b.j for stretch in done])
+    counts = np.concatenate([stretch.a.j for stretch in done]) - fewest + 1
     if np.all(counts == 1):
-        return e, j_b, q
+        return e, fewest, q
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    j = np.repeat(j_b, counts) + np.arange(starts.size) - starts
+    j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
     return np.repeat(e, counts), j, np.repeat(q, counts)
 
 
@@ -557,7 +553,7 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
     if not np.any(e):  # one market
-        return points.take(np.argmin(key)[None])
+        return points.take(np.array([np.argmin(key)]))
     order = np.lexsort((key, e))
     first = np.flatnonzero(np.diff(e[order], prepend=-1))
     return points.take(order[first])

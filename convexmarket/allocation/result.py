@@ -123,9 +123,7 @@ class Allocation:
     def to_frame(self, ids: Any = None) -> pd.DataFrame:
         """Return one row per seller: id, weight and epsilon."""
         ids = range(self.weights.size) if ids is None else ids
-        return pd.DataFrame(
-            {"id": list(ids), "weight": self.weights, "epsilon": self.epsilon}
-        )
+        return pd.DataFrame({"id": list(ids), "weight": self.weights, "epsilon": self.epsilon})
 
     def __repr__(self) -> str:
         return (

@@ -129,7 +129,8 @@ class Objective:
         self, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
     ) -> float:
         """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
-        return float(self.expression(Quantities.at(weights, eta, virtual_costs)).value)
+        value = self.expression(Quantities.at(weights, eta, virtual_costs)).value
+        return float(np.asarray(value))
 
     def weight_of(self, kind: type[Term]) -> float:
         """Return the total weight of the terms of one kind; 0 where there is none."""
