@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.exact import check_feasible, highest_cost_bought
+from convexmarket.allocation.exact import check_feasible, check_noise, highest_cost_bought
 from convexmarket.allocation.path import Replaced, SortedCosts, cheapest, minimise, point_at
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
@@ -55,6 +55,7 @@ class OwnReportCurve:
 
     def __init__(self, form: StandardForm) -> None:
         check_feasible(form)
+        check_noise(form)
         self.form = form
         # One seller may leave, so that the next dearer ones must be there.
         self._limit = highest_cost_bought(form, spare=1) if form.mu > 0 else np.inf
@@ -71,7 +72,8 @@ class OwnReportCurve:
         seller : ndarray of int, shape (n,)
             Positions in the market; sellers at infinite cost cannot be asked about.
         psi : ndarray, shape (n,)
-            Virtual costs >= 0; +inf takes the seller out of the market.
+            Virtual costs >= 0; +inf takes the seller out of the market. Where the others cannot
+            carry the whole weight, the answer is the limit: as little of the seller as possible.
         """
         chunks = [
             self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
@@ -89,12 +91,27 @@ class OwnReportCurve:
 
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""
+        return self._least_weight() <= 1e-12
+
+    def _least_weight(self) -> float:
+        """Return the weight that the others leave for one seller under the cap."""
         others = np.count_nonzero(self.form.virtual_costs < np.inf) - 1
-        return others * self.form.max_weight >= 1 - 1e-12
+        return max(0.0, 1.0 - others * self.form.max_weight)
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         if self.can_do_without():
             psi = np.where(psi > self._limit, np.inf, psi)
+            return self._finite(seller, psi)
+        endless = np.isinf(psi)
+        found = self._finite(seller, np.where(endless, self._base.scale, psi))
+        least = self.form.eta_low * self._least_weight()
+        return CurvePoints(
+            epsilon=np.where(endless, least, found.epsilon),
+            value=np.where(endless, np.inf, found.value),
+            level=np.where(endless, np.inf, found.level),
+        )
+
+    def _finite(self, seller: Ints, psi: Floats) -> CurvePoints:
         costs = Replaced(self._base, self._rank[seller], psi)
         return self._vertices(costs) if self.form.mu == 0 else self._interior(costs)
 
@@ -112,10 +129,7 @@ class OwnReportCurve:
         pick = np.arange(costs.size.size)
         rate = np.array([point.rate for point in found])[best, pick]
         if np.any(np.isinf(rate)):
-            raise UnattainedOptimumError(
-                "at some report a seller's privacy is free, and the buyer would want infinitely "
-                "much of it; bound eta with EtaRange(low, high)"
-            )
+            raise _free()
         weight = np.array([point.weight_of(costs, u) for point in found])[best, pick]
         level = np.array([point.level for point in found])[best, pick]
         return CurvePoints(
@@ -129,8 +143,11 @@ class OwnReportCurve:
         form, base = self.form, self._base
         cost, share, below, upto = cheapest(costs, form.max_weight)
         cost = cost * base.scale
-        with np.errstate(divide="ignore"):
-            eta = np.clip(np.sqrt(form.sigma / form.gamma / cost), form.eta_low, form.eta_high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            best = np.where(cost > 0, np.sqrt(form.sigma / form.gamma / cost), np.inf)
+        eta = np.clip(best, form.eta_low, form.eta_high)
+        if np.any(np.isinf(eta)):
+            raise _free()
         own = np.where(costs.place < below, form.max_weight, share)
         own = np.where(costs.place < upto, own, 0.0)
         marginal = costs.value(np.arange(below.size), upto - 1)
@@ -139,3 +156,10 @@ class OwnReportCurve:
             value=form.sigma / eta + form.gamma * eta * cost,
             level=base.lowest + base.scale * marginal,
         )
+
+
+def _free() -> UnattainedOptimumError:
+    return UnattainedOptimumError(
+        "at some report a seller's privacy is free, and the buyer would want infinitely "
+        "much of it; bound eta with EtaRange(low, high)"
+    )

@@ -20,12 +20,20 @@ from convexmarket.allocation.path import (
     minimise,
     point_at,
     squared_rates,
+    stationary_pieces,
     stationary_beta,
 )
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-__all__ = ["ExactSolution", "check_feasible", "highest_cost_bought", "solve_at", "solve_exact"]
+__all__ = [
+    "ExactSolution",
+    "check_feasible",
+    "check_noise",
+    "highest_cost_bought",
+    "solve_at",
+    "solve_exact",
+]
 
 Floats = NDArray[np.float64]
 
@@ -57,23 +65,22 @@ def solve_exact(form: StandardForm) -> ExactSolution:
         If the objective only approaches its infimum, as eta goes to 0 or to infinity.
     """
     check_feasible(form)
-    if form.sigma == 0 and form.eta_low == 0:
-        raise UnattainedOptimumError(
-            "sigma, the weight of Noise, is 0: noise costs the buyer nothing, so buying less "
-            "privacy is always better and the infimum, at eta = 0, is not attained; give "
-            "sigma > 0 or add EtaRange(low, high)"
-        )
+    check_noise(form)
     if form.mu == 0:
         return _cheapest_sellers(form)
     costs = _costs_that_matter(form)
     unit = form.gamma * costs.scale / form.mu  # r per unit of eta
     rho = _rho(form, costs)
+    ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
+    ends = [(name, eta) for name, eta in ends if 0 < eta < np.inf]
+    if not ends and costs.lowest > 0:
+        _, j, q = stationary_pieces(costs, form.max_weight, rho)
+        if j.size == 1:  # as in most markets: nothing to compare
+            return _answer(form, costs, int(j[0]), int(q[0]))
     found = []
     if form.sigma > 0:
         rates = (form.eta_low * unit, form.eta_high * unit)
         found.append(minimise(costs, form.max_weight, rho, rates))
-    ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
-    ends = [(name, eta) for name, eta in ends if 0 < eta < np.inf]
     found += [point_at(costs, form.max_weight, rho, eta * unit) for _, eta in ends]
     values = [float(point.value[0]) for point in found]
     best = int(np.argmin(values))
@@ -115,6 +122,16 @@ def check_feasible(form: StandardForm) -> None:
         )
 
 
+def check_noise(form: StandardForm) -> None:
+    """Raise UnattainedOptimumError where nothing keeps the buyer from buying ever less."""
+    if form.sigma == 0 and form.eta_low == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0: noise costs the buyer nothing, so buying less "
+            "privacy is always better and the infimum, at eta = 0, is not attained; give "
+            "sigma > 0 or add EtaRange(low, high)"
+        )
+
+
 def _rho(form: StandardForm, costs: SortedCosts) -> float:
     return form.sigma * form.gamma * costs.scale / form.mu**2
 
@@ -137,6 +154,8 @@ def highest_cost_bought(form: StandardForm, spare: int = 0) -> float:
     psi, c = form.virtual_costs, form.sigma * form.gamma
     filling = min(int(np.ceil((1 - 1e-15) / form.max_weight)) + spare, psi.size)
     g = float(np.partition(psi, filling - 1)[filling - 1])
+    if g == np.inf:
+        return g
     ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
     one_over_t = [1.0 / (form.gamma * eta) for eta in ends]
     if form.sigma > 0 and form.eta_low == 0:
@@ -218,32 +237,32 @@ def _answer(
     to its piece, the neighbour is taken.
     """
     u, psi = form.max_weight, costs.psi
-    rho = form.sigma * form.gamma / form.mu**2
     for _ in range(8):
         origin = psi[j + (q - j) // 2]
+        unit = float(psi[q - 1] - psi[j])  # so that no square overflows or vanishes
         deviation = psi[j:q] - origin
-        mean = deviation.mean()
-        deviation -= mean
-        spread = float(deviation @ deviation)
+        mean = deviation.sum() / (q - j)
         left = max(0.0, 1.0 - j * u)
         share = left / (q - j)
         cost = u * psi[:j].sum() + left * (origin + mean)
         norm2 = j * u * u + left * share
-        if spread == 0:
+        if unit == 0:
             break
-        values = np.array([spread]), np.array([cost]), np.array([norm2])
+        deviation -= mean
+        deviation /= unit
+        values = np.array([deviation @ deviation]), np.array([cost / unit]), np.array([norm2])
         beta = (
-            stationary_beta(*values, rho)
+            stationary_beta(*values, form.sigma * form.gamma * unit / form.mu**2)
             if eta is None
-            else beta_at(values[0], values[2], form.gamma * eta / form.mu)
-        )[0]
+            else beta_at(values[0], values[2], form.gamma * eta * unit / form.mu)
+        )[0] / unit
         top = origin + mean + share / beta
         capped = int(np.searchsorted(psi, top - u / beta, side="right"))
         bought = max(int(np.searchsorted(psi, top)), capped + 1)
         if (capped, bought) == (j, q) or not np.isfinite(beta) or capped >= psi.size:
             break
         j, q = capped, bought
-    if spread == 0:
+    if unit == 0:
         weights = np.where(form.virtual_costs == origin, share, 0.0)
         weights[form.virtual_costs < origin] = u
     else:
@@ -251,10 +270,12 @@ def _answer(
         weights -= mean
         weights *= -beta
         weights += share
-        np.clip(weights, 0.0, u, out=weights)
+        np.maximum(weights, 0.0, out=weights)
+        np.minimum(weights, u, out=weights)
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
-        eta = float(np.sqrt(form.sigma / form.gamma / form.expected_cost(weights)))
+        best = np.sqrt(form.sigma / form.gamma / form.expected_cost(weights))
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (origin + mean) + form.mu * share / norm)

@@ -40,6 +40,7 @@ __all__ = [
     "minimise",
     "point_at",
     "squared_rates",
+    "stationary_pieces",
     "stationary_beta",
 ]
 
@@ -377,6 +378,11 @@ def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
     return np.where(positive, numerator / np.where(positive, denominator, 1.0), otherwise)
 
 
+def stationary_pieces(costs: Costs, cap: float, rho: float) -> tuple[Ints, Ints, Ints]:
+    """Return (market, j, q) of every piece of the paths that may hold a stationary point."""
+    return _pieces(_Path.of(costs, cap), lambda rate2, cost: rate2 * cost, rho)
+
+
 def minimise(
     costs: Costs,
     cap: float,
@@ -489,11 +495,12 @@ def _pieces(
         keep = np.nonzero(may_hit(a, b))
         work = _Stretches(e[keep[0]], a[keep], b[keep])
         single = work.b.k - work.a.k <= 1
-        done.append(work if np.all(single) else work.take(single))
+        if single.all():
+            done.append(work)
+            break
+        done.append(work.take(single))
         work = work.take(~single)
-        e = work.e
-        if e.size:
-            nodes = _split(path, work)
+        e, nodes = work.e, _split(path, work)
     return _expand(done)
 
 

@@ -1,0 +1,274 @@
+"""The curve of a seller's own report against solving every changed market on its own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from convexmarket.allocation import curve as curve_module
+from convexmarket.allocation.curve import OwnReportCurve
+from convexmarket.allocation.exact import highest_cost_bought, solve_exact
+from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
+from convexmarket.market import StandardForm
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+FREE = "privacy is free"
+
+
+# ------------------------------------------------------------------------- markets
+
+
+@st.composite
+def forms(draw):
+    values = draw(
+        st.one_of(
+            st.lists(st.floats(0.01, 10), min_size=1, max_size=9),
+            st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=9),
+            st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, 9)),
+            st.builds(lambda m: [0.002] + [1.0] * m, st.integers(5, 45)),
+        )
+    )
+    psi = np.array(draw(st.permutations(values)))
+    m = psi.size
+    k = draw(st.sampled_from([None, None, 1.0, 1.01, 1.3, 2.0, m / draw(st.integers(1, m))]))
+    decades = st.floats(-1.5, 1.5)
+    form = StandardForm(
+        virtual_costs=np.append(psi, np.full(draw(st.sampled_from([0, 0, 1])), np.inf)),
+        mu=draw(st.sampled_from([0.0, 1.0, 1.0, 1.0])) * 10 ** draw(decades),
+        sigma=10 ** draw(decades),
+        gamma=10 ** draw(decades),
+        max_weight=1.0 if k is None else min(1.0, k / m),
+    )
+    if draw(st.booleans()):
+        return form
+    eta = np.sqrt(form.sigma / form.gamma / psi.mean()) * 10 ** draw(st.floats(-1.5, 1))
+    return replace(form, eta_low=eta, eta_high=eta * 10 ** draw(st.floats(0, 2)))
+
+
+def reports(form):
+    """Other costs a seller may come to have: any, tied with another, too dear, none, gone."""
+    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
+    limit = highest_cost_bought(form) if form.mu > 0 else finite.max()
+    special = [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
+    return st.one_of(st.sampled_from(special), st.floats(1e-4, 30))
+
+
+def with_cost(form, seller, y):
+    psi = form.virtual_costs.copy()
+    psi[seller] = y
+    return replace(form, virtual_costs=psi)
+
+
+@st.composite
+def questions(draw, count=4):
+    """A market, who is asked, and what they say instead."""
+    form = draw(forms())
+    present = int(np.isfinite(form.virtual_costs).sum())
+    who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
+    says = [draw(reports(form)) for _ in who]
+    return form, np.array(who), np.array(says)
+
+
+def one_against_many():
+    """Whether the cheap seller carries most or the others share depends on its cost."""
+    return StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
+
+
+def asked(y):
+    return one_against_many(), np.array([0, 1]), np.array([y, y])
+
+
+# -------------------------------------------------------------------------- the same
+
+
+@settings(relaxed, max_examples=300)
+@example(asked(0.0257))
+@example(asked(0.0259))
+@given(questions())
+def test_each_point_is_a_market_solved(question):
+    form, who, says = question
+    try:
+        points = OwnReportCurve(form)(who, says)
+    except UnattainedOptimumError as error:
+        assert FREE in str(error)  # noqa: PT017 - either may be right
+        refused = 0
+        for seller, y in zip(who, says, strict=True):
+            try:
+                solve_exact(with_cost(form, seller, y))
+            except UnattainedOptimumError:
+                refused += 1
+            except InfeasibleMarketError:
+                pass
+        assert refused
+        return
+    for seller, y, epsilon, value, level in zip(
+        who, says, points.epsilon, points.value, points.level, strict=True
+    ):
+        changed = with_cost(form, seller, y)
+        try:
+            found = solve_exact(changed)
+        except InfeasibleMarketError:
+            assert (y, value, level) == (np.inf, np.inf, np.inf)
+            continue
+        # Costs are kept as distances from the smallest of the market: a report far below it
+        # loses as many digits as that is above it.
+        lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
+        assert value == pytest.approx(found.objective, rel=lost, abs=1e-300)
+        if form.mu == 0:  # the answer may be one of many
+            assert epsilon <= form.max_weight * found.eta * (1 + lost)
+            continue
+        if runner_up_is_close(changed, found, seller, epsilon):
+            continue
+        expected = found.weights[seller] * found.eta
+        assert epsilon == pytest.approx(expected, rel=1e-6, abs=1e-7 * found.eta)
+        t = form.gamma * found.eta
+        bought = changed.virtual_costs[found.weights > 0].max()
+        beyond = changed.virtual_costs[found.weights == 0]
+        assert level >= bought * (1 - 1e-9)
+        assert beyond.size == 0 or level <= beyond.min() * (1 + 1e-9) + 1e-9 * form.mu / t
+
+
+def runner_up_is_close(form, found, seller, epsilon):
+    """Whether another guarantee of the seller is worth the same to rounding (a jump is here)."""
+    own = found.weights[seller] * found.eta
+    if abs(own - epsilon) <= 1e-6 * max(own, epsilon):
+        return False
+    # Just beside the jump either branch must be the answer.
+    values = []
+    for factor in (1 - 1e-9, 1 + 1e-9):
+        beside = solve_exact(with_cost(form, seller, form.virtual_costs[seller] * factor))
+        values.append(beside.weights[seller] * beside.eta)
+    return min(values) * (1 - 1e-6) <= epsilon <= max(values) * (1 + 1e-6) and (
+        values[0] > values[1] * (1 + 1e-6)
+    )
+
+
+@settings(relaxed, max_examples=100)
+@given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
+def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, says):
+    form, who, _ = question
+    says = np.sort(says)
+    try:
+        points = OwnReportCurve(form)(np.repeat(who, says.size), says)
+    except UnattainedOptimumError as error:
+        assert FREE in str(error)  # noqa: PT017
+        return
+    rounding = 1e-7 * points.epsilon[:-1] + 1e-9 * points.epsilon.max()
+    assert np.all(np.diff(points.epsilon) <= rounding)
+    assert np.all(np.diff(points.value) >= -1e-13 * points.value[1:])
+
+
+@settings(relaxed, max_examples=100)
+@given(questions(count=1), st.floats(0.05, 5))
+def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
+    """The envelope theorem, integrated: exact for jumps and kinks as well."""
+    form, who, _ = question
+    nodes, weights = np.polynomial.legendre.leggauss(4)
+    # Many short panels: an error of one kink or jump is at most its panel.
+    edges = np.linspace(y, 1.5 * y, 401)
+    half = 0.5 * np.diff(edges)
+    z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()
+    curve = OwnReportCurve(form)
+    inside = curve(np.repeat(who, z.size), z).epsilon.reshape(-1, nodes.size)
+    ends = curve(np.repeat(who, 2), edges[[0, -1]])
+    gained = form.gamma * float(inside @ weights @ half)
+    panel = form.gamma * half[0] * (ends.epsilon[0] - ends.epsilon[1])
+    rounding = 1e-12 * ends.value[1]
+    assert abs(ends.value[1] - ends.value[0] - gained) <= 2.01 * panel + rounding
+
+
+def test_the_slope_by_finite_differences():
+    psi = 2 * np.random.default_rng(4).uniform(0.02, 0.1, 60) - 0.02
+    for cap in (1.0, 3 / 60):
+        form = StandardForm(psi, 1.0, 100.0, 0.001, max_weight=cap)
+        curve, who = OwnReportCurve(form), np.arange(60)
+        step = 1e-5 * psi
+        up, down, at = curve(who, psi + step), curve(who, psi - step), curve(who, psi)
+        slope = (up.value - down.value) / (2 * step)
+        np.testing.assert_allclose(slope, form.gamma * at.epsilon, rtol=1e-4, atol=1e-9)
+
+
+def test_at_the_own_report_the_curve_is_the_allocation():
+    psi = np.random.default_rng(8).exponential(1.0, 400)
+    for cap in (1.0, 2.5 / 400):
+        form = StandardForm(psi, 2.0, 3.0, 0.7, max_weight=cap)
+        found, points = solve_exact(form), OwnReportCurve(form)(np.arange(400), psi)
+        np.testing.assert_allclose(points.epsilon, found.eta * found.weights, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(points.value, found.objective, rtol=1e-13)
+
+
+# ------------------------------------------------------------------------ edge cases
+
+
+def test_the_jump_between_branches():
+    """A cheap seller among many: above some cost its guarantee drops to that of the others."""
+    form = one_against_many()
+    y = np.linspace(0.025, 0.027, 400)
+    points = OwnReportCurve(form)(np.zeros(y.size, dtype=int), y)
+    jump = int(np.argmin(np.diff(points.epsilon)))
+    assert points.epsilon[jump] > 50 * points.epsilon[jump + 1]
+    below, above = (solve_exact(with_cost(form, 0, y[k])) for k in (jump, jump + 1))
+    assert below.weights[0] > 0.9
+    assert above.weights[0] < 0.2
+    assert np.all(np.diff(points.value) > 0)
+    assert np.all(np.diff(points.value) < 1e-4)  # the value itself does not jump
+
+
+def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_price():
+    alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
+    bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
+    for form, least in ((alone, 0.0), (bounded, 5 * 0.4)):
+        curve = OwnReportCurve(form)
+        assert not curve.can_do_without()
+        points = curve(np.array([0, 0]), np.array([1e12, np.inf]))
+        assert points.epsilon[1] == pytest.approx(least)
+        assert points.value[1] == np.inf
+        assert points.epsilon[0] == pytest.approx(least, abs=1e-5)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_a_free_report_is_refused_in_words(mu):
+    form = StandardForm(np.array([1.0, 2.0, 3.0]), mu, 1.0, 1.0)
+    with pytest.raises(UnattainedOptimumError, match=r"free.*EtaRange"):
+        OwnReportCurve(form)(np.array([1]), np.array([0.0]))
+    bounded = replace(form, eta_low=1.0, eta_high=7.0)
+    points = OwnReportCurve(bounded)(np.array([1]), np.array([0.0]))
+    assert points.epsilon == pytest.approx([7.0])
+
+
+@pytest.mark.parametrize("sellers", [[1.0, np.inf], [1.0, 2.0, np.inf, np.inf]])
+def test_sellers_without_a_price_beside_one_who_is_needed(sellers):
+    cap = 1.0 if len(sellers) == 2 else 0.5
+    form = StandardForm(np.array(sellers), 1.0, 1.0, 1.0, cap)
+    points = OwnReportCurve(form)(np.array([0]), np.array([3.0]))
+    found = solve_exact(with_cost(form, 0, 3.0))
+    assert points.epsilon == pytest.approx([found.eta * found.weights[0]])
+
+
+def test_nothing_without_noise_or_room():
+    with pytest.raises(UnattainedOptimumError, match="sigma"):
+        OwnReportCurve(StandardForm(np.array([1.0, 2.0]), 1.0, 0.0, 1.0))
+    with pytest.raises(InfeasibleMarketError, match="raise the cap"):
+        OwnReportCurve(StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0, 0.5))
+
+
+def test_no_question_has_no_answer():
+    points = OwnReportCurve(StandardForm(np.array([1.0]), 1.0, 1.0, 1.0))(
+        np.empty(0, dtype=int), np.empty(0)
+    )
+    assert points.epsilon.size == points.value.size == points.level.size == 0
+
+
+def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
+    psi = np.random.default_rng(1).uniform(0.1, 1, 50)
+    curve = OwnReportCurve(StandardForm(psi, 1.0, 2.0, 0.5, 2 / 50))
+    who, says = np.arange(50), np.linspace(0.01, 3, 50)
+    together = curve(who, says)
+    monkeypatch.setattr(curve_module, "_CHUNK", 7)
+    apart = curve(who, says)
+    for name in ("epsilon", "value", "level"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
