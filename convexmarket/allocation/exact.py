@@ -20,8 +20,8 @@ from convexmarket.allocation.path import (
     minimise,
     point_at,
     squared_rates,
-    stationary_pieces,
     stationary_beta,
+    stationary_pieces,
 )
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
@@ -239,7 +239,7 @@ def _answer(
     u, psi = form.max_weight, costs.psi
     for _ in range(8):
         origin = psi[j + (q - j) // 2]
-        unit = float(psi[q - 1] - psi[j])  # so that no square overflows or vanishes
+        unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
         deviation = psi[j:q] - origin
         mean = deviation.sum() / (q - j)
         left = max(0.0, 1.0 - j * u)
@@ -249,8 +249,8 @@ def _answer(
         if unit == 0:
             break
         deviation -= mean
-        deviation /= unit
-        values = np.array([deviation @ deviation]), np.array([cost / unit]), np.array([norm2])
+        spread = float(deviation @ deviation) / unit / unit
+        values = np.array([spread]), np.array([cost / unit]), np.array([norm2])
         beta = (
             stationary_beta(*values, form.sigma * form.gamma * unit / form.mu**2)
             if eta is None
