@@ -746,7 +746,7 @@ class EmpiricalPrior(Prior):
         position = np.searchsorted(self._values, _floats("c", c), side="right")
         return np.append(0, self._below)[position] / self._below[-1]
 
-    def pdf(self, c: ArrayLike) -> FloatArray:  # noqa: ARG002
+    def pdf(self, c: ArrayLike) -> FloatArray:
         """Raise PriorError: a discrete prior has no density."""
         raise PriorError(
             f"{self!r} is discrete and has no density; use cdf, or fit a continuous prior"

@@ -40,8 +40,8 @@ __all__ = [
     "minimise",
     "point_at",
     "squared_rates",
-    "stationary_pieces",
     "stationary_beta",
+    "stationary_pieces",
 ]
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,8 @@ from typing import Any
 
 __all__ = ["package_version", "versions"]
 
-_NAMED = ("numpy", "scipy", "cvxpy", "scikit-learn", "pandas")
+_LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
+_SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
 
 
 @cache
@@ -27,5 +28,5 @@ def versions() -> dict[str, Any]:
         "convexmarket": package_version(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: package_version(name) for name in _NAMED},
+        **{name: package_version(name) for name in _LIBRARIES + _SOLVERS},
     }

@@ -106,12 +106,14 @@ class TradeoffResult:
     provenance: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows."""
+        """Return everything as plain values, tables as lists of rows.
+
+        The rows of single sellers are left to their table, which is much shorter as CSV.
+        """
         return {
             "problem": self.problem.model_dump(mode="json"),
             "curve": self.curve.to_dict("records"),
             "draws": self.draws.to_dict("records"),
-            "sellers": self.sellers.to_dict("records"),
             "baseline": {
                 "error": self.baseline_error,
                 "regularization": self.baseline_regularization,

@@ -75,7 +75,7 @@ STYLE: dict[str, Any] = {
     "savefig.dpi": 160,
     "svg.fonttype": "path",
 }
-MANY_POINTS = 2_000  # beyond it, points are pixels: an SVG with each of a million is unusable
+MANY_POINTS = 200
 
 
 def report_style(name: str) -> AbstractContextManager[None]:

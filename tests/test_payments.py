@@ -1,0 +1,391 @@
+"""Payments against an independent quadrature that solves the market again at each report."""
+
+import importlib
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+import convexmarket as cm
+from convexmarket.allocation.curve import OwnReportCurve
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+module = importlib.import_module("convexmarket.payments")  # not the function of that name
+
+
+# -------------------------------------------------------------------------- oracle
+
+
+def guarantee(market, seller, report):
+    """Return what the seller sells when it reports this: the whole market solved again."""
+    sellers = market.sellers.with_report(seller, report)
+    changed = cm.Market(sellers, market.objective, market.constraints)
+    return float(cm.allocate(changed).epsilon[seller])
+
+
+def edge(market, seller, low, high, holds):
+    """Return where a monotone condition on the guarantee ceases to hold, by bisection."""
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if holds(guarantee(market, seller, middle)) else (low, middle)
+    return 0.5 * (low + high)
+
+
+def jumps(market, seller, low, high):
+    """Return the reports at which the guarantee jumps, each to the last digit.
+
+    A long interval with too much of the whole drop is halved until it is one jump or none.
+    """
+    at_low, at_high = (guarantee(market, seller, z) for z in (low, high))
+    found, stack = [], [(low, high, at_low, at_high)]
+    smallest = 0.02 * (at_low - at_high)
+    while stack:
+        a, b, at_a, at_b = stack.pop()
+        if at_a - at_b <= smallest:
+            continue
+        middle = 0.5 * (a + b)
+        if b - a < 1e-13 * b:
+            found.append(middle)
+            continue
+        at_middle = guarantee(market, seller, middle)
+        stack += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
+    return sorted(found)
+
+
+def oracle(market, seller):
+    """Return the payment by A's Eq. (8), by adaptive quadrature between kinks and jumps."""
+    prior, reports = market.sellers.prior, market.sellers.sensitivities
+    report, top = reports[seller], prior.support[1]
+    sold = guarantee(market, seller, report)
+    if sold == 0:
+        return 0.0
+    if np.isinf(top):
+        top = report + prior.mean
+        while guarantee(market, seller, top) > 0:
+            top = report + 2 * (top - report)
+    if guarantee(market, seller, top) == 0:
+        top = edge(market, seller, report, top, lambda epsilon: epsilon > 0)
+    # Kinks: where somebody enters or leaves, others' psi at most; quad is told what we know.
+    inner = [z for z in (*reports, *prior.breakpoints) if report < z < top]
+    cuts = np.unique([report, *jumps(market, seller, report, top), *inner, top])
+    # Strictly inside the pieces, for step functions and jumps are one-sided at their ends.
+    rent = sum(
+        quad(
+            lambda z: guarantee(market, seller, z),
+            a,
+            b,
+            epsabs=0,
+            epsrel=1e-10,
+            limit=300,
+        )[0]
+        for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+        if b - a > 1e-12 * top
+    )
+    return report * sold + rent
+
+
+def assert_paid_exactly(market, sellers):
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    for seller in sellers:
+        assert paid[seller] == pytest.approx(oracle(market, seller), rel=1e-8, abs=1e-300)
+    assert np.all(paid >= market.sellers.sensitivities * allocation.epsilon)
+    assert not paid[allocation.weights == 0].any()
+    return paid
+
+
+# ------------------------------------------------------------------------- markets
+
+
+PRIORS = {
+    "uniform": cm.Uniform(0.1, 1.0),
+    "uniform from zero": cm.Uniform(0.0, 1.0),
+    "power": cm.Power(2.5, 1.0),
+    "beta affine": cm.Beta(3, 1, 0.0, 1.0),
+    "beta, infinite at the top": cm.Beta(2, 2, 0.05, 1.0),
+    "beta, ironed at the top": cm.Beta(2, 0.5, 0.1, 1.0),
+    "exponential": cm.Exponential(0.4),
+    "lognormal": cm.LogNormal(-1.0, 0.5),
+    "truncated normal": cm.TruncatedNormal(0.5, 0.2, 0.1, 1.0),
+    "empirical": cm.EmpiricalPrior(np.round(np.random.default_rng(0).uniform(0.1, 1, 12), 2)),
+    "two humps, ironed": cm.Prior.from_scipy(
+        scipy.stats.rv_histogram((np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])))()
+    ),
+}
+
+
+def test_the_list_has_priors_of_every_kind():
+    assert not PRIORS["two humps, ironed"].is_regular
+    assert not PRIORS["beta, ironed at the top"].is_regular
+    assert PRIORS["empirical"].is_step
+    assert PRIORS["beta affine"].virtual_cost_slope is not None
+    assert np.isinf(PRIORS["exponential"].support[1])
+
+
+def draw(prior, m, seed):
+    return cm.Sellers(prior.sample(m, np.random.default_rng(seed)), prior)
+
+
+# --------------------------------------------------------------------- exact to 1e-8
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("name", PRIORS)
+def test_payments_meet_quadrature(name, cap):
+    sellers = draw(PRIORS[name], 6, seed=3)
+    market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
+    bought = np.flatnonzero(cm.allocate(market).weights)
+    assert_paid_exactly(market, bought[:: max(1, bought.size // 2)])
+
+
+@pytest.mark.parametrize(
+    ("cheap", "prior"),
+    [
+        (0.005, cm.Uniform(0.0, 1.0)),
+        (0.005, cm.Exponential(1.0)),
+        (0.005, cm.Beta(1.0, 1.5, 0.0, 1.2)),
+        (0.02, cm.Power(3.0, 1.0)),
+    ],
+)
+@pytest.mark.parametrize("cap", [None, 23.0])
+def test_payments_where_the_optimum_jumps_between_branches(cheap, prior, cap):
+    """One cheap seller among many: somewhere the best answer ceases to rest on it."""
+    sellers = cm.Sellers([cheap] + [0.5] * 44, prior)
+    cost = sellers.virtual_costs[1]
+    mu = 1.5 if cap is None else 1.15
+    market = cm.Market.standard(sellers, mu=mu, sigma=2.5 / cost, gamma=0.25, cap=cap)
+    top = 0.3
+    found = jumps(market, 0, cheap, top)
+    assert len(found) >= 1  # the instance is what it is meant to be
+    drop = guarantee(market, 0, found[0] * (1 - 1e-9)) - guarantee(market, 0, found[0] * (1 + 1e-9))
+    assert drop > 0.1 * guarantee(market, 0, cheap)
+    assert_paid_exactly(market, [0, 1])
+
+
+@pytest.mark.parametrize("prior", [cm.Uniform(0.1, 1.0), cm.Beta(2, 2, 0.1, 1.0)])
+@pytest.mark.parametrize("eta_range", [(0.1, 1.0), (6.0, 9.0), (0.5, 50.0), (2.0, 2.0)])
+def test_payments_in_a_range_of_eta(prior, eta_range):
+    sellers = draw(prior, 5, seed=1)
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.6, cap=2, eta_range=eta_range)
+    assert_paid_exactly(market, [0, 3])
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_payments_of_the_naive_model_are_posted_prices(sigma):
+    """Without spread the cheapest sells everything, at the report where another becomes cheaper."""
+    sellers = cm.Sellers([0.3, 0.5, 0.8], cm.Uniform(0.1, 1.0))
+    market = cm.Market.standard(sellers, mu=0, sigma=sigma, gamma=0.6, eta_range=(2.0, 2.0))
+    paid = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(paid, [2.0 * 0.5, 0, 0], rtol=1e-12)
+
+
+def test_one_seller_is_paid_up_to_the_top():
+    """Alone, eps(z) = sqrt(sigma/(gamma*psi(z))): the payment is a formula."""
+    market = cm.Market.standard(
+        cm.Sellers([0.4], cm.Uniform(0.0, 1.0)), mu=1, sigma=2.0, gamma=0.5
+    )
+    # 0.4*sqrt(4/0.8) + int_0.4^1 sqrt(4/(2z)) dz
+    expected = 0.4 * np.sqrt(5) + 2 * np.sqrt(2) * (1 - np.sqrt(0.4))
+    assert cm.payments(market, cm.allocate(market)) == pytest.approx([expected], rel=1e-12)
+
+
+@pytest.mark.parametrize("others", [[], [0.6], [0.6, 1.0]])
+def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_top(others):
+    cap = None if not others else (len(others) + 1) / 2
+    market = cm.Market.standard(
+        cm.Sellers([0.4, *others], cm.Beta(2, 2)), mu=1, sigma=1, gamma=0.5, cap=cap
+    )
+    assert_paid_exactly(market, [0])
+
+
+@settings(relaxed, max_examples=60)
+@given(
+    st.sampled_from([name for name in PRIORS if PRIORS[name].virtual_cost_slope is not None]),
+    st.integers(1, 30),
+    st.integers(0, 10**6),
+    st.sampled_from([None, 1.0, 1.2, 3.0]),
+    st.floats(-1.5, 1.5),
+)
+def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
+    """Where psi is affine: a difference of objectives, or the integral of the curve."""
+    prior = PRIORS[name]
+    market = cm.Market.standard(
+        draw(prior, m, seed), mu=10**exponent, sigma=1, gamma=0.5, cap=cap and min(cap, m)
+    )
+    allocation = cm.allocate(market)
+    curve, who = OwnReportCurve(market.standard_form), np.flatnonzero(allocation.weights)
+    reports = market.sellers.sensitivities[who]
+    closed = module.information_rents(curve, prior, who, reports)
+    integrated = module._quadrature(curve, prior, who, reports)
+    paid = reports * allocation.epsilon[who] + integrated
+    np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
+
+
+@settings(relaxed, max_examples=40)
+@given(st.sampled_from(sorted(PRIORS)), st.integers(2, 12), st.integers(0, 10**6), st.booleans())
+def test_rents_are_the_trapezoid_of_the_curve(name, m, seed, capped):
+    """Bounds that need no smoothness: guarantees fall, so upper and lower sums enclose the rent."""
+    prior = PRIORS[name]
+    cap = 1.5 if capped else None
+    market = cm.Market.standard(draw(prior, m, seed), mu=1, sigma=1, gamma=0.5, cap=cap)
+    reports = market.sellers.sensitivities
+    who = np.arange(m)
+    curve = OwnReportCurve(market.standard_form)
+    if not curve.can_do_without() and np.isinf(prior.support[1]):
+        return
+    rents = module.information_rents(curve, prior, who, reports)
+    end = module.last_sale(curve, prior, who, reports)
+    for seller in who:
+        z = np.linspace(reports[seller], max(end[seller], reports[seller]), 400)
+        psi = np.asarray(prior.ironed_virtual_cost(z))
+        epsilon = curve(np.full(z.size, seller), psi).epsilon
+        upper = float(np.diff(z) @ epsilon[:-1])
+        lower = float(np.diff(z) @ epsilon[1:])
+        slack = 1e-9 * (upper + 1e-12)
+        assert lower - slack <= rents[seller] <= upper + slack
+        beyond = end[seller] * (1 + 1e-9)
+        if beyond < prior.support[1]:
+            psi = np.asarray(prior.ironed_virtual_cost([beyond]))
+            assert curve(np.array([seller]), psi).epsilon == 0
+
+
+# -------------------------------------------------- what the papers' formulas get wrong
+
+
+def test_integrating_beyond_the_support_overpays():
+    """Eq. (8) to infinity, with psi = 2c - c_lo continued past c_hi, breaks Eq. (9)."""
+    prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(7)
+    wrong, right, virtual = [], [], []
+    for _ in range(300):
+        sellers = cm.Sellers(prior.sample(3, rng), prior)
+        market = cm.Market.standard(sellers, mu=5, sigma=2, gamma=0.2)
+        allocation = cm.allocate(market)
+        paid = cm.payments(market, allocation)
+        right.append(paid.sum())
+        virtual.append(sellers.virtual_costs @ allocation.epsilon)
+        # The rest of the integral: from the top, along the formula, to where nothing is sold.
+        curve, who = OwnReportCurve(market.standard_form), np.arange(3)
+        at_top = curve(who, np.full(3, float(prior.virtual_cost(1.0)))).value
+        without = curve(who, np.full(3, np.inf)).value
+        wrong.append(paid.sum() + ((without - at_top) / (0.2 * 2.0)).sum())
+
+    def z_score(paid):
+        difference = np.array(paid) - virtual
+        return difference.mean() / (difference.std(ddof=1) / np.sqrt(difference.size))
+
+    assert abs(z_score(right)) < 4
+    assert z_score(wrong) > 10
+
+
+def test_paying_the_virtual_cost_is_not_truthful():
+    """t = psi(c)*eps (B, Theorem A.3): some seller gains by claiming a higher sensitivity."""
+    prior = cm.Uniform(0.1, 1.0)
+    market = cm.Market.standard(cm.Sellers([0.2, 0.5, 0.7], prior), mu=1, sigma=1, gamma=0.5)
+    truth = 0.2
+
+    def surplus(report):
+        return (float(prior.virtual_cost(report)) - truth) * guarantee(market, 0, report)
+
+    reports = np.linspace(0.2, 0.95, 16)
+    assert max(surplus(z) for z in reports) > surplus(truth) * 1.05
+
+    def truthful_surplus(report):
+        changed = cm.Market(market.sellers.with_report(0, report), market.objective)
+        allocation = cm.allocate(changed)
+        return float(cm.payments(changed, allocation)[0] - truth * allocation.epsilon[0])
+
+    honest = truthful_surplus(truth)
+    assert all(truthful_surplus(z) <= honest + 1e-12 for z in reports)
+
+
+# ----------------------------------------------------------------------- contracts
+
+
+def small_market(**changes):
+    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0))
+    return cm.Market.standard(sellers, **{"mu": 1, "sigma": 1, "gamma": 0.5, **changes})
+
+
+def test_without_a_prior_payments_are_refused():
+    market = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.SellersError, match=r"depend on the reports and the prior: give Sellers"):
+        cm.payments(market, cm.allocate(market))
+
+
+def test_the_allocation_of_another_market_is_refused():
+    other = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.AllocationError, match="for 2 sellers, the market has 3"):
+        cm.payments(small_market(), cm.allocate(other))
+
+
+def test_an_uncertified_allocation_is_refused():
+    market = small_market()
+    rough = cm.allocate(market, method="line_search", max_solves=1, gap=1e-9)
+    assert rough.gap > 1e-3
+    with pytest.raises(cm.AllocationError, match=r"away from its lower bound.*method='exact'"):
+        cm.payments(market, rough)
+
+
+def test_a_market_of_another_form_is_refused():
+    class Entropy(cm.Term):
+        def expression(self, quantities):
+            import cvxpy as cp
+
+            return cp.sum(cp.neg(cp.entr(quantities.weights)))
+
+    standard = small_market()
+    market = cm.Market(standard.sellers, standard.objective + Entropy())
+    with pytest.raises(cm.NotSupportedError, match="exact payment rule"):
+        cm.payments(market, cm.allocate(standard))
+
+
+@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
+def test_the_certified_search_pays_the_same(formulation):
+    market = small_market(cap=1.5)
+    exact = cm.payments(market, cm.allocate(market))
+    searched = cm.allocate(market, method="line_search", formulation=formulation, gap=1e-8)
+    np.testing.assert_allclose(cm.payments(market, searched), exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
+)
+def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(
+    sensitivities, cap
+):
+    sellers = cm.Sellers(sensitivities, cm.Exponential(0.5))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
+    with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*bounded support"):
+        cm.payments(market, cm.allocate(market))
+
+
+def test_sellers_alike_are_paid_alike_and_the_order_does_not_matter():
+    sensitivities = np.array([0.3, 0.2, 0.3, 0.9, 0.2])
+    order = np.array([4, 2, 0, 1, 3])
+    for prior in (cm.Uniform(0.1, 1.0), cm.Beta(2, 2, 0.1, 1.0)):
+        market, shuffled = (
+            cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5, cap=3)
+            for c in (sensitivities, sensitivities[order])
+        )
+        paid = cm.payments(market, cm.allocate(market))
+        assert paid[0] == pytest.approx(paid[2], rel=1e-13)
+        again = cm.payments(shuffled, cm.allocate(shuffled))
+        np.testing.assert_allclose(again, paid[order], rtol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_money_has_no_unit(scale):
+    prior, scaled = cm.Beta(2, 2, 0.1, 1.0), cm.Beta(2, 2, 0.1 * scale, scale)
+    c = np.array([0.2, 0.5, 0.7])
+    market = cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5)
+    other = cm.Market.standard(cm.Sellers(c * scale, scaled), mu=1, sigma=1, gamma=0.5 / scale)
+    paid = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(
+        cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8
+    )
