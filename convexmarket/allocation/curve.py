@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.costs import Replaced, SortedCosts
 from convexmarket.allocation.exact import check_feasible, check_noise, highest_cost_bought
-from convexmarket.allocation.path import Replaced, SortedCosts, cheapest, minimise, point_at
+from convexmarket.allocation.path import cheapest, minimise, point_at
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 

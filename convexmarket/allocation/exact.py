@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.path import (
-    SortedCosts,
     beta_at,
     minimise,
     point_at,

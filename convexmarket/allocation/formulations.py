@@ -17,8 +17,6 @@ With ``t = gamma*eta`` and the capped simplex ``S = {a : sum a = 1, 0 <= a <= ca
 Each is compiled once and solved again for another eta by changing a parameter (CVXPY's
 disciplined parametrised programming). Weights are of order 1/m, too small for the absolute
 tolerances of conic solvers, so the variables are ``m*a``, which is of order one.
-
-The module also holds the arithmetic of the capped simplex that recovering a solution needs.
 """
 
 from __future__ import annotations
@@ -29,10 +27,16 @@ from typing import Literal, get_args
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import brentq
 
+from convexmarket.allocation.simplex import (
+    ROUNDING,
+    feasible_cap,
+    project_capped_simplex,
+    projection_step,
+)
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,
@@ -51,114 +55,24 @@ __all__ = [
     "embed",
     "marginal_price",
     "papers_form",
-    "project_capped_simplex",
-    "projection_step",
     "recover_weights",
     "restrict_to_finite",
 ]
 
 Formulation = Literal["primal", "dual", "projection"]
 
-_ROUNDING = 1e-9  # slack, relative, within which a bound given by the user counts as met
-
-
-# ------------------------------------------------------------------- the capped simplex
-
-
-def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray[np.float64]:
-    """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
-
-    The projection is ``clip(point - theta, 0, max_weight)``. Its sum is piecewise linear in theta
-    with 2m breakpoints, so theta is found by bisection over the sorted breakpoints and one
-    division: O(m log m), no tolerance.
-
-    Parameters
-    ----------
-    point : array_like, shape (m,)
-        Finite numbers, or -inf for entries that must be zero.
-    max_weight : float
-        Upper bound of every entry; at least 1 over the number of finite entries.
-
-    Returns
-    -------
-    ndarray, shape (m,)
-        Nonnegative and at most ``max_weight``, summing to one up to rounding.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If the finite entries cannot sum to one under the bound.
-    ParameterError
-        If an entry is NaN or +inf.
-    """
-    point = np.asarray(point, dtype=float)
-    if np.isnan(point).any() or np.isposinf(point).any():
-        raise ParameterError("point holds NaN or +inf; its entries must be finite or -inf")
-    n_finite = int(np.count_nonzero(np.isfinite(point)))
-    max_weight = _feasible_cap(n_finite, max_weight)
-    if n_finite * max_weight <= 1:  # one feasible point
-        return np.where(np.isfinite(point), 1.0 / n_finite, 0.0)
-    shifted = point - point.max()
-    left, right = _bracket_threshold(shifted, max_weight)
-    free = (shifted >= right) & (shifted - max_weight <= left)
-    full = (shifted - max_weight >= right) & ~free
-    threshold = left
-    if free.any():
-        excess = (shifted[free] - left).sum() + max_weight * np.count_nonzero(full) - 1.0
-        threshold = left + excess / np.count_nonzero(free)
-    weights = np.clip(shifted - threshold, 0.0, max_weight)
-    return _settle_sum(weights, max_weight)
-
-
-def _feasible_cap(n_sellers: int, max_weight: float) -> float:
-    """Return the bound, at least 1/n so that rounding does not make it infeasible."""
-    if n_sellers * max_weight < 1 - _ROUNDING:
-        raise InfeasibleMarketError(
-            f"{n_sellers} weights of at most {max_weight:g} cannot sum to one; raise the cap"
-        )
-    return max(max_weight, 1.0 / n_sellers)
-
-
-def _bracket_threshold(shifted: NDArray[np.float64], max_weight: float) -> tuple[float, float]:
-    """Return the neighbouring breakpoints of theta between which the clipped sum crosses one."""
-    finite = shifted[np.isfinite(shifted)]
-    breakpoints = np.sort(np.concatenate([finite, finite - max_weight]))
-    low, high = 0, breakpoints.size - 1  # the sum is >= 1 at the lowest and 0 at the highest
-    while high - low > 1:
-        middle = (low + high) // 2
-        if np.clip(finite - breakpoints[middle], 0.0, max_weight).sum() >= 1:
-            low = middle
-        else:
-            high = middle
-    return float(breakpoints[low]), float(breakpoints[high])
-
-
-def _settle_sum(weights: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
-    """Spread what rounding left of ``1 - sum`` over the entries that have room for it."""
-    missing = 1.0 - weights.sum()
-    room = np.where(weights > 0, max_weight - weights, 0.0) if missing > 0 else weights
-    total = room.sum()
-    if total > abs(missing):
-        weights = np.clip(weights + missing * (room / total), 0.0, max_weight)
-    return weights
-
-
-def projection_step(form: StandardForm, beta: float) -> NDArray[np.float64]:
-    """Return a(beta), the projection of ``-beta*psi`` on the capped simplex, shape (m,)."""
-    return project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
-
 
 def _beta_at(form: StandardForm, t: float) -> float:
     """Return the beta with ``beta*mu/||a(beta)|| = t``, found as a root in the norm of a."""
     m = form.virtual_costs.size
     smallest = 1.0 / np.sqrt(m)
-    largest = max(np.sqrt(_feasible_cap(m, form.max_weight)), smallest)  # ||a||^2 <= max a
+    largest = max(np.sqrt(feasible_cap(m, form.max_weight)), smallest)  # ||a||^2 <= max a
 
     def excess(norm: float) -> float:
         return float(norm - np.linalg.norm(projection_step(form, t * norm / form.mu)))
 
     # Outwards a little, so that rounding does not hide the change of sign at an end point.
-    low, high = smallest * (1 - _ROUNDING), largest * (1 + _ROUNDING)
+    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     return t / form.mu * float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
 
 
@@ -219,7 +133,7 @@ def restrict_to_finite(form: StandardForm) -> tuple[StandardForm, NDArray[np.boo
     n_finite = int(np.count_nonzero(finite))
     if n_finite == 0:
         raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
-    _feasible_cap(n_finite, form.max_weight)
+    feasible_cap(n_finite, form.max_weight)
     if n_finite == finite.size:
         return form, finite
     return replace(form, virtual_costs=form.virtual_costs[finite]), finite
@@ -230,9 +144,6 @@ def embed(weights: NDArray[np.float64], sellers: NDArray[np.bool_]) -> NDArray[n
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone
-
-
-# ------------------------------------------------------------------------ declarations
 
 
 def declare(market: Market, eta: float, formulation: str = "primal") -> FixedEtaProblem:
@@ -344,7 +255,7 @@ class FixedEtaProblem(cp.Problem):
         if not (np.isfinite(eta) and eta > 0):
             raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
         low, high = self._form.eta_low, self._form.eta_high
-        if not low * (1 - _ROUNDING) <= eta <= high * (1 + _ROUNDING):
+        if not low * (1 - ROUNDING) <= eta <= high * (1 + ROUNDING):
             raise ParameterError(
                 f"eta is {eta!r}, outside the market's EtaRange ({low:g}, {high:g})"
             )

@@ -16,7 +16,7 @@ discarded whole. What remains after a few rounds of splitting are single pieces 
 cubics are solved: all local minima, hence the global one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:class:`Replaced`), which is what payments and audits ask for.
+(:class:`convexmarket.allocation.costs.Replaced`), which is what payments and audits ask for.
 
 Sellers are numbered from the cheapest here. Costs are centred at the smallest and divided by the
 largest, objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
@@ -26,15 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.costs import Costs, Floats, Ints, Replaced, SortedCosts
+
 __all__ = [
     "PathPoint",
-    "Replaced",
-    "SortedCosts",
     "beta_at",
     "cheapest",
     "minimise",
@@ -44,8 +44,6 @@ __all__ = [
     "stationary_pieces",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 Segment = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 
 #: Relative slack of the test that discards a stretch; far above rounding, far below what matters.
@@ -54,148 +52,6 @@ _SLACK = 1e-9
 _FIRST_NODES = 1024
 #: Nodes evaluated in one round of splitting while few stretches are left.
 _NODES_PER_ROUND = 128
-
-
-class Costs(Protocol):
-    """Sorted costs of one or many markets; ``e`` says which market, ``k`` is a rank."""
-
-    offset: float
-    size: Ints
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-
-
-class SortedCosts:
-    """The costs of one market, sorted, centred and scaled, with their prefix sums.
-
-    Parameters
-    ----------
-    psi : ndarray, shape (m,)
-        Virtual costs >= 0, at least one of them within the limit.
-    limit : float, optional
-        Sellers who cost more, or infinitely much, are left out.
-    """
-
-    def __init__(self, psi: Floats, limit: float = np.inf) -> None:
-        psi = np.sort(psi)
-        if not psi[-1] <= min(limit, np.finfo(float).max):
-            limit = min(limit, np.finfo(float).max)
-            psi = psi[: np.searchsorted(psi, limit, side="right")]
-        self.psi = psi
-        self.scale = float(psi[-1]) or 1.0
-        self.lowest = float(psi[0])
-        self.offset = self.lowest / self.scale
-        self.size = np.array([psi.size])
-        # Built in place: at a million sellers, fresh memory costs as much as the arithmetic.
-        self.s1 = np.zeros(psi.size + 1)
-        self.s2 = np.zeros(psi.size + 1)
-        x, squares = self.s1[1:], self.s2[1:]
-        np.subtract(psi, self.lowest, out=x)
-        x /= self.scale
-        np.multiply(x, x, out=squares)
-        np.cumsum(x, out=x)
-        np.cumsum(squares, out=squares)
-
-    def scaled(self, psi: Floats) -> Floats:
-        """Return costs centred and scaled as these are."""
-        return (psi - self.lowest) / self.scale
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-        return self.scaled(self.psi[k])
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-        return self.s1[k]
-
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
-        return self.s2[k]
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-        value = self.psi[k]
-        return np.searchsorted(self.psi, value), np.searchsorted(self.psi, value, side="right")
-
-
-class Replaced:
-    """Many markets, each the base market with one seller's cost replaced.
-
-    Parameters
-    ----------
-    base : SortedCosts
-    rank : ndarray of int, shape (n,)
-        Which seller, counted from the cheapest of the whole market.
-    psi : ndarray, shape (n,)
-        The cost that the seller has instead, in the units of the base's ``psi``; +inf removes
-        the seller.
-    """
-
-    def __init__(self, base: SortedCosts, rank: Ints, psi: Floats) -> None:
-        self.base = base
-        self.offset = base.offset
-        self.rank = rank
-        self.psi = psi
-        self.y = base.scaled(psi)
-        m = base.psi.size
-        present = rank < m  # else the base left the seller out as too dear
-        self.old_psi = np.where(present, base.psi[np.minimum(rank, m - 1)], np.inf)
-        self.old = base.scaled(self.old_psi)
-        gone = np.isinf(psi)
-        # Where y goes among the others; a seller who left stands behind the last of them.
-        self.place = np.searchsorted(base.psi, psi) - (psi > self.old_psi)
-        self.place[gone] = m
-        self.size = m + ~present - gone.astype(np.intp)
-
-    def _others(self, e: Ints, k: Ints) -> Ints:
-        """Return the base rank of the k-th of the sellers that were not replaced."""
-        return k + (k >= self.rank[e])
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-        place = self.place[e]
-        other = self._others(e, k - (k > place))
-        found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
-        return np.where(k == place, self.y[e], self.base.scaled(found))
-
-    def _sum(self, sums: NDArray, own_old: NDArray, own_new: NDArray, e: Ints, k: Ints) -> NDArray:
-        has_new = k > self.place[e]
-        others = k - has_new
-        has_old = others > self.rank[e]
-        return (
-            sums[others + has_old]
-            - np.where(has_old, own_old[e], 0.0)
-            + np.where(has_new, own_new[e], 0.0)
-        )
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-        return self._sum(self.base.s1, self.old, self.y, e, k)
-
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
-        return self._sum(self.base.s2, self.old**2, self.y**2, e, k)
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-        other = np.minimum(self._others(e, k - (k > self.place[e])), self.base.psi.size - 1)
-        value = np.where(k == self.place[e], self.psi[e], self.base.psi[other])
-        old = self.old_psi[e]
-        counts = []
-        for side, own in (("left", np.less), ("right", np.less_equal)):
-            count = np.searchsorted(self.base.psi, value, side=side)  # type: ignore[call-overload]
-            counts.append(count - own(old, value) + own(self.psi[e], value))
-        return counts[0], counts[1]
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.formulations import papers_form, project_capped_simplex
+from convexmarket.allocation.bounds import OuterProblem, lowest_bound, outer_problem
+from convexmarket.allocation.formulations import papers_form
 from convexmarket.allocation.result import Allocation
-from convexmarket.allocation.search import (
-    OuterProblem,
-    assemble,
-    certify_weights,
-    lowest_bound,
-    outer_problem,
-    to_record,
-)
+from convexmarket.allocation.search import assemble, certify_weights, to_record
+from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market, StandardForm
 

@@ -13,10 +13,10 @@ from convexmarket.allocation.formulations import (
     declare,
     embed,
     marginal_price,
-    project_capped_simplex,
     recover_weights,
     restrict_to_finite,
 )
+from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import (
     AllocationError,
     InfeasibleMarketError,

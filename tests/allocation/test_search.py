@@ -7,19 +7,21 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from convexmarket.allocation import search
-from convexmarket.allocation.formulations import FixedEtaProblem, project_capped_simplex
-from convexmarket.allocation.search import (
-    certify_weights,
-    cheapest_purchase,
+from convexmarket.allocation import bounds
+from convexmarket.allocation.bounds import (
     concave_envelope,
     dual_bound,
-    line_search,
     lowest_bound,
-    minimise_certified,
     outer_problem,
     segment_bound,
 )
+from convexmarket.allocation.formulations import FixedEtaProblem
+from convexmarket.allocation.search import (
+    certify_weights,
+    line_search,
+    minimise_certified,
+)
+from convexmarket.allocation.simplex import cheapest_purchase, project_capped_simplex
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
@@ -368,20 +370,20 @@ def test_lying_solver_widens_the_gap_only(monkeypatch):
 
 @pytest.mark.parametrize("factor", [1 + 1e-5, 1.5])
 def test_mutated_lower_bound_is_caught(monkeypatch, factor):
-    honest = search.dual_bound
-    monkeypatch.setattr(search, "dual_bound", lambda *args: factor * honest(*args))
+    honest = bounds.dual_bound
+    monkeypatch.setattr(bounds, "dual_bound", lambda *args: factor * honest(*args))
     allocation = line_search(three_roots(), gap=1e-9)
     with pytest.raises(AssertionError):
         assert_certificate_holds(allocation, three_roots().standard_form)
 
 
 def test_mutated_chord_is_caught(monkeypatch):
-    honest = search.segment_bound
+    honest = bounds.segment_bound
 
     def too_steep(point, slope, noise, low, high):
         return honest(point, 1.5 * slope, noise, low, high)
 
-    monkeypatch.setattr(search, "segment_bound", too_steep)
+    monkeypatch.setattr(bounds, "segment_bound", too_steep)
     allocation = line_search(three_roots(), max_solves=4, gap=1e-9)
     with pytest.raises(AssertionError):
         assert_certificate_holds(allocation, three_roots().standard_form)
@@ -394,10 +396,10 @@ def test_any_weights_prove_a_valid_bound(form, exponent, seed):
     m = form.virtual_costs.size
     t = 10**exponent / form.virtual_costs.mean()
     anything = rng.exponential(size=m)
-    bounds = [dual_bound(form, t, anything), search.best_lower_bound(form, t, anything)]
+    proved = [dual_bound(form, t, anything), bounds.best_lower_bound(form, t, anything)]
     optimum = ExactEvaluator(form).evaluate(t)
     assert optimum.lower == pytest.approx(optimum.upper, rel=1e-7)
-    for bound in bounds:
+    for bound in proved:
         assert bound <= optimum.upper * (1 + 1e-12)
 
 
