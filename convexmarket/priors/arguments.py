@@ -1,0 +1,88 @@
+"""Checks of what users pass to a prior, in words that name the argument and the remedy.
+
+Every kind of prior is built from numbers or arrays that somebody typed; asking for them in one
+place keeps the classes about distributions, and the messages alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from convexmarket.errors import ParameterError, PriorError
+
+__all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_support"]
+
+FloatArray = NDArray[np.float64]
+
+
+def floats(name: str, values: ArrayLike) -> FloatArray:
+    """Return the values as an array of floats."""
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must hold numbers: {error}") from None
+
+
+def finite(prior: object, name: str, value: float) -> float:
+    """Return a parameter of ``prior`` as a finite float."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")
+    return number
+
+
+def positive(prior: object, name: str, value: float) -> float:
+    """Return a parameter of ``prior`` as a finite float above zero."""
+    number = finite(prior, name, value)
+    if number <= 0:
+        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a number > 0")
+    return number
+
+
+def interval(prior: object, low: float, high: float) -> tuple[float, float]:
+    """Return the ends of a support, with 0 <= low < high."""
+    bottom, top = finite(prior, "low", low), finite(prior, "high", high)
+    if not 0 <= bottom < top:
+        raise PriorError(
+            f"{type(prior).__name__}: low = {low!r}, high = {high!r}; give 0 <= low < high"
+        )
+    return bottom, top
+
+
+def scipy_support(frozen: Any) -> tuple[float, float]:
+    """Return the support of a frozen continuous distribution, checked to be nonnegative."""
+    if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
+        raise PriorError(
+            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them, "
+            "as in scipy.stats.gamma(2, scale=0.05)"
+        )
+    dist = getattr(frozen, "dist", None)
+    if isinstance(dist, stats.rv_discrete):
+        raise PriorError(
+            f"frozen = scipy.stats.{dist.name} is discrete and has no density; "
+            "use EmpiricalPrior(samples)"
+        )
+    if not isinstance(dist, stats.rv_continuous):
+        raise PriorError(
+            f"frozen = {frozen!r} is not a frozen scipy.stats distribution; "
+            "give one such as scipy.stats.gamma(2, scale=0.05)"
+        )
+    low, high = frozen.support()
+    if np.ndim(low) or np.ndim(high) or not low < high:
+        raise PriorError(
+            f"scipy.stats.{dist.name} has support [{low}, {high}], which is not one interval; "
+            "give it one valid value of each parameter"
+        )
+    if low < 0:
+        raise PriorError(
+            f"scipy.stats.{dist.name} has support [{low:g}, {high:g}], but sensitivities are "
+            ">= 0; truncate or shift it"
+        )
+    return float(low), float(high)

@@ -1,0 +1,116 @@
+"""The prior of a sample, whose expected-cost curve is piecewise linear.
+
+It shares no formula with the continuous priors: there is no density, the slopes of the curve are
+known exactly, and ironing needs no nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
+
+from convexmarket.errors import PriorError
+from convexmarket.priors.arguments import FloatArray, floats
+from convexmarket.priors.base import Prior
+
+__all__ = ["EmpiricalPrior"]
+
+
+class EmpiricalPrior(Prior):
+    """The discrete prior of a sample: each distinct value with its frequency.
+
+    On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
+    expected-cost curve joins the points (F_k, v_k*F_k), and its slopes are the virtual costs
+
+        psi(v_1) = v_1,    psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k.
+
+    A report between two values counts as the higher one, so psi is a step function, continuous
+    from the left. ``breakpoints`` holds the values strictly inside the support where it jumps.
+
+    Parameters
+    ----------
+    samples : array_like
+        Sensitivities, finite and >= 0, at least one; a single distinct value is allowed.
+
+    Raises
+    ------
+    PriorError
+        If there is no sample, or one is negative, infinite or NaN.
+
+    Examples
+    --------
+    >>> prior = EmpiricalPrior([1, 2, 2, 4])
+    >>> prior.virtual_cost([1, 2, 4])
+    array([ 1. ,  2.5, 10. ])
+    """
+
+    _step = True
+    family = "empirical"
+    example = "empirical:sensitivities.csv"
+
+    def __init__(self, samples: ArrayLike) -> None:
+        drawn = floats("samples", samples).ravel()
+        bad = ~((drawn >= 0) & np.isfinite(drawn))
+        if drawn.size == 0:
+            raise PriorError("samples is empty; give at least one sensitivity")
+        if bad.any():
+            raise PriorError(
+                f"samples[{np.argmax(bad)}] = {drawn[bad][0]} is not a sensitivity; "
+                f"remove the {bad.sum()} of {drawn.size} samples that are not finite and >= 0"
+            )
+        self._values, self._counts = np.unique(drawn, return_counts=True)
+        self._below = np.cumsum(self._counts)
+        gaps = np.diff(self._values, prepend=self._values[0])
+        self._raw = self._values + gaps * (self._below - self._counts) / self._counts
+        self._ironed = isotonic_regression(self._raw, weights=self._counts).x
+        self._support = float(self._values[0]), float(self._values[-1])
+        self._mean = float(drawn.mean())
+        self._regular = bool(np.all(np.diff(self._raw) > 0))
+
+    @property
+    def breakpoints(self) -> FloatArray:
+        """The sample values strictly inside the support at which the ironed psi jumps."""
+        jumps = np.flatnonzero(np.diff(self._ironed) > 0)
+        return self._values[jumps[jumps > 0]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the family and the sorted samples, ready for JSON."""
+        samples = np.repeat(self._values, self._counts)
+        return {"family": self.family, "samples": samples.tolist()}
+
+    def cdf(self, c: ArrayLike) -> FloatArray:
+        """Return F(c), the share of samples of at most c; same shape as ``c``."""
+        position = np.searchsorted(self._values, floats("c", c), side="right")
+        return np.append(0, self._below)[position] / self._below[-1]
+
+    def pdf(self, c: ArrayLike) -> FloatArray:
+        """Raise PriorError: a discrete prior has no density."""
+        raise PriorError(
+            f"{self!r} is discrete and has no density; use cdf, or fit a continuous prior"
+        )
+
+    def _quantile(self, u: FloatArray) -> FloatArray:
+        # Compared with cdf's own quotients, so that quantile(cdf(v)) is v whatever the rounding.
+        return self._values[np.searchsorted(self._below / self._below[-1], u, side="left")]
+
+    def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        rank = rng.integers(self._below[-1], size=size)
+        return self._values[np.searchsorted(self._below, rank, side="right")]
+
+    def _raw_on_support(self, c: FloatArray) -> FloatArray:
+        return self._raw[np.searchsorted(self._values, c, side="left")]
+
+    def _ironed_on_support(self, c: FloatArray) -> FloatArray:
+        return self._ironed[np.searchsorted(self._values, c, side="left")]
+
+    def _key(self) -> tuple[Any, ...]:
+        return self._values.tobytes(), self._counts.tobytes()
+
+    def __repr__(self) -> str:
+        if self._below[-1] <= 10:
+            return f"EmpiricalPrior({self.to_dict()['samples']})"
+        low, high = self.support
+        return f"EmpiricalPrior(<{self._below[-1]} samples in [{low:g}, {high:g}]>)"

@@ -1,0 +1,87 @@
+"""The numbers of a continuous prior: where to look at its virtual cost, and how to iron it.
+
+The expected-cost curve R(q) = q * F^-1(q) has no closed form in general, so it is put on nodes;
+there its convex hull, whose slope is the ironed virtual cost, is an isotonic regression of slopes
+(see :mod:`convexmarket.priors`). Functions of arrays, which know nothing of distributions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import expit
+
+from convexmarket.priors.arguments import FloatArray
+
+__all__ = ["IronedCosts", "dense_nodes", "iron", "never_falls"]
+
+# A scipy prior is checked, and an irregular prior ironed, on nodes: quantiles dense in both tails,
+# down to this probability, with equally spaced sensitivities between two neighbours; and equally
+# spaced ones over the whole, because quantiles are far apart where few sellers are.
+_TAIL = 1e-9
+_TAIL_LEVELS = 97
+_EVEN_LEVELS = 33
+_SUBDIVISIONS = 16
+_EVEN_NODES = 4097
+
+# Ironing differences the expected-cost curve: cells of less probability drown in rounding.
+_SMALLEST_CELL = 1e-7
+
+
+class IronedCosts(NamedTuple):
+    """An ironed virtual cost, to be interpolated linearly between nodes."""
+
+    nodes: FloatArray  # sensitivities, increasing
+    costs: FloatArray  # the ironed psi there, nondecreasing and finite
+    ends: FloatArray  # of the ironed intervals
+
+
+def dense_nodes(
+    quantile: Callable[[FloatArray], FloatArray], support: tuple[float, float]
+) -> FloatArray:
+    """Return sensitivities dense where the probability is; from c_lo to c_hi if finite."""
+    reach = np.log1p(-_TAIL) - np.log(_TAIL)
+    levels = np.union1d(
+        expit(np.linspace(-reach, reach, _TAIL_LEVELS)),
+        np.linspace(0, 1, _EVEN_LEVELS)[1:-1],
+    )
+    ends = [end for end in support if np.isfinite(end)]
+    anchors = np.union1d(quantile(levels), ends)
+    steps = np.arange(_SUBDIVISIONS) / _SUBDIVISIONS
+    between = anchors[:-1, None] + np.diff(anchors)[:, None] * steps
+    return np.union1d(between, np.linspace(anchors[0], anchors[-1], _EVEN_NODES))
+
+
+def never_falls(costs: FloatArray) -> bool:
+    """Return whether these virtual costs, infinite ones aside, never fall, up to rounding."""
+    costs = costs[np.isfinite(costs)]
+    return bool(np.all(np.diff(costs) > -1e-12 * costs[1:]))
+
+
+def iron(
+    nodes: FloatArray, levels: FloatArray, virtual_cost: Callable[[FloatArray], FloatArray]
+) -> IronedCosts:
+    """Iron a virtual cost, given the probabilities ``levels`` = F(nodes)."""
+    kept = _apart(levels, _SMALLEST_CELL)
+    nodes, levels = nodes[kept], levels[kept]
+    mass = np.diff(levels)
+    slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
+    # At a node the hull may take any slope between those of its two cells: take psi if it is
+    # one of them. That is exact off the ironed intervals, and constant on them.
+    lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
+    costs = np.clip(virtual_cost(nodes), lower, upper)
+    nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]
+    flat = np.concatenate([[False], np.diff(costs) == 0, [False]])
+    return IronedCosts(nodes, costs, nodes[flat[1:] != flat[:-1]])
+
+
+def _apart(levels: FloatArray, least: float) -> list[int]:
+    """Return positions of increasing levels at least ``least`` apart, first and last included."""
+    kept = [0]
+    for position, level in enumerate(levels):
+        if level - levels[kept[-1]] >= least and levels[-1] - level >= least:
+            kept.append(position)
+    return [*kept, len(levels) - 1]

@@ -1,0 +1,159 @@
+"""Priors from words: the short text of a command line, and the dict of a problem file.
+
+The only place that knows all families by name, and the only one that reads a file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from convexmarket.errors import PriorError
+from convexmarket.priors.arguments import FloatArray
+from convexmarket.priors.base import Prior, ScipyPrior
+from convexmarket.priors.empirical import EmpiricalPrior
+from convexmarket.priors.families import (
+    Beta,
+    Exponential,
+    Gamma,
+    LogNormal,
+    Power,
+    TruncatedNormal,
+    Uniform,
+)
+
+__all__ = ["parse_prior", "prior_from_dict"]
+
+_FAMILIES: dict[str, type[Prior]] = {
+    kind.family: kind
+    for kind in (
+        Uniform,
+        Exponential,
+        Beta,
+        Power,
+        TruncatedNormal,
+        LogNormal,
+        Gamma,
+        EmpiricalPrior,
+    )
+}
+_EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
+
+
+def parse_prior(text: str) -> Prior:
+    """Return the prior that a short text names, such as ``"uniform:0.02,0.10"``.
+
+    Parameters
+    ----------
+    text : str
+        A family, a colon, and its parameters in the order of its constructor; or
+        ``empirical:FILE.csv``, whose first numeric column holds the samples.
+
+    Raises
+    ------
+    PriorError
+        If the family is unknown, or its parameters are missing, too many, or not valid; the
+        message shows an example of each family.
+
+    Examples
+    --------
+    >>> parse_prior("uniform:0.02,0.10")
+    Uniform(0.02, 0.1)
+    >>> parse_prior("beta:2,5")
+    Beta(2.0, 5.0, 0.0, 1.0)
+    """
+    if not isinstance(text, str):
+        raise PriorError(f"prior = {text!r} is not a text; write one of {_EXAMPLES}")
+    family, _, arguments = text.partition(":")
+    family = family.strip().lower()
+    kind = _family(family)
+    if kind is EmpiricalPrior:
+        return EmpiricalPrior(_first_numeric_column(arguments.strip()))
+    try:
+        numbers = [float(number) for number in arguments.split(",")]
+    except ValueError as error:
+        raise PriorError(f"prior {text!r}: {error}; write {kind.example}") from None
+    return _build(kind, numbers, {})
+
+
+def prior_from_dict(described: Mapping[str, Any]) -> Prior:
+    """Return the prior that ``Prior.to_dict`` describes.
+
+    Parameters
+    ----------
+    described : mapping
+        ``{"family": "uniform", "low": 0.02, "high": 0.1}`` and the like.
+
+    Raises
+    ------
+    PriorError
+        If the family is missing, unknown or custom code, or its parameters are missing, unknown
+        or not valid.
+
+    Examples
+    --------
+    >>> prior_from_dict({"family": "exponential", "mean": 0.05})
+    Exponential(0.05)
+    """
+    if not isinstance(described, Mapping) or "family" not in described:
+        raise PriorError(f"prior = {described!r} has no key 'family'; name one of {_EXAMPLES}")
+    parameters = {name: value for name, value in described.items() if name != "family"}
+    if described["family"] == ScipyPrior.family:
+        return _build(_rebuilt_scipy_prior, [], parameters)
+    return _build(_family(described["family"]), [], parameters)
+
+
+def _rebuilt_scipy_prior(
+    distribution: str, args: list[float] | None = None, kwds: dict[str, float] | None = None
+) -> Prior:
+    public = getattr(stats, str(distribution), None)
+    if not isinstance(public, stats.rv_continuous):
+        raise PriorError(
+            f"distribution = {distribution!r} is not a continuous distribution of scipy.stats; "
+            "use one of its names, such as 'gamma'"
+        )
+    try:
+        frozen = public(*(args or []), **(kwds or {}))
+    except TypeError as error:
+        raise PriorError(f"scipy.stats.{distribution}: {error}; correct args and kwds") from None
+    return Prior.from_scipy(frozen)
+
+
+def _build(build: Callable[..., Prior], values: list[float], parameters: dict[str, Any]) -> Prior:
+    """Call ``build``, refusing parameters that it does not have in words of its own."""
+    signature = inspect.signature(build)
+    try:
+        signature.bind(*values, **parameters)
+    except TypeError as error:
+        takes = ", ".join(map(str, signature.parameters.values()))
+        raise PriorError(f"{build.__name__}: {error}; the parameters are ({takes})") from None
+    return build(*values, **parameters)
+
+
+def _family(name: object) -> type[Prior]:
+    if str(name) not in _FAMILIES:
+        raise PriorError(f"prior family {name!r} is unknown; write one of {_EXAMPLES}")
+    return _FAMILIES[str(name)]
+
+
+def _first_numeric_column(path: str) -> FloatArray:
+    """Read the first column of a CSV file that holds numbers, below a header or not."""
+    try:
+        # Read without a header: with one, pandas would swallow the first of bare numbers.
+        table = pd.read_csv(path, header=None, dtype=str)
+    except (OSError, ValueError) as error:
+        raise PriorError(f"prior 'empirical:{path}': {error}; give a CSV file") from None
+    for name in table:
+        numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
+        header = int(np.isnan(numbers[0]))
+        if numbers.size > header and not np.isnan(numbers[header:]).any():
+            return numbers[header:]
+    raise PriorError(
+        f"prior 'empirical:{path}': no column holds a number in every row; "
+        "give a CSV file with a column of sensitivities"
+    )
