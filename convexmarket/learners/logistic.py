@@ -6,27 +6,25 @@ The released model is the exact minimiser of
 
 with :math:`b' = (2R/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}` and
 :math:`\|x_i\| \le R` (Algorithm 1 and Eq. 12 of Anjarlekar, Etesami and Srikant, who take R = 1).
-What that guarantees is the business of :mod:`convexmarket.privacy.accounting`; here are the
-objective, its minimiser, the density of what is released, and the estimator that users hold.
+Here are the estimator that users hold and the constants of its excess risk. What the release
+guarantees is the business of :mod:`convexmarket.privacy.accounting`, how the minimiser is found
+that of :mod:`convexmarket.learners.minimiser`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import warnings
-from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize, root
 from scipy.special import expit, gammainccinv
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.learners.minimiser import LogisticObjective, Matrix, Vector, minimise
 from convexmarket.privacy.accounting import (
     Accounting,
     Guarantee,
@@ -34,21 +32,9 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.noise import (
-    RandomSource,
-    gamma_sphere_log_density,
-    gamma_sphere_noise,
-    resolve_generator,
-)
+from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
 
-__all__ = [
-    "PrivateLogisticRegression",
-    "logistic_risk_constants",
-    "objective_perturbation_log_density",
-]
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+__all__ = ["PrivateLogisticRegression", "logistic_risk_constants"]
 
 NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
 
@@ -106,233 +92,6 @@ def logistic_risk_constants(
     noise_quantile = 2.0 * gammainccinv(n_features, delta_prime)
     sigma = (2.0 * concentration + 1.0) * 2.0 * beta * noise_quantile
     return float(mu), float(sigma)
-
-
-class _Objective:
-    """Weighted logistic loss plus a linear and a quadratic term, with its derivatives.
-
-    What was computed at the last point is kept: optimisers ask for it again.
-    """
-
-    chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
-
-    def __init__(
-        self, X: Matrix, signs: Vector, weights: Vector, shift: Vector, regularization: float
-    ) -> None:
-        self.X = X
-        self.signs = signs
-        self.weights = weights
-        self.shift = shift
-        self.regularization = regularization
-        self._point: Vector | None = None
-
-    def value_and_gradient(self, w: Vector) -> tuple[float, Vector]:
-        self._move_to(w)
-        return self._value, self._gradient.copy()
-
-    def gradient(self, w: Vector) -> Vector:
-        return self.value_and_gradient(w)[1]
-
-    def hessian(self, w: Vector) -> Matrix:
-        self._move_to(w)
-        scale = np.sqrt(self.weights * self._errors * self._correct)[:, None]
-        hessian = self.regularization * np.eye(w.size)
-        for start in range(0, len(scale), self.chunk):
-            rows = slice(start, start + self.chunk)
-            scaled = scale[rows] * self.X[rows]
-            hessian += scaled.T @ scaled
-        return hessian
-
-    def regularized(self, regularization: float) -> _Objective:
-        """Return the same objective with another quadratic term."""
-        return _Objective(self.X, self.signs, self.weights, self.shift, regularization)
-
-    def thinned(self, step: int) -> _Objective:
-        """Return the objective on every ``step``-th row, with the same total weight."""
-        weights = self.weights[::step]
-        weights = weights * (self.weights.sum() / weights.sum())
-        return _Objective(
-            self.X[::step], self.signs[::step], weights, self.shift, self.regularization
-        )
-
-    def _move_to(self, w: Vector) -> None:
-        if self._point is not None and np.array_equal(self._point, w):
-            return
-        margins = self.signs * (self.X @ w)
-        decay = np.exp(-np.abs(margins))
-        right = margins >= 0
-        # errors = 1 / (1 + exp(margin)) and correct = 1 - errors, without overflow or cancellation
-        self._errors = np.where(right, decay, 1.0) / (1.0 + decay)
-        self._correct = np.where(right, 1.0, decay) / (1.0 + decay)
-        losses = np.log1p(decay) - np.minimum(margins, 0.0)
-        linear_and_quadratic = self.shift @ w + self.regularization * (w @ w) / 2.0
-        self._value = float(self.weights @ losses + linear_and_quadratic)
-        self._gradient = self.shift + self.regularization * w
-        self._gradient -= (self.weights * self._errors * self.signs) @ self.X
-        self._point = w.copy()
-
-
-def _minimise(objective: _Objective, data_norm: float, tolerance: float) -> Vector:
-    """Minimise to a gradient norm of ``tolerance``, or as near to it as floating point allows.
-
-    The minimiser differs from ``-shift / regularization`` by a combination of the rows, so with
-    fewer rows than features the search takes place in the span of the rows.
-    """
-    X, shift = objective.X, objective.shift
-    if X.shape[0] >= X.shape[1]:
-        return _minimise_tall(objective, data_norm, tolerance)
-    basis = np.linalg.qr(X.T)[0]
-    inside = basis.T @ shift
-    reduced = _Objective(
-        X @ basis, objective.signs, objective.weights, inside, objective.regularization
-    )
-    w = basis @ _minimise_tall(reduced, data_norm, tolerance)
-    return w - (shift - basis @ inside) / objective.regularization
-
-
-def _minimise_tall(objective: _Objective, data_norm: float, tolerance: float) -> Vector:
-    """Start from the minimiser on a tenth of the rows, where there are rows to spare.
-
-    That start is so near that one Hessian, the expensive part, serves to the end, and it need not
-    be exact: a quarter of the rows tells it well enough.
-    """
-    n_rows, n_features = objective.X.shape
-    if n_rows >= max(10_000, 100 * n_features):
-        near = _minimise_tall(objective.thinned(10), data_norm, 1e-3 * data_norm)
-        approximation = objective.thinned(4).hessian
-        w, reached = _solve_stationarity(objective, approximation, near, tolerance)
-        if reached:
-            return w
-    w = _follow_regularization(objective, data_norm, tolerance)
-    return _solve_stationarity(objective, objective.hessian, w, tolerance)[0]
-
-
-def _solve_stationarity(
-    objective: _Objective, hessian: Callable[[Vector], Matrix], start: Vector, tolerance: float
-) -> tuple[Vector, bool]:
-    """Solve gradient = 0 with SciPy's hybrid method: one Hessian, then Broyden's updates.
-
-    It compares gradients, not values of the objective, whose differences drown in rounding errors
-    near the minimum. It stops on small steps only, so the gradient's norm is watched from here.
-    Returns the best point met and whether the tolerance was reached.
-    """
-    best, best_norm = start, math.inf
-
-    def watched_gradient(w: Vector) -> Vector:
-        nonlocal best, best_norm
-        gradient = objective.gradient(w)
-        norm = float(np.linalg.norm(gradient))
-        if norm < best_norm:
-            best, best_norm = w.copy(), norm
-        if norm <= tolerance:
-            raise _ToleranceReached
-        return gradient
-
-    with contextlib.suppress(_ToleranceReached):
-        root(watched_gradient, start, jac=hessian, options={"xtol": 1e-15})
-    return best, best_norm <= tolerance
-
-
-class _ToleranceReached(Exception):  # noqa: N818
-    """The search is over: an event, not an error."""
-
-
-def _follow_regularization(objective: _Objective, data_norm: float, tolerance: float) -> Vector:
-    """Approach a small regularization from larger ones, a decade at a time.
-
-    Far from the minimiser the logistic curve is flat, and only the regularization bends it: where
-    that is weak, Newton steps are useless until the search has come near.
-    """
-    target = objective.regularization
-    decades = max(0, math.ceil(math.log10(1e-4 * data_norm**2 / target)))
-    level = objective.regularized(target * 10.0**decades)
-    starts = [np.zeros_like(level.shift), -level.shift / level.regularization]
-    for decade in range(decades, -1, -1):
-        level = objective.regularized(target * 10.0**decade)
-        w = min(starts, key=lambda point: level.value_and_gradient(point)[0])
-        goal = tolerance if decade == 0 else 1e-3 * data_norm
-        w = _dogleg(level, w, data_norm, goal)
-        starts = [w, 10.0 * w]
-    return w
-
-
-def _dogleg(objective: _Objective, start: Vector, data_norm: float, tolerance: float) -> Vector:
-    """Run SciPy's dogleg trust-region method."""
-    return minimize(
-        objective.value_and_gradient,
-        start,
-        jac=True,
-        hess=objective.hessian,
-        method="dogleg",
-        options={
-            "gtol": tolerance,
-            "initial_trust_radius": 1.0 / data_norm,
-            "max_trust_radius": float(np.finfo(np.float64).max),
-            "maxiter": 500,
-        },
-    ).x
-
-
-def objective_perturbation_log_density(
-    w: ArrayLike,
-    X: ArrayLike,
-    y: ArrayLike,
-    weights: ArrayLike,
-    eta: float,
-    regularization: float,
-    data_norm: float = 1.0,
-) -> float:
-    r"""Log density of the released model at w, given the data.
-
-    The privacy loss at w between two data sets is the difference of two such values, exactly.
-
-    Parameters
-    ----------
-    w : array_like of shape (n_features,)
-        Where to evaluate.
-    X : array_like of shape (n_sellers, n_features)
-        Rows of Euclidean norm at most ``data_norm`` (not checked: an audit may want to break it).
-    y : array_like of shape (n_sellers,)
-        Labels, -1 or 1.
-    weights : array_like of shape (n_sellers,)
-        Weights a of the loss; zero for a row that is not used.
-    eta : float
-        Positive and finite; sets the noise.
-    regularization : float
-        Lambda, positive.
-    data_norm : float, default 1.0
-        R, the public bound on the norm of a row.
-
-    Returns
-    -------
-    float
-        :math:`\log h(b(w)) + n\log\frac{\eta}{2R} + \log\det J(w)`, in nats: h is the density of
-        the noise, b(w) the one noise vector that makes w the minimiser, and J the Hessian of the
-        noiseless objective.
-
-    Examples
-    --------
-    >>> data = dict(X=[[1.0], [0.5]], y=[1, -1], weights=[0.5, 0.5], eta=4.0, regularization=1.0)
-    >>> round(objective_perturbation_log_density([0.0], **data), 6)
-    -0.104818
-    """
-    point = np.asarray(w, dtype=np.float64)
-    objective = _Objective(
-        np.asarray(X, dtype=np.float64),
-        np.asarray(y, dtype=np.float64),
-        np.asarray(weights, dtype=np.float64),
-        np.zeros_like(point),
-        regularization,
-    )
-    per_unit = eta / (2.0 * data_norm)
-    noise_norm = per_unit * float(np.linalg.norm(objective.gradient(point)))
-    log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])
-    n_features = point.size
-    return (
-        gamma_sphere_log_density(noise_norm, n_features)
-        + n_features * float(np.log(per_unit))
-        + log_volume
-    )
 
 
 class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
@@ -629,9 +388,9 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         used = weights > 0
         if not used.all():
             X, signs, weights = X[used], signs[used], weights[used]
-        objective = _Objective(X, signs, weights, shift, self.regularization)
+        objective = LogisticObjective(X, signs, weights, shift, self.regularization)
         try:
-            coef = _minimise(objective, data_norm, self.tol / 2.0)
+            coef = minimise(objective, data_norm, self.tol / 2.0)
         except np.linalg.LinAlgError as error:
             raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
         gradient_norm = float(np.linalg.norm(objective.gradient(coef)))
