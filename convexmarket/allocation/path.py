@@ -403,7 +403,8 @@ def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
     e = np.concatenate([stretch.e for stretch in done])
     q = np.concatenate([stretch.b.k for stretch in done])
     fewest = np.concatenate([stretch.b.j for stretch in done])
-    counts = np.concatenate([stretch.a.j for stretch in done]) - fewest + 1
+    most = np.concatenate([stretch.a.j for stretch in done])
+    counts = np.maximum(most - fewest, 0) + 1
     if np.all(counts == 1):
         return e, fewest, q
     starts = np.repeat(np.cumsum(counts) - counts, counts)

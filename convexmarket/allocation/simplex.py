@@ -47,7 +47,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray
     max_weight = feasible_cap(n_finite, max_weight)
     if n_finite * max_weight <= 1:  # one feasible point
         return np.where(np.isfinite(point), 1.0 / n_finite, 0.0)
-    shifted = point - point.max()
+    shifted = _close_gaps(point - point.max(), max_weight)
     left, right = _bracket_threshold(shifted, max_weight)
     free = (shifted >= right) & (shifted - max_weight <= left)
     full = (shifted - max_weight >= right) & ~free
@@ -57,6 +57,22 @@ def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray
         threshold = left + excess / np.count_nonzero(free)
     weights = np.clip(shifted - threshold, 0.0, max_weight)
     return _settle_sum(weights, max_weight)
+
+
+def _close_gaps(shifted: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
+    """Shorten gaps between neighbouring entries that are too wide to matter, to keep digits.
+
+    Across a gap above ``max_weight`` the lower entries are positive only if all upper ones are at
+    the bound, however wide it is.
+    """
+    finite = np.isfinite(shifted)
+    if shifted[finite].min() > -1e4 * max_weight:
+        return shifted
+    values, place = np.unique(shifted[finite], return_inverse=True)
+    gaps = np.minimum(np.diff(values), 2.0 * max_weight)
+    closed = shifted.copy()
+    closed[finite] = (np.cumsum(np.append(0.0, gaps)) - gaps.sum())[place]
+    return closed
 
 
 def feasible_cap(n_sellers: int, max_weight: float) -> float:

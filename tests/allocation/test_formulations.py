@@ -79,6 +79,12 @@ def test_projection_matches_cvxpy():
     np.testing.assert_allclose(project_capped_simplex(point, cap), a.value, atol=1e-6)
 
 
+def test_projection_keeps_its_digits_far_from_the_origin():
+    point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
+    weights = project_capped_simplex(point, 0.4)
+    np.testing.assert_allclose(weights, [0.4, 0.3, 0.3, 0.0], rtol=1e-12)
+
+
 def test_projection_leaves_out_minus_infinity():
     np.testing.assert_array_equal(
         project_capped_simplex([-np.inf, 3.0, 3.0]), np.array([0.0, 0.5, 0.5])
