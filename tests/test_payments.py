@@ -1,6 +1,7 @@
 """Payments against an independent quadrature that solves the market again at each report."""
 
 import importlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from scipy.integrate import quad
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
 
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+# NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
+pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 module = importlib.import_module("convexmarket.payments")  # not the function of that name
 
@@ -69,22 +71,18 @@ def oracle(market, seller):
         top = report + prior.mean
         while guarantee(market, seller, top) > 0:
             top = report + 2 * (top - report)
-    if guarantee(market, seller, top) == 0:
+    if not OwnReportCurve(market.standard_form).can_do_without():
+        top *= 1 - 1e-13  # at the top itself psi may be infinite, and the market infeasible
+    elif guarantee(market, seller, top) == 0:
         top = edge(market, seller, report, top, lambda epsilon: epsilon > 0)
-    # Kinks: where somebody enters or leaves, others' psi at most; quad is told what we know.
-    inner = [z for z in (*reports, *prior.breakpoints) if report < z < top]
+    # Quadrature is told where to look closely: beside the ends of ironed intervals, ...
+    closely = np.add.outer(prior.breakpoints, [-1e-3 * top, 0.0, 1e-3 * top]).ravel()
+    inner = [z for z in (*reports, *closely) if report < z < top]  # ... and where others are.
     cuts = np.unique([report, *jumps(market, seller, report, top), *inner, top])
-    # Strictly inside the pieces, for step functions and jumps are one-sided at their ends.
+    accuracy = 1e-9 * sold * (report + 0.1 * (top - report))
     rent = sum(
-        quad(
-            lambda z: guarantee(market, seller, z),
-            a,
-            b,
-            epsabs=0,
-            epsrel=1e-10,
-            limit=300,
-        )[0]
-        for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+        quad(lambda z: guarantee(market, seller, z), a, b, epsabs=accuracy, epsrel=0, limit=300)[0]
+        for a, b in pairwise(cuts)
         if b - a > 1e-12 * top
     )
     return report * sold + rent
@@ -141,31 +139,38 @@ def test_payments_meet_quadrature(name, cap):
     sellers = draw(PRIORS[name], 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
-    assert_paid_exactly(market, bought[:: max(1, bought.size // 2)])
+    assert_paid_exactly(market, bought[[0, -1]])
 
 
+@pytest.mark.parametrize("n_cheap", [1, 2])
 @pytest.mark.parametrize(
-    ("cheap", "prior"),
+    "prior",
     [
-        (0.005, cm.Uniform(0.0, 1.0)),
-        (0.005, cm.Exponential(1.0)),
-        (0.005, cm.Beta(1.0, 1.5, 0.0, 1.2)),
-        (0.02, cm.Power(3.0, 1.0)),
+        cm.Uniform(0.0, 1.0),
+        cm.Exponential(1.0),
+        cm.Beta(1.0, 1.5, 0.0, 1.2),
+        cm.Power(3.0, 1.0),
+        cm.EmpiricalPrior(np.linspace(0.004, 1, 100)),
     ],
 )
-@pytest.mark.parametrize("cap", [None, 23.0])
-def test_payments_where_the_optimum_jumps_between_branches(cheap, prior, cap):
-    """One cheap seller among many: somewhere the best answer ceases to rest on it."""
-    sellers = cm.Sellers([cheap] + [0.5] * 44, prior)
-    cost = sellers.virtual_costs[1]
-    mu = 1.5 if cap is None else 1.15
-    market = cm.Market.standard(sellers, mu=mu, sigma=2.5 / cost, gamma=0.25, cap=cap)
-    top = 0.3
-    found = jumps(market, 0, cheap, top)
-    assert len(found) >= 1  # the instance is what it is meant to be
-    drop = guarantee(market, 0, found[0] * (1 - 1e-9)) - guarantee(market, 0, found[0] * (1 + 1e-9))
-    assert drop > 0.1 * guarantee(market, 0, cheap)
-    assert_paid_exactly(market, [0, 1])
+def test_payments_where_the_optimum_jumps_between_branches(n_cheap, prior):
+    """Somewhere the best answer ceases to rest on few cheap sellers and turns to the many.
+
+    With two of them a cap of one half keeps either from carrying everything.
+    """
+    sellers = cm.Sellers([0.005] * n_cheap + [0.5] * 44, prior)
+    market = cm.Market.standard(
+        sellers,
+        mu=1.5 * n_cheap**0.4,
+        sigma=2.5,
+        gamma=0.25 / sellers.virtual_costs[-1],
+        cap=None if n_cheap == 1 else 23,
+    )
+    found = jumps(market, 0, 0.005, 0.45)
+    assert found  # the instance is what it is meant to be
+    drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in found)
+    assert drop > 0.1 * guarantee(market, 0, 0.005)
+    assert_paid_exactly(market, [0, n_cheap])
 
 
 @pytest.mark.parametrize("prior", [cm.Uniform(0.1, 1.0), cm.Beta(2, 2, 0.1, 1.0)])
@@ -173,7 +178,7 @@ def test_payments_where_the_optimum_jumps_between_branches(cheap, prior, cap):
 def test_payments_in_a_range_of_eta(prior, eta_range):
     sellers = draw(prior, 5, seed=1)
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.6, cap=2, eta_range=eta_range)
-    assert_paid_exactly(market, [0, 3])
+    assert_paid_exactly(market, [0])
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
@@ -187,9 +192,7 @@ def test_payments_of_the_naive_model_are_posted_prices(sigma):
 
 def test_one_seller_is_paid_up_to_the_top():
     """Alone, eps(z) = sqrt(sigma/(gamma*psi(z))): the payment is a formula."""
-    market = cm.Market.standard(
-        cm.Sellers([0.4], cm.Uniform(0.0, 1.0)), mu=1, sigma=2.0, gamma=0.5
-    )
+    market = cm.Market.standard(cm.Sellers([0.4], cm.Uniform(0.0, 1.0)), mu=1, sigma=2.0, gamma=0.5)
     # 0.4*sqrt(4/0.8) + int_0.4^1 sqrt(4/(2z)) dz
     expected = 0.4 * np.sqrt(5) + 2 * np.sqrt(2) * (1 - np.sqrt(0.4))
     assert cm.payments(market, cm.allocate(market)) == pytest.approx([expected], rel=1e-12)
@@ -204,7 +207,7 @@ def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_t
     assert_paid_exactly(market, [0])
 
 
-@settings(relaxed, max_examples=60)
+@settings(relaxed, max_examples=40)
 @given(
     st.sampled_from([name for name in PRIORS if PRIORS[name].virtual_cost_slope is not None]),
     st.integers(1, 30),
@@ -227,7 +230,7 @@ def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
     np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
 
 
-@settings(relaxed, max_examples=40)
+@settings(relaxed, max_examples=25)
 @given(st.sampled_from(sorted(PRIORS)), st.integers(2, 12), st.integers(0, 10**6), st.booleans())
 def test_rents_are_the_trapezoid_of_the_curve(name, m, seed, capped):
     """Bounds that need no smoothness: guarantees fall, so upper and lower sums enclose the rent."""
@@ -356,9 +359,7 @@ def test_the_certified_search_pays_the_same(formulation):
 @pytest.mark.parametrize(
     ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
 )
-def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(
-    sensitivities, cap
-):
+def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(sensitivities, cap):
     sellers = cm.Sellers(sensitivities, cm.Exponential(0.5))
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
     with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*bounded support"):
@@ -386,6 +387,4 @@ def test_money_has_no_unit(scale):
     market = cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5)
     other = cm.Market.standard(cm.Sellers(c * scale, scaled), mu=1, sigma=1, gamma=0.5 / scale)
     paid = cm.payments(market, cm.allocate(market))
-    np.testing.assert_allclose(
-        cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8
-    )
+    np.testing.assert_allclose(cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8)

@@ -1,0 +1,269 @@
+"""The audit finds no gain where there is none, and finds one where there is."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket import audit as module
+from convexmarket.audit import audit_incentives, check_payment_identity, virtual_cost_payment
+
+pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+PRIORS = {
+    "uniform": cm.Uniform(0.1, 1.0),
+    "uniform from zero": cm.Uniform(0.0, 1.0),
+    "power": cm.Power(0.5, 1.0),
+    "beta": cm.Beta(2, 2, 0.0, 1.0),
+    "exponential": cm.Exponential(0.4),
+    "lognormal": cm.LogNormal(-1.0, 0.7),
+    "empirical": cm.EmpiricalPrior(np.round(np.random.default_rng(0).uniform(0.1, 1, 15), 2)),
+    "two humps, ironed": cm.Prior.from_scipy(
+        scipy.stats.rv_histogram((np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])))()
+    ),
+}
+
+
+def market_of(prior, m, *, seed=0, mu=1.0, sigma=1.0, gamma=0.5, cap=None, eta_range=None):
+    sellers = cm.Sellers(prior.sample(m, np.random.default_rng(seed)), prior)
+    return cm.Market.standard(
+        sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap, eta_range=eta_range
+    )
+
+
+# ---------------------------------------------------------------- Eq. (8) is truthful
+
+
+@settings(relaxed, max_examples=25)
+@given(
+    st.sampled_from(sorted(PRIORS)),
+    st.integers(3, 9),
+    st.integers(0, 10**6),
+    st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
+    st.sampled_from([None, 1.6, 2.0, 3.0]),
+    st.sampled_from([None, (0.5, 5.0)]),
+)
+def test_nobody_gains_by_lying_or_loses_by_taking_part(name, m, seed, mu, cap, eta_range):
+    market = market_of(PRIORS[name], m, seed=seed, mu=mu, cap=cap, eta_range=eta_range)
+    audit = audit_incentives(market, misreports=9)
+    assert audit.is_incentive_compatible, audit.table
+    assert audit.is_individually_rational, audit.table
+    # The truth is among the reports tried.
+    assert audit.max_gain >= 0
+    assert audit.n_sellers == len(audit.table) == m
+    paid = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(audit.table["payment"], paid, rtol=1e-8, atol=1e-12 * paid.max())
+    assert audit.total_payment == pytest.approx(paid.sum(), rel=1e-12)
+
+
+def test_incentives_hold_where_the_optimum_jumps():
+    sellers = cm.Sellers([0.005] + [0.5] * 44, cm.Uniform(0.0, 1.0))
+    market = cm.Market.standard(sellers, mu=1.5, sigma=2.5, gamma=0.25)
+    audit = audit_incentives(market, misreports=200)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+
+
+def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
+    """Truthfulness rests on the global minimum: a seller gains from a choice that is not."""
+    market = market_of(PRIORS["uniform"], 6, seed=4)
+    honest = module.OwnReportCurve
+
+    class Rising(honest):
+        """Guarantees that grow with the report somewhere, as at the wrong root of Eq. (14)."""
+
+        def __call__(self, seller, psi):
+            points = super().__call__(seller, psi)
+            epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
+            return type(points)(epsilon, points.value, points.level)
+
+    assert audit_incentives(market).is_incentive_compatible
+    monkeypatch.setattr(module, "OwnReportCurve", Rising)
+    assert not audit_incentives(market).is_incentive_compatible
+
+
+# --------------------------------------------------------------- wrong rules are caught
+
+
+RULES = {
+    "the virtual cost": virtual_cost_payment,
+    "the cost alone": lambda report, epsilon, *_: report * epsilon,
+    "half the rent": lambda report, epsilon, rent, _: report * epsilon + 0.5 * rent,
+    "a tenth more rent": lambda report, epsilon, rent, _: report * epsilon + 1.1 * rent,
+    "a tenth more of the cost": lambda report, epsilon, rent, _: 1.1 * report * epsilon + rent,
+    "the rent alone": lambda _, __, rent, ___: rent,
+}
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("name", RULES)
+def test_a_wrong_rule_is_caught(name, cap):
+    market = market_of(PRIORS["uniform"], 10, cap=cap)
+    assert audit_incentives(market, misreports=100).is_incentive_compatible
+    audit = audit_incentives(market, rule=RULES[name], misreports=100)
+    assert not audit.is_incentive_compatible
+    assert audit.max_gain > 1e-5
+    gains = audit.table["max_gain"]
+    best = audit.table.loc[gains.idxmax()]
+    assert best["best_misreport"] != best["sensitivity"]
+
+
+def test_the_virtual_cost_pays_for_a_lie_upwards():
+    """B's Theorem A.3, seller by seller: the report 0.2 gains by claiming more."""
+    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    table = audit_incentives(market, rule=virtual_cost_payment).table.set_index("id")
+    assert table.loc["Ann", "best_misreport"] > 0.2
+    assert table.loc["Ann", "max_gain"] > 0.01
+    # The same gain, from two allocations and the definition.
+    lie = table.loc["Ann", "best_misreport"]
+    surplus = []
+    for report in (0.2, lie):
+        changed = cm.Market(sellers.with_report(0, report), market.objective)
+        epsilon = cm.allocate(changed).epsilon[0]
+        surplus.append((changed.sellers.virtual_costs[0] - 0.2) * epsilon)
+    assert table.loc["Ann", "max_gain"] == pytest.approx(surplus[1] - surplus[0], rel=1e-9)
+
+
+def test_paying_less_than_the_cost_is_irrational():
+    market = market_of(PRIORS["uniform"], 5)
+    audit = audit_incentives(market, rule=lambda report, epsilon, *_: 0.99 * report * epsilon)
+    assert not audit.is_individually_rational
+    assert audit.min_surplus < 0
+
+
+def test_a_wrong_rent_in_the_library_would_be_caught(monkeypatch):
+    """The audit recomputes guarantees itself, so that a wrong integral shows."""
+    market = market_of(PRIORS["beta"], 6)
+    assert audit_incentives(market).is_incentive_compatible
+    right = module.information_rents
+
+    def stops_early(curve, prior, seller, reports):
+        halfway = np.minimum(reports + 0.1, prior.support[1])
+        return right(curve, prior, seller, reports) - right(curve, prior, seller, halfway)
+
+    monkeypatch.setattr(module, "information_rents", stops_early)
+    assert not audit_incentives(market).is_incentive_compatible
+
+
+# ----------------------------------------------------------------------- its report
+
+
+def test_a_row_for_each_seller():
+    sellers = cm.Sellers([0.2, 0.9, 0.3], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
+    market = cm.Market.standard(sellers, mu=0.2, sigma=1, gamma=0.5)
+    audit = audit_incentives(market, misreports=10)
+    allocation = cm.allocate(market)
+    assert list(audit.table.columns) == [
+        "id",
+        "sensitivity",
+        "epsilon",
+        "payment",
+        "surplus",
+        "max_gain",
+        "best_misreport",
+    ]
+    assert list(audit.table["id"]) == ["Ann", "Bob", "Cy"]
+    np.testing.assert_allclose(audit.table["sensitivity"], [0.2, 0.9, 0.3])
+    np.testing.assert_allclose(audit.table["epsilon"], allocation.epsilon, atol=1e-12)
+    np.testing.assert_allclose(
+        audit.table["surplus"],
+        audit.table["payment"] - audit.table["sensitivity"] * audit.table["epsilon"],
+    )
+    assert allocation.epsilon[1] == 0  # Bob sells nothing, is paid nothing, and has a row
+    assert audit.table["payment"][1] == 0
+    assert audit.n_misreports >= 10
+    assert audit.expected_payment == pytest.approx(sellers.virtual_costs @ allocation.epsilon)
+    assert "max_gain" in repr(audit)
+    assert "min_surplus" in repr(audit)
+
+
+def test_large_markets_are_sampled():
+    market = market_of(PRIORS["uniform"], 5000, mu=50.0)
+    audit = audit_incentives(market, max_sellers=40, misreports=9)
+    assert (audit.n_sellers, len(audit.table)) == (5000, 40)
+    assert audit.table["id"].is_unique
+    assert audit.is_incentive_compatible
+    again = audit_incentives(market, max_sellers=40, misreports=9)
+    assert list(again.table["id"]) == list(audit.table["id"])
+    rng = np.random.default_rng(1)
+    other = audit_incentives(market, max_sellers=40, misreports=9, rng=rng)
+    assert list(other.table["id"]) != list(audit.table["id"])
+    assert audit.total_payment == pytest.approx(cm.payments(market, cm.allocate(market)).sum())
+
+
+@pytest.mark.parametrize("wrong", [{"misreports": 1}, {"max_sellers": 0}])
+def test_too_few_to_audit(wrong):
+    with pytest.raises(cm.ParameterError, match="give at least 2 and 1"):
+        audit_incentives(market_of(PRIORS["uniform"], 3), **wrong)
+
+
+def test_markets_that_cannot_be_audited_say_why():
+    virtual = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.SellersError, match="depend on the reports and the prior"):
+        audit_incentives(virtual)
+    free = cm.Market.standard(cm.Sellers([0.0, 0.2], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.UnattainedOptimumError, match="free"):
+        audit_incentives(free)
+
+
+# ------------------------------------------------------------------- in expectation
+
+
+@pytest.mark.parametrize(
+    ("name", "cap", "mu", "draws"),
+    [
+        ("uniform", None, 1.0, 300),
+        ("uniform", 1.5, 1.0, 300),
+        ("power", 2.0, 1.0, 300),
+        ("beta", None, 3.0, 60),  # no closed form
+        ("exponential", None, 1.0, 60),
+        ("empirical", None, 1.0, 60),
+    ],
+)
+def test_expected_payments_are_expected_virtual_costs(name, cap, mu, draws):
+    """A, Eq. (9), by simulation."""
+    found = check_payment_identity(
+        PRIORS[name],
+        5,
+        mu=mu,
+        sigma=1,
+        gamma=0.5,
+        cap=cap,
+        draws=draws,
+        rng=np.random.default_rng(12),
+    )
+    assert abs(found.z_score) < 4
+    assert found.draws == draws
+    assert found.mean_payment == pytest.approx(found.mean_virtual_cost, rel=0.2)
+    assert 0 < found.standard_error < 0.1 * found.mean_payment
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
+    right = module.payments
+    monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
+    found = check_payment_identity(
+        PRIORS["uniform"], 5, mu=1, sigma=1, gamma=0.5, draws=300, rng=np.random.default_rng(12)
+    )
+    assert abs(found.z_score) > 4
+    assert np.sign(found.z_score) == np.sign(factor - 1)
+
+
+def test_the_prior_must_be_the_one_that_draws(monkeypatch):
+    """Payments computed under another prior than the sellers' own do not meet Eq. (9)."""
+    right = module.Sellers
+    monkeypatch.setattr(module, "Sellers", lambda c, _: right(c, cm.Uniform(0.0, 1.0)))
+    found = check_payment_identity(
+        cm.Beta(4, 1, 0.0, 1.0),
+        5,
+        mu=1,
+        sigma=1,
+        gamma=0.5,
+        draws=300,
+        rng=np.random.default_rng(12),
+    )
+    assert abs(found.z_score) > 4
