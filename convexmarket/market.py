@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,10 @@ class Market:
             raise ParameterError(
                 f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
             )
+        if not isinstance(constraints, Iterable):
+            raise ParameterError(
+                f"constraints must be a list such as [Cap(5)], got {constraints!r}"
+            )
         constraints = tuple(constraints)
         for constraint in constraints:
             if not isinstance(constraint, Constraint):
@@ -127,14 +132,16 @@ class Market:
     ) -> Market:
         """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap."""
         for name, value, bound in (("mu", mu, 0), ("sigma", sigma, 0), ("gamma", gamma, None)):
-            good = np.isfinite(value) and (value > 0 if bound is None else value >= bound)
-            if not good:
+            good = isinstance(value, Real) and np.isfinite(value)
+            if not good or value < 0 or (value == 0 and bound is None):
                 sign = "> 0" if bound is None else ">= 0"
                 raise ParameterError(f"{name} is {value!r}; give a finite number {sign}")
         constraints: list[Constraint] = []
         if cap is not None:
             constraints.append(Cap(cap))
         if eta_range is not None:
+            if not (isinstance(eta_range, Sequence) and len(eta_range) == 2):
+                raise ParameterError(f"eta_range is {eta_range!r}; give a pair (low, high)")
             constraints.append(EtaRange(*eta_range))
         return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
 

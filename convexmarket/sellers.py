@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import SellersError
-
-if TYPE_CHECKING:
-    from convexmarket.priors import Prior
+from convexmarket.priors import Prior
 
 __all__ = ["Sellers"]
 
@@ -82,6 +80,11 @@ class Sellers:
                 raise SellersError(
                     "sensitivities need the prior they are drawn from, for example "
                     "prior=Uniform(0.02, 0.10); without one, give virtual_costs"
+                )
+            if not isinstance(prior, Prior):
+                raise SellersError(
+                    f"prior is {prior!r}, which is not a prior; give one such as "
+                    "Uniform(0.02, 0.10), or Prior.from_scipy(frozen distribution)"
                 )
             reports = _costs("sensitivities", sensitivities)
             prior.check_reports(reports)

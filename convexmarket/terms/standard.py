@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import cvxpy as cp
 import numpy as np
@@ -60,7 +61,7 @@ class Cap(Constraint):
     k: float
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.k) or self.k < 1:
+        if not isinstance(self.k, Real) or not np.isfinite(self.k) or self.k < 1:
             raise ParameterError(
                 f"cap is {self.k!r}, but m weights of at most cap/m can only sum to one if "
                 "cap >= 1; give a number >= 1, or leave the cap out"
@@ -85,7 +86,8 @@ class EtaRange(Constraint):
     high: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.low <= self.high < np.inf):
+        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
+        if not numbers or not 0 < self.low <= self.high < np.inf:
             raise ParameterError(
                 f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
                 "0 < low <= high"

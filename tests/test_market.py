@@ -1,0 +1,276 @@
+"""The declared problem as data, and its recognition as the papers' problem."""
+
+import dataclasses
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.market import StandardForm
+
+COSTS = [0.5, 1.0, 2.0, 4.0]
+
+
+def sellers():
+    return cm.Sellers(virtual_costs=COSTS)
+
+
+def papers(**changes):
+    return cm.Market.standard(sellers(), **{"mu": 2, "sigma": 3, "gamma": 0.5, **changes})
+
+
+class SquaredSpread(cm.Term):
+    def expression(self, quantities):
+        return cp.sum_squares(quantities.weights)
+
+
+class NobodyAlone(cm.Constraint):
+    def constraints(self, quantities):
+        return [quantities.weights <= 0.9]
+
+
+class LoudSpread(cm.Spread):
+    """A subclass may mean something else: it is not taken for Spread."""
+
+    def expression(self, quantities):
+        return 2 * super().expression(quantities)
+
+
+# -------------------------------------------------------------------- the papers' form
+
+
+def test_the_short_spelling_is_the_long_one():
+    objective = 2 * cm.Spread() + 3 * cm.Noise() + 0.5 * cm.Payments()
+    long = cm.Market(sellers(), objective, [cm.Cap(2), cm.EtaRange(1, 9)])
+    short = papers(cap=2, eta_range=(1, 9))
+    assert short.objective == long.objective
+    assert short.constraints == long.constraints
+    for name in ("mu", "sigma", "gamma", "max_weight", "eta_low", "eta_high"):
+        assert getattr(short.standard_form, name) == getattr(long.standard_form, name)
+    assert cm.allocate(short).objective == cm.allocate(long).objective
+
+
+def test_the_standard_form_in_numbers():
+    form = papers(cap=1.5, eta_range=(1, 9)).standard_form
+    assert (form.mu, form.sigma, form.gamma) == (2, 3, 0.5)
+    assert (form.max_weight, form.eta_low, form.eta_high) == (1.5 / 4, 1, 9)
+    np.testing.assert_array_equal(form.virtual_costs, COSTS)
+    form = papers().standard_form
+    assert (form.max_weight, form.eta_low, form.eta_high) == (1, 0, np.inf)
+    assert papers(cap=400).standard_form.max_weight == 1
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraints", "expected"),
+    [
+        # terms of one kind add, whatever their order and nesting
+        (
+            cm.Payments() + 2 * (cm.Spread() + cm.Noise()) + 0.5 * cm.Spread(),
+            [],
+            {"mu": 2.5, "sigma": 2, "gamma": 1},
+        ),
+        (1 * cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
+        (cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
+        # the tightest of several constraints holds
+        (cm.Payments() + cm.Noise(), [cm.Cap(3), cm.Cap(2)], {"max_weight": 0.5}),
+        (
+            cm.Payments() + cm.Noise(),
+            [cm.EtaRange(1, 5), cm.EtaRange(2, 9)],
+            {"eta_low": 2, "eta_high": 5},
+        ),
+    ],
+)
+def test_what_is_recognised(objective, constraints, expected):
+    form = cm.Market(sellers(), objective, constraints).standard_form
+    assert {name: getattr(form, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraints"),
+    [
+        (cm.Spread() + cm.Noise(), []),  # no payments: given guarantees or a budget
+        (SquaredSpread() + cm.Noise() + cm.Payments(), []),
+        (cm.Spread() + 0 * SquaredSpread() + cm.Payments(), []),
+        (LoudSpread() + cm.Noise() + cm.Payments(), []),
+        (cm.Spread() + cm.Noise() + cm.Payments(), [NobodyAlone()]),
+    ],
+)
+def test_what_is_not_recognised_is_refused_by_the_exact_solver(objective, constraints):
+    market = cm.Market(sellers(), objective, constraints)
+    assert market.standard_form is None
+    with pytest.raises(
+        cm.NotSupportedError, match=r"exact solver .* Spread, Noise and Payments .* this market is"
+    ):
+        cm.allocate(market, method="exact")
+
+
+def test_the_objective_in_numbers_is_the_declared_one():
+    market, rng = papers(), np.random.default_rng(0)
+    for eta in (0.1, 1.0, 20.0):
+        weights = rng.dirichlet(np.ones(4))
+        declared = market.objective.value(weights, eta, market.sellers.virtual_costs)
+        assert market.standard_form.objective(weights, eta) == pytest.approx(declared, rel=1e-12)
+
+
+def test_sellers_without_a_price_cost_nothing_unless_bought_from():
+    form = StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0)
+    assert form.expected_cost(np.array([1.0, 0.0])) == 1.0
+    assert form.expected_cost(np.array([0.5, 0.5])) == np.inf
+    assert form.objective(np.array([1.0, 0.0]), 2.0) == 1.0 + 0.5 + 2.0
+
+
+# ------------------------------------------------------------------------ as data
+
+
+def test_a_market_does_not_change():
+    constraints = [cm.Cap(2)]
+    market = cm.Market(sellers(), cm.Spread() + cm.Payments(), constraints)
+    constraints.append(cm.Cap(1))
+    assert market.constraints == (cm.Cap(2),)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        market.objective = 1 * cm.Spread()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        market.standard_form.mu = 5
+    assert repr(market) == "Market(4 sellers, 1 * Spread() + 1 * Payments(), [Cap(k=2)])"
+
+
+def test_constraints_may_come_from_any_iterable():
+    market = cm.Market(sellers(), cm.Spread() + cm.Payments(), (cm.Cap(k) for k in (2, 3)))
+    assert market.constraints == (cm.Cap(2), cm.Cap(3))
+
+
+def test_an_allocation_cannot_be_written_to():
+    allocation = cm.allocate(papers())
+    for values in (allocation.weights, allocation.epsilon):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        allocation.eta = 1.0
+
+
+# ------------------------------------------------------------------------- refusals
+
+BAD = {
+    "sellers as a list": (
+        lambda: cm.Market(COSTS, 1 * cm.Spread()),
+        cm.ParameterError,
+        "sellers must be a Sellers object, got list",
+    ),
+    "sellers as an array": (
+        lambda: cm.Market.standard(np.array(COSTS), mu=1, sigma=1, gamma=1),
+        cm.ParameterError,
+        "sellers must be a Sellers object, got ndarray",
+    ),
+    "no objective": (
+        lambda: cm.Market(sellers(), 3.0),
+        cm.ParameterError,
+        r"objective must be a sum of terms such as mu \* Spread\(\), got 3.0",
+    ),
+    "a class of terms": (
+        lambda: cm.Market(sellers(), cm.Spread),
+        cm.ParameterError,
+        "objective must be a sum of terms",
+    ),
+    "a number among constraints": (
+        lambda: cm.Market(sellers(), 1 * cm.Spread(), [5]),
+        cm.ParameterError,
+        r"5 is not a constraint such as Cap\(5\)",
+    ),
+    "a term among constraints": (
+        lambda: cm.Market(sellers(), 1 * cm.Spread(), [cm.Noise()]),
+        cm.ParameterError,
+        r"Noise\(\) is not a constraint",
+    ),
+    "free payments": (
+        lambda: cm.Market(sellers(), cm.Spread() + 0 * cm.Payments()),
+        cm.ParameterError,
+        "gamma, the weight of Payments, is 0.*give gamma > 0",
+    ),
+    "gamma = 0": (lambda: papers(gamma=0), cm.ParameterError, "gamma is 0; .* > 0"),
+    "gamma < 0": (lambda: papers(gamma=-0.1), cm.ParameterError, "gamma is -0.1; give a finite"),
+    "gamma NaN": (lambda: papers(gamma=np.nan), cm.ParameterError, "gamma is nan"),
+    "gamma infinite": (lambda: papers(gamma=np.inf), cm.ParameterError, "gamma is inf"),
+    "mu < 0": (lambda: papers(mu=-1), cm.ParameterError, "mu is -1; give a finite number >= 0"),
+    "mu NaN": (lambda: papers(mu=np.nan), cm.ParameterError, "mu is nan"),
+    "sigma < 0": (lambda: papers(sigma=-1), cm.ParameterError, "sigma is -1; .* >= 0"),
+    "sigma infinite": (lambda: papers(sigma=np.inf), cm.ParameterError, "sigma is inf"),
+    "cap < 1": (lambda: papers(cap=0.5), cm.ParameterError, "cap is 0.5.*cap >= 1"),
+    "cap NaN": (lambda: papers(cap=np.nan), cm.ParameterError, "cap is nan"),
+    "mu in words": (lambda: papers(mu="1"), cm.ParameterError, "mu is '1'; give a finite number"),
+    "mu missing": (lambda: papers(mu=None), cm.ParameterError, "mu is None; give a finite number"),
+    "several gammas": (
+        lambda: papers(gamma=[0.1, 0.2]),
+        cm.ParameterError,
+        r"gamma is \[0.1, 0.2\]; give a finite number > 0",
+    ),
+    "an array of sigmas": (
+        lambda: papers(sigma=np.ones(2)),
+        cm.ParameterError,
+        r"sigma is array\(\[1., 1.\]\)",
+    ),
+    "one constraint, not a list": (
+        lambda: cm.Market(sellers(), 1 * cm.Spread(), cm.Cap(5)),
+        cm.ParameterError,
+        r"constraints must be a list such as \[Cap\(5\)\], got Cap\(k=5\)",
+    ),
+    "one eta": (
+        lambda: papers(eta_range=3),
+        cm.ParameterError,
+        r"eta_range is 3; give a pair \(low, high\)",
+    ),
+    "three etas": (
+        lambda: papers(eta_range=(1, 2, 3)),
+        cm.ParameterError,
+        r"eta_range is \(1, 2, 3\); give a pair",
+    ),
+    "eta range upside down": (
+        lambda: papers(eta_range=(3, 2)),
+        cm.ParameterError,
+        r"eta range is \(3, 2\)",
+    ),
+    "eta range from zero": (
+        lambda: papers(eta_range=(0, 2)),
+        cm.ParameterError,
+        "0 < low <= high",
+    ),
+    "an unknown method": (
+        lambda: cm.allocate(papers(), method="guess"),
+        cm.ParameterError,
+        "method is 'guess'; choose 'auto', 'exact', 'line_search' or 'projected_gradient'",
+    ),
+    "an option of another method": (
+        lambda: cm.allocate(papers(), max_solves=3),
+        cm.ParameterError,
+        r"exact solver takes no options, got \['max_solves'\]",
+    ),
+    "an unknown formulation": (
+        lambda: cm.declare(papers(), eta=1.0, formulation="tertiary"),
+        cm.ParameterError,
+        "formulation is 'tertiary'; give one of primal, dual, projection",
+    ),
+    "eta = 0": (lambda: cm.declare(papers(), eta=0.0), cm.ParameterError, "eta is 0.0; .* > 0"),
+    "eta outside its range": (
+        lambda: cm.declare(papers(eta_range=(1, 2)), eta=3.0),
+        cm.ParameterError,
+        r"eta is 3.0, outside the market's EtaRange \(1, 2\)",
+    ),
+    "an unknown solver": (
+        lambda: cm.allocate(papers(), method="line_search", solver="ABACUS"),
+        cm.NotSupportedError,
+        "solver 'ABACUS' is not installed; CVXPY finds .*CLARABEL",
+    ),
+    "no gap": (
+        lambda: cm.allocate(papers(), method="line_search", gap=0),
+        cm.ParameterError,
+        "gap is 0; give a number > 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_wrong_input_is_named(what):
+    call, error, message = BAD[what]
+    with pytest.raises(error, match=message) as raised:
+        call()
+    assert isinstance(raised.value, cm.ConvexMarketError)

@@ -1,0 +1,260 @@
+"""Who sells: validated, immutable, and wrong input named with its remedy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import convexmarket as cm
+
+
+def uniform():
+    return cm.Uniform(0.1, 1.0)
+
+
+def test_sensitivities_become_virtual_costs():
+    sellers = cm.Sellers([0.2, 0.5], uniform(), ids=["Ann", "Bob"])
+    np.testing.assert_allclose(sellers.virtual_costs, [0.3, 0.9])
+    np.testing.assert_array_equal(sellers.sensitivities, [0.2, 0.5])
+    assert sellers.ids == ("Ann", "Bob")
+    assert len(sellers) == 2
+    assert repr(sellers) == "Sellers(2 sellers, Uniform(0.1, 1.0))"
+
+
+def test_an_irregular_prior_is_ironed():
+    prior = cm.EmpiricalPrior([0.1, 0.1, 0.1, 0.5, 0.6, 0.6, 0.6])
+    raw = prior.virtual_cost([0.1, 0.5, 0.6])
+    assert raw[2] < raw[1]
+    costs = cm.Sellers([0.1, 0.5, 0.6], prior).virtual_costs
+    np.testing.assert_allclose(costs, prior.ironed_virtual_cost([0.1, 0.5, 0.6]))
+    assert np.all(np.diff(costs) >= 0)
+
+
+def test_the_top_of_a_prior_may_cost_infinitely_much():
+    assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
+
+
+def test_virtual_costs_alone():
+    sellers = cm.Sellers(virtual_costs=[0.0, 2])
+    assert sellers.virtual_costs.tolist() == [0.0, 2.0]
+    assert sellers.sensitivities is None
+    assert sellers.prior is None
+    assert list(sellers.ids) == [0, 1]
+    assert "virtual costs" in repr(sellers)
+
+
+def test_sellers_do_not_change():
+    given = np.array([0.2, 0.5])
+    sellers = cm.Sellers(given, uniform())
+    given[0] = 0.9
+    assert sellers.sensitivities[0] == 0.2
+    for values in (sellers.sensitivities, sellers.virtual_costs):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0.3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sellers.prior = None
+    given = np.array([1.0, 2.0])
+    sellers = cm.Sellers(virtual_costs=given)
+    given[0] = 9.0
+    assert sellers.virtual_costs[0] == 1.0
+    assert given.flags.writeable
+
+
+def test_another_report_of_one_seller():
+    sellers = cm.Sellers([0.2, 0.5], uniform(), ids="ab")
+    changed = sellers.with_report(1, 0.3)
+    np.testing.assert_allclose(changed.virtual_costs, [0.3, 0.5])
+    assert changed.ids == ("a", "b")
+    np.testing.assert_array_equal(sellers.sensitivities, [0.2, 0.5])
+    with pytest.raises(cm.PriorError, match="not in the support"):
+        sellers.with_report(0, 1.5)
+    with pytest.raises(cm.SellersError, match="no reports to change"):
+        cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5)
+
+
+# Each row: what is wrong, the call, the error, and what the message says.
+BAD = {
+    "nothing": (lambda: cm.Sellers(), cm.SellersError, "give either sensitivities .* got neither"),
+    "both": (
+        lambda: cm.Sellers([0.2], uniform(), virtual_costs=[0.3]),
+        cm.SellersError,
+        "give either sensitivities .* got both",
+    ),
+    "virtual costs and prior": (
+        lambda: cm.Sellers(prior=uniform(), virtual_costs=[0.3]),
+        cm.SellersError,
+        "virtual_costs already contain the prior; leave prior out",
+    ),
+    "no prior": (
+        lambda: cm.Sellers([0.2]),
+        cm.SellersError,
+        r"need the prior .* prior=Uniform\(0.02, 0.10\); without one, give virtual_costs",
+    ),
+    "a scipy distribution": (
+        lambda: cm.Sellers([0.2], scipy.stats.uniform(0, 1)),
+        cm.SellersError,
+        r"prior is <scipy.*which is not a prior; give .*Prior.from_scipy\(frozen",
+    ),
+    "a prior in words": (
+        lambda: cm.Sellers([0.2], "uniform:0,1"),
+        cm.SellersError,
+        r"prior is 'uniform:0,1', which is not a prior; give one such as Uniform\(0.02, 0.10\)",
+    ),
+    "empty": (
+        lambda: cm.Sellers([], uniform()),
+        cm.SellersError,
+        r"sensitivities has shape \(0,\); give one number for each of at least one seller",
+    ),
+    "no virtual costs": (
+        lambda: cm.Sellers(virtual_costs=[]),
+        cm.SellersError,
+        r"virtual_costs has shape \(0,\)",
+    ),
+    "a number": (
+        lambda: cm.Sellers(0.3, uniform()),
+        cm.SellersError,
+        r"sensitivities has shape \(\)",
+    ),
+    "a matrix": (
+        lambda: cm.Sellers([[0.2, 0.3]], uniform()),
+        cm.SellersError,
+        r"sensitivities has shape \(1, 2\)",
+    ),
+    "a matrix of virtual costs": (
+        lambda: cm.Sellers(virtual_costs=np.ones((2, 2))),
+        cm.SellersError,
+        r"virtual_costs has shape \(2, 2\)",
+    ),
+    "rows of different lengths": (
+        lambda: cm.Sellers([[0.2], [0.3, 0.4]], uniform()),
+        cm.SellersError,
+        "sensitivities must be numbers",
+    ),
+    "words": (
+        lambda: cm.Sellers(["cheap", "dear"], uniform()),
+        cm.SellersError,
+        "sensitivities must be numbers: .*cheap",
+    ),
+    "None among them": (
+        lambda: cm.Sellers(virtual_costs=[0.2, None]),
+        cm.SellersError,
+        r"virtual_costs\[1\] is nan|virtual_costs must be numbers",
+    ),
+    "complex numbers": (
+        lambda: cm.Sellers(virtual_costs=[1j]),
+        cm.SellersError,
+        "virtual_costs must be numbers",
+    ),
+    "NaN": (
+        lambda: cm.Sellers([0.2, np.nan], uniform()),
+        cm.SellersError,
+        r"sensitivities\[1\] is nan; every entry must be a finite number >= 0",
+    ),
+    "infinity": (
+        lambda: cm.Sellers([np.inf, 0.2], uniform()),
+        cm.SellersError,
+        r"sensitivities\[0\] is inf",
+    ),
+    "an infinite virtual cost": (
+        lambda: cm.Sellers(virtual_costs=[1, np.inf]),
+        cm.SellersError,
+        r"virtual_costs\[1\] is inf",
+    ),
+    "a negative sensitivity": (
+        lambda: cm.Sellers([0.2, 0.3, -0.1], uniform()),
+        cm.SellersError,
+        r"sensitivities\[2\] is -0.1; every entry must be a finite number >= 0",
+    ),
+    "a negative virtual cost": (
+        lambda: cm.Sellers(virtual_costs=[-1e-9]),
+        cm.SellersError,
+        r"virtual_costs\[0\] is -1e-09",
+    ),
+    "below the support": (
+        lambda: cm.Sellers([0.2, 0.05], uniform()),
+        cm.PriorError,
+        r"1 of 2 sensitivities are not in the support \[0.1, 1\] of Uniform\(0.1, 1.0\); "
+        r"the first is c\[1\] = 0.05. Correct the reports, or declare a prior",
+    ),
+    "above the support": (
+        lambda: cm.Sellers([1.5, 2.0, 0.3], uniform()),
+        cm.PriorError,
+        r"2 of 3 sensitivities .* the first is c\[0\] = 1.5",
+    ),
+    "outside an empirical prior": (
+        lambda: cm.Sellers([0.9], cm.EmpiricalPrior([0.1, 0.5])),
+        cm.PriorError,
+        r"not in the support \[0.1, 0.5\]",
+    ),
+    "too few ids": (
+        lambda: cm.Sellers([0.2, 0.3], uniform(), ids=["Ann"]),
+        cm.SellersError,
+        "1 ids for 2 sellers; give one for each",
+    ),
+    "too many ids": (
+        lambda: cm.Sellers(virtual_costs=[1.0], ids=range(3)),
+        cm.SellersError,
+        "3 ids for 1 sellers",
+    ),
+    "an id twice": (
+        lambda: cm.Sellers([0.2, 0.3, 0.4], uniform(), ids=["Ann", "Bob", "Ann"]),
+        cm.SellersError,
+        "id 'Ann' stands for more than one seller; ids must be distinct",
+    ),
+    "a prior with an atom": (
+        lambda: cm.Prior.from_scipy(scipy.stats.poisson(3)),
+        cm.PriorError,
+        r"poisson is discrete and has no density; use EmpiricalPrior\(samples\)",
+    ),
+    "a prior with a hole": (
+        lambda: cm.Prior.from_scipy(
+            scipy.stats.rv_histogram((np.array([1, 0, 1]), np.array([0.0, 0.1, 0.2, 0.3])))()
+        ),
+        cm.PriorError,
+        r"the density is 0.0 at c = 0.1.*inside the support \[0, 0.3\].*EmpiricalPrior",
+    ),
+    "a prior with a pole": (
+        lambda: cm.Prior.from_scipy(PoleInside(a=0.0, b=1.0)()),
+        cm.PriorError,
+        r"the density is inf at c = 0.5, inside the support \[0, 1\]",
+    ),
+    "a prior below zero": (
+        lambda: cm.Prior.from_scipy(scipy.stats.norm(1, 1)),
+        cm.PriorError,
+        r"support \[-inf, inf\], but sensitivities are >= 0; truncate or shift it",
+    ),
+    "a prior without parameters": (
+        lambda: cm.Prior.from_scipy(scipy.stats.gamma),
+        cm.PriorError,
+        "has no parameters yet; call it with them",
+    ),
+}
+
+
+class PoleInside(scipy.stats.rv_continuous):
+    """Density (8*|c - 1/2|)**-0.5... infinite at one half."""
+
+    def _pdf(self, x):
+        with np.errstate(divide="ignore"):
+            return 1 / np.sqrt(8 * np.abs(x - 0.5))
+
+    def _cdf(self, x):
+        return 0.5 + np.sign(x - 0.5) * np.sqrt(np.abs(x - 0.5) / 2)
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_wrong_input_is_named(what):
+    call, error, message = BAD[what]
+    with pytest.raises(error, match=message) as raised:
+        call()
+    assert isinstance(raised.value, cm.ConvexMarketError)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_a_million_sellers_are_checked_in_one_pass():
+    costs = np.full(1_000_000, 0.5)
+    assert len(cm.Sellers(virtual_costs=costs)) == 1_000_000
+    costs[777_777] = np.nan
+    with pytest.raises(cm.SellersError, match=r"virtual_costs\[777777\] is nan"):
+        cm.Sellers(virtual_costs=costs)
