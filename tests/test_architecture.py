@@ -1,0 +1,240 @@
+"""Data flows one way: a room imports only the rooms before it; public names are in order."""
+
+import ast
+import importlib
+import inspect
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import convexmarket as cm
+
+PACKAGE = Path(cm.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+
+#: From what knows nobody to what knows everybody.
+ROOMS = [
+    "errors",
+    "priors",
+    "sellers",
+    "terms",
+    "market",
+    "allocation",
+    "payments",
+    "audit",
+    "privacy",
+    "learners",
+    "datasets",
+    "problems",
+    "experiments",
+    "report",
+    "cli",
+]
+#: What users, not other rooms, talk to; only the command line writes reports.
+DOORS = {"report": {"cli"}, "cli": set()}
+
+MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+INSIDE = [path for path in MODULES if path.parts != ("__init__.py",)]
+
+
+def room_of(path):
+    return path.parts[0].removesuffix(".py")
+
+
+def imported_rooms(source, package):
+    """Return the rooms that a module imports, anywhere in it, as (line, room).
+
+    Parameters
+    ----------
+    source : str
+    package : sequence of str
+        Names of the packages that the module lies in, from the top.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            stem = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*stem, *([node.module] if node.module else [])])
+            # ``from convexmarket import market`` names a room after the word import.
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "convexmarket":
+                found.append((node.lineno, parts[1] if len(parts) > 1 else ""))
+    return found
+
+
+def imports_of(path):
+    package = ["convexmarket", *path.parts[:-1]]
+    return imported_rooms((PACKAGE / path).read_text(), package)
+
+
+def violation(room, imported):
+    """Return why a room may not import another, or nothing."""
+    if imported == room:
+        return ""
+    if imported not in ROOMS:  # the package itself, which imports everybody
+        return f"imports the package's public names ({imported or 'convexmarket'})"
+    if ROOMS.index(imported) > ROOMS.index(room):
+        return f"imports {imported}, which comes after it"
+    if imported in DOORS and room not in DOORS[imported]:
+        return f"imports {imported}, which only {DOORS[imported]} may"
+    return ""
+
+
+# ------------------------------------------------------------------------ directions
+
+
+def test_every_module_lies_in_a_known_room():
+    assert {room_of(path) for path in INSIDE} <= set(ROOMS)
+    assert len(INSIDE) > len(ROOMS)
+
+
+@pytest.mark.parametrize("path", INSIDE, ids=str)
+def test_a_room_imports_only_rooms_before_it(path):
+    wrong = [
+        f"{path}:{line} {why}"
+        for line, imported in imports_of(path)
+        if (why := violation(room_of(path), imported))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_room_imports_the_command_line_and_only_it_imports_reports():
+    importers = {
+        door: {room_of(path) for path in INSIDE for _, room in imports_of(path) if room == door}
+        for door in DOORS
+    }
+    assert importers["cli"] <= {"cli"}
+    assert importers["report"] <= {"report", "cli"}
+
+
+def test_cvxpy_is_known_only_where_problems_are_declared():
+    """Sellers, priors, payments and audits are arrays in, arrays out."""
+    users = {
+        room_of(path)
+        for path in INSIDE
+        if re.search(r"^\s*(import|from) cvxpy", (PACKAGE / path).read_text(), re.M)
+    }
+    assert users <= {"terms", "allocation", "learners", "experiments"}
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "expected"),
+    [
+        ("import convexmarket.market", [], ["market"]),
+        ("from convexmarket.market import Market", [], ["market"]),
+        ("from convexmarket import market", [], ["market"]),
+        ("import convexmarket as cm", [], [""]),
+        ("from convexmarket import Market", [], ["Market"]),
+        ("from ..report import render", ["convexmarket", "allocation"], ["report"]),
+        ("from .. import report", ["convexmarket", "allocation"], ["report"]),
+        ("from . import exact", ["convexmarket", "allocation"], ["allocation"]),
+        ("from .report import render", ["convexmarket"], ["report"]),
+        ("if TYPE_CHECKING:\n    from convexmarket.cli import app", [], ["cli"]),
+        ("def later():\n    from convexmarket.cli import app", [], ["cli"]),
+        ("import numpy", [], []),
+    ],
+)
+def test_imports_are_read_however_they_are_written(source, package, expected):
+    assert [room for _, room in imported_rooms(source, package)] == expected
+
+
+@pytest.mark.parametrize(
+    ("room", "imported", "wrong"),
+    [
+        ("market", "sellers", False),
+        ("market", "market", False),
+        ("sellers", "market", True),
+        ("errors", "priors", True),
+        ("cli", "report", False),
+        ("report", "experiments", False),
+        ("experiments", "report", True),
+        ("report", "cli", True),
+        ("audit", "", True),
+        ("audit", "Market", True),
+    ],
+)
+def test_what_counts_as_wrong(room, imported, wrong):
+    assert bool(violation(room, imported)) is wrong
+
+
+# ----------------------------------------------------------------------- public names
+
+
+def test_the_package_holds_its_public_names_and_nothing_else():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        assigned = isinstance(node, ast.Assign) and [target.id for target in node.targets]
+        named = assigned in (["__all__"], ["__version__"])
+        assert docstring or named or isinstance(node, ast.ImportFrom), ast.unparse(node)
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name for name in imported if not name.startswith("_")} == set(cm.__all__)
+    assert cm.__all__ == sorted(cm.__all__)
+    assert len(cm.__all__) == len(set(cm.__all__))
+
+
+@pytest.mark.parametrize("name", cm.__all__)
+def test_every_public_name_is_documented(name):
+    value = getattr(cm, name)
+    documented = inspect.getdoc(value) or ""
+    assert documented.split(), name
+    first = documented.split("\n\n")[0]
+    assert first.endswith("."), f"{name}: a summary is a sentence"
+    if inspect.isclass(value):
+        # Not inherited, and not what dataclasses write themselves: "Cap(k: float)".
+        assert (value.__doc__ or "").split(), name
+        assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
+        for attribute, member in vars(value).items():
+            if not attribute.startswith("_") and (
+                inspect.isfunction(member) or isinstance(member, property)
+            ):
+                assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_every_module_says_why_it_exists(path):
+    source = (PACKAGE / path).read_text()
+    if source.strip():
+        assert ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_exports_exists(room):
+    module = importlib.import_module(f"convexmarket.{room}")
+    for name in getattr(module, "__all__", ()):
+        assert hasattr(module, name), f"{room}.{name}"
+
+
+def test_every_error_is_public_and_of_the_family():
+    from convexmarket import errors
+
+    assert set(errors.__all__) <= set(cm.__all__)
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, cm.ConvexMarketError | Warning)
+
+
+# ------------------------------------------------------------------------------ version
+
+
+def test_the_version_has_one_source():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert cm.__version__ == metadata.version("convexmarket") == project["version"]
+    elsewhere = [
+        str(path) for path in MODULES if f'"{project["version"]}"' in (PACKAGE / path).read_text()
+    ]
+    assert not elsewhere
