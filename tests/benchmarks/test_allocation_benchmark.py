@@ -1,0 +1,134 @@
+"""Exact allocations and payments against sorting, against conic solvers, and in memory.
+
+Run with ``pytest tests/benchmarks/test_allocation_benchmark.py --benchmark-only``. The numbers that
+matter are ratios of times taken turn by turn in one run, in ``extra_info``; no clock decides an
+assertion.
+"""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+
+PRIOR = cm.Uniform(0.02, 0.10)
+#: A market where few are bought from, and one where nearly all are.
+BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
+CAPS = [None, 5.0]
+
+
+def market_of(m, mu=1.0, cap=None):
+    sellers = cm.Sellers(PRIOR.sample(m, np.random.default_rng(0)), PRIOR)
+    return cm.Market.standard(sellers, mu=mu, sigma=100, gamma=0.001, cap=cap)
+
+
+def seconds(action):
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def ratio(action, reference, rounds):
+    """Return the median time of an action over that of a reference, taken turn by turn."""
+    pairs = [(seconds(action), seconds(reference)) for _ in range(rounds)]
+    times, reference_times = np.median(pairs, axis=0)
+    return float(times / reference_times)
+
+
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("buyer", BUYERS)
+def test_exact_allocation_against_sorting(benchmark, buyer, cap):
+    """At most 4 sorts of the same million numbers without a cap, at most 8 with one."""
+    benchmark.group = "exact allocation of a million sellers"
+    market = market_of(1_000_000, BUYERS[buyer], cap)
+    costs = market.sellers.virtual_costs
+    allocation = benchmark.pedantic(cm.allocate, (market,), rounds=5, warmup_rounds=2)
+    benchmark.extra_info["over_numpy_sort"] = ratio(
+        lambda: cm.allocate(market), lambda: np.sort(costs), rounds=15
+    )
+    benchmark.extra_info["n_bought"] = allocation.n_bought
+    assert allocation.gap <= 1e-12
+
+
+TEN_MILLION = """
+import resource
+import sys
+import numpy as np
+import convexmarket as cm
+rng = np.random.default_rng(0)
+sellers = cm.Sellers(virtual_costs=2 * rng.uniform(0.02, 0.10, 10_000_000) - 0.02)
+mu, cap = eval(sys.argv[1])
+market = cm.Market.standard(sellers, mu=mu, sigma=100, gamma=0.001, cap=cap)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+allocation = cm.allocate(market)
+assert allocation.gap <= 1e-12
+print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read in KiB")
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("buyer", BUYERS)
+def test_peak_memory_of_ten_million_sellers(benchmark, buyer, cap):
+    """Under 3 GiB for the whole process, interpreter and libraries included."""
+    benchmark.group = "exact allocation of ten million sellers, in a process of its own"
+    command = [sys.executable, "-c", TEN_MILLION, repr((BUYERS[buyer], cap))]
+    found = benchmark.pedantic(
+        lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1
+    )
+    before, peak = map(float, found.stdout.split())
+    benchmark.extra_info["peak_gib"] = peak
+    benchmark.extra_info["of_which_before_allocating_gib"] = before
+    assert peak < 3  # memory is no matter of the machine's mood
+
+
+SOLVERS = {
+    "primal": ("CLARABEL", "ECOS"),
+    "dual": ("CLARABEL", "ECOS"),
+    "projection": ("CLARABEL", "OSQP"),
+}
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_exact_against_the_certified_search(benchmark, cap):
+    """At least 300 times faster than the best conic solver, for the same answer to 1e-7."""
+    benchmark.group = "exact against the certified search, a thousand sellers"
+    market = market_of(1000, cap=cap)
+    exact = benchmark.pedantic(cm.allocate, (market,), rounds=50, warmup_rounds=5)
+    times = {}
+    for formulation, solvers in SOLVERS.items():
+        for solver in solvers:
+
+            def search(formulation=formulation, solver=solver):
+                return cm.allocate(
+                    market,
+                    method="line_search",
+                    formulation=formulation,
+                    solver=solver,
+                    gap=1e-7,
+                )
+
+            searched = search()
+            assert searched.gap <= 1e-7
+            assert searched.objective == pytest.approx(exact.objective, rel=1e-7)
+            times[f"{formulation}, {solver}"] = ratio(search, lambda: cm.allocate(market), rounds=5)
+    benchmark.extra_info["search_over_exact"] = times
+    benchmark.extra_info["best_search_over_exact"] = min(times.values())
+
+
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("buyer", BUYERS)
+def test_payments_against_allocations(benchmark, buyer, cap):
+    """At most 100 exact allocations for the payments of a hundred thousand sellers."""
+    benchmark.group = "payments of a hundred thousand sellers"
+    market = market_of(100_000, BUYERS[buyer], cap)
+    allocation = cm.allocate(market)
+    paid = benchmark.pedantic(cm.payments, (market, allocation), rounds=3, warmup_rounds=1)
+    benchmark.extra_info["over_one_allocation"] = ratio(
+        lambda: cm.payments(market, allocation), lambda: cm.allocate(market), rounds=5
+    )
+    benchmark.extra_info["n_bought"] = allocation.n_bought
+    assert np.all(paid >= market.sellers.sensitivities * allocation.epsilon)
