@@ -318,11 +318,21 @@ def test_one_eta(form, exponent):
     assert solve_exact(held).objective == pytest.approx(found.objective, rel=1e-14)
 
 
+def test_eta_stays_in_its_range_to_the_last_digit():
+    psi, eta = np.array([1e-6, 1e-6, 1e-6, 7e-6, 1e-6]), 674.1998624632421
+    form = StandardForm(psi, 1.0, 1.0, 1.0, max_weight=0.2, eta_low=eta, eta_high=eta)
+    assert solve_exact(form).eta == eta
+
+
 @settings(relaxed, max_examples=60)
-@given(forms())
-def test_without_spread_the_cheapest_are_filled(form):
+@given(forms(), weight)
+def test_without_spread_the_cheapest_are_filled(form, eta):
     form = replace(form, mu=0.0)
+    at_eta = solve_at(form, eta)
+    assert at_eta.eta == eta
+    assert_sound_without_spread(form, at_eta)
     found = solve_exact(form)
+    np.testing.assert_array_equal(at_eta.weights, found.weights)
     assert_sound_without_spread(form, found)
     cost = least_linear(form.virtual_costs, form.max_weight)
     assert found.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
