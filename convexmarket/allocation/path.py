@@ -156,17 +156,19 @@ class _Path:
 
     def node(self, e: Ints, k: Ints) -> _Nodes:
         """Evaluate the path at nodes k."""
-        at_end, at_start = k < self.first[e], k >= self.costs.size[e]
-        inner = np.minimum(np.maximum(k, self.first[e]), self.costs.size[e] - 1)
-        tau = self.costs.value(e, inner)
-        j = np.where(at_start, 0, np.where(at_end, self.floor[e], self._capped(e, inner, tau)))
-        q = np.where(at_start, self.costs.size[e], np.where(at_end, self.first[e], inner))
+        first, size = self.first[e], self.costs.size[e]
+        at_end, at_start = k < first, k >= size
+        tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
+        q = np.minimum(np.maximum(k, first), size)
+        j = self._capped(e, q, tau)
+        if np.any(self.floor):
+            j = np.where(at_start, 0, np.where(at_end, self.floor[e], j))
         free, left, total, spread, cost, norm2 = self.segment(e, j, q)
         with np.errstate(divide="ignore", invalid="ignore"):
-            beta = left / (free * tau - total)
-            beta = np.where(at_start, 0.0, beta)
-            cost = np.where(at_end, cost, cost - beta * spread)
-            rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * beta * spread))
+            beta = np.where(at_start, 0.0, left / (free * tau - total))
+            bend = beta * spread
+            cost = np.where(at_end, cost, cost - bend)
+            rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         return _Nodes(k, rate2, cost, j)
 
     def _capped(self, e: Ints, q: Ints, tau: Floats) -> Ints:
