@@ -33,18 +33,17 @@ class Costs(Protocol):
 
 
 class SortedCosts:
-    """The costs of one market, sorted, centred and scaled, with their prefix sums.
+    """The costs of one market, centred and scaled, with their prefix sums.
 
     Parameters
     ----------
     psi : ndarray, shape (m,)
-        Virtual costs >= 0, at least one of them within the limit.
+        Virtual costs >= 0 in ascending order, at least one of them within the limit.
     limit : float, optional
         Sellers who cost more, or infinitely much, are left out.
     """
 
     def __init__(self, psi: Floats, limit: float = np.inf) -> None:
-        psi = np.sort(psi)
         if not psi[-1] <= min(limit, np.finfo(float).max):
             limit = min(limit, np.finfo(float).max)
             psi = psi[: np.searchsorted(psi, limit, side="right")]

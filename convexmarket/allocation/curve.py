@@ -58,11 +58,13 @@ class OwnReportCurve:
         check_feasible(form)
         check_noise(form)
         self.form = form
+        order = np.argsort(form.virtual_costs, kind="stable")
+        ordered = form.virtual_costs[order]
         # One seller may leave, so that the next dearer ones must be there.
-        self._limit = highest_cost_bought(form, spare=1) if form.mu > 0 else np.inf
-        self._base = SortedCosts(form.virtual_costs, self._limit)
+        self._limit = highest_cost_bought(form, ordered, spare=1) if form.mu > 0 else np.inf
+        self._base = SortedCosts(ordered, self._limit)
         rank = np.empty(form.virtual_costs.size, dtype=np.intp)
-        rank[np.argsort(form.virtual_costs, kind="stable")] = np.arange(rank.size)
+        rank[order] = np.arange(rank.size)
         self._rank = rank
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:

@@ -40,6 +40,7 @@ Floats = NDArray[np.float64]
 #: Markets below this size are sorted whole: looking for sellers to leave out costs more.
 _WORTH_PRUNING = 20_000
 _SAMPLE = 4_096
+_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def solve_at(form: StandardForm, eta: float) -> ExactSolution:
     if form.mu == 0:
         return _cheapest_sellers(form, eta)
     at_eta = replace(form, eta_low=eta, eta_high=eta)
-    costs = SortedCosts(form.virtual_costs, highest_cost_bought(at_eta))
+    ordered = np.sort(form.virtual_costs)
+    costs = SortedCosts(ordered, highest_cost_bought(at_eta, ordered))
     unit = form.gamma * costs.scale / form.mu
     point = point_at(costs, form.max_weight, _rho(form, costs), eta * unit)
     return _answer(form, costs, int(point.capped[0]), int(point.bought[0]), eta=eta)
@@ -136,7 +138,7 @@ def _rho(form: StandardForm, costs: SortedCosts) -> float:
     return form.sigma * form.gamma * costs.scale / form.mu**2
 
 
-def highest_cost_bought(form: StandardForm, spare: int = 0) -> float:
+def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
     """Return a virtual cost above which nobody is bought from at the optimum.
 
     Among the sellers that would fill the cap, one is below it; let g be the dearest cost among
@@ -148,12 +150,14 @@ def highest_cost_bought(form: StandardForm, spare: int = 0) -> float:
     Parameters
     ----------
     form : StandardForm
+    ordered : ndarray, shape (m,)
+        Its virtual costs in ascending order.
     spare : int
         How many sellers may leave the market without invalidating the bound.
     """
-    psi, c = form.virtual_costs, form.sigma * form.gamma
-    filling = min(int(np.ceil((1 - 1e-15) / form.max_weight)) + spare, psi.size)
-    g = float(np.partition(psi, filling - 1)[filling - 1])
+    c = form.sigma * form.gamma
+    filling = min(int(np.ceil((1 - 1e-15) / form.max_weight)) + spare, ordered.size)
+    g = float(ordered[filling - 1])
     if g == np.inf:
         return g
     ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
@@ -172,21 +176,28 @@ def _costs_that_matter(form: StandardForm) -> SortedCosts:
     there is none on the part of the path where t^2*mean < sigma*gamma, which is where more than
     some number of sellers are bought from. A sample suggests that number; then it is checked.
     """
+    unrestricted = form.sigma > 0 and form.eta_low == 0 and form.eta_high == np.inf
+    if form.virtual_costs.size >= _WORTH_PRUNING and unrestricted:
+        costs = _cheap_enough(form)
+        if costs is not None:
+            return costs
+    ordered = np.sort(form.virtual_costs)
+    return SortedCosts(ordered, highest_cost_bought(form, ordered))
+
+
+def _cheap_enough(form: StandardForm) -> SortedCosts | None:
+    """Return the cheap sellers if they provably include all who are bought from."""
     psi = form.virtual_costs
-    if psi.size < _WORTH_PRUNING:
-        return SortedCosts(psi, highest_cost_bought(form))
     mean = float(psi.mean())
-    if form.sigma > 0 and form.eta_low == 0 and form.eta_high == np.inf and mean < np.inf:
-        stride = psi.size // _SAMPLE
-        sample = SortedCosts(psi[::stride])
-        nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
-        enough = rates2 / stride * mean < 0.5 * _rho(form, sample) * sample.scale
-        if np.any(enough):
-            costs = SortedCosts(psi[psi <= sample.psi[nodes[np.argmax(enough)]]])
-            _, rate2 = squared_rates(costs, form.max_weight, 1)
-            if np.any(rate2 * mean < _rho(form, costs) * costs.scale):
-                return costs
-    return SortedCosts(psi, highest_cost_bought(form))
+    stride = psi.size // _SAMPLE
+    sample = SortedCosts(np.sort(psi[::stride]))
+    nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
+    enough = rates2 / stride * mean < 0.5 * _rho(form, sample) * sample.scale
+    if not np.any(enough):
+        return None
+    costs = SortedCosts(np.sort(psi[psi <= sample.psi[nodes[np.argmax(enough)]]]))
+    _, rate2 = squared_rates(costs, form.max_weight, 1)
+    return costs if np.any(rate2 * mean < _rho(form, costs) * costs.scale) else None
 
 
 def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolution:
@@ -222,6 +233,21 @@ def _refuse_free_sellers(form: StandardForm) -> None:
     )
 
 
+def _moments(values: Floats, origin: float) -> tuple[float, float]:
+    """Return the mean deviation from ``origin``, and the sum of squares about that mean.
+
+    Block by block, because a million fresh deviations cost more than the arithmetic.
+    """
+    blocks = range(0, values.size, _BLOCK)
+    mean = sum(float((values[i : i + _BLOCK] - origin).sum()) for i in blocks) / values.size
+    squares = 0.0
+    for i in blocks:
+        deviation = values[i : i + _BLOCK] - origin
+        deviation -= mean
+        squares += float(deviation @ deviation)
+    return mean, squares
+
+
 def _answer(
     form: StandardForm,
     costs: SortedCosts,
@@ -240,16 +266,14 @@ def _answer(
     for _ in range(8):
         origin = psi[j + (q - j) // 2]
         unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
-        deviation = psi[j:q] - origin
-        mean = deviation.sum() / (q - j)
+        mean, squares = _moments(psi[j:q], origin)
         left = max(0.0, 1.0 - j * u)
         share = left / (q - j)
         cost = u * psi[:j].sum() + left * (origin + mean)
         norm2 = j * u * u + left * share
         if unit == 0:
             break
-        deviation -= mean
-        spread = float(deviation @ deviation) / unit / unit
+        spread = squares / unit / unit
         values = np.array([spread]), np.array([cost / unit]), np.array([norm2])
         beta = (
             stationary_beta(*values, form.sigma * form.gamma * unit / form.mu**2)

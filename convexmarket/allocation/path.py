@@ -109,6 +109,12 @@ class _Nodes:
     def __getitem__(self, index: Any) -> _Nodes:
         return _Nodes(self.k[index], self.rate2[index], self.cost[index], self.j[index])
 
+    @classmethod
+    def joined(cls, parts: list[_Nodes]) -> _Nodes:
+        return cls(
+            *(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__annotations__)
+        )
+
 
 @dataclass(frozen=True)
 class _Path:
@@ -135,6 +141,10 @@ class _Path:
         floor, first = costs.ties(entry, marginal)
         return cls(costs, cap, n_caps, floor, first)
 
+    def _of(self, values: Ints, e: Ints) -> Ints:
+        """Return the entry of each market e; a single market's entry is left to broadcast."""
+        return values if values.size == 1 else values[e]
+
     def segment(self, e: Ints, j: Ints, q: Ints) -> Segment:
         """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
         costs, u = self.costs, self.cap
@@ -149,14 +159,15 @@ class _Path:
         mean = total / free
         spread = np.maximum(squares - total * mean, 0.0)
         # Equal costs: their spread is zero, and must not be the rounding of a difference.
-        spread = np.where((j == self.floor[e]) & (q == self.first[e]), 0.0, spread)
+        at_end = (j == self._of(self.floor, e)) & (q == self._of(self.first, e))
+        spread = np.where(at_end, 0.0, spread)
         cost = costs.offset + u * below + left * mean
         norm2 = j * u * u + left * left / free
         return free, left, total, spread, cost, norm2
 
     def node(self, e: Ints, k: Ints) -> _Nodes:
         """Evaluate the path at nodes k."""
-        first, size = self.first[e], self.costs.size[e]
+        first, size = self._of(self.first, e), self._of(self.costs.size, e)
         at_end, at_start = k < first, k >= size
         tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
         q = np.minimum(np.maximum(k, first), size)
@@ -373,6 +384,14 @@ class _Stretches:
     def take(self, keep: NDArray) -> _Stretches:
         return _Stretches(self.e[keep], self.a[keep], self.b[keep])
 
+    @classmethod
+    def joined(cls, parts: list[_Stretches]) -> _Stretches:
+        return cls(
+            np.concatenate([part.e for part in parts]),
+            _Nodes.joined([part.a for part in parts]),
+            _Nodes.joined([part.b for part in parts]),
+        )
+
 
 def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
     """Return markets and a row of nodes for each, the ends of their paths among them.
@@ -402,12 +421,10 @@ def _split(path: _Path, work: _Stretches) -> _Nodes:
 
 def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
     """Return the pieces between neighbouring nodes: one per number of capped sellers."""
-    e = np.concatenate([stretch.e for stretch in done])
-    q = np.concatenate([stretch.b.k for stretch in done])
-    fewest = np.concatenate([stretch.b.j for stretch in done])
-    most = np.concatenate([stretch.a.j for stretch in done])
-    counts = np.maximum(most - fewest, 0) + 1
-    if np.all(counts == 1):
+    pieces = done[0] if len(done) == 1 else _Stretches.joined(done)
+    e, q, fewest = pieces.e, pieces.b.k, pieces.b.j
+    counts = np.maximum(pieces.a.j - fewest, 0) + 1
+    if (counts == 1).all():
         return e, fewest, q
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     j = np.repeat(fewest, counts) + np.arange(starts.size) - starts

@@ -52,7 +52,7 @@ def forms(draw):
 def reports(form):
     """Other costs a seller may come to have: any, tied with another, too dear, none, gone."""
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
-    limit = highest_cost_bought(form) if form.mu > 0 else finite.max()
+    limit = highest_cost_bought(form, np.sort(form.virtual_costs)) if form.mu > 0 else finite.max()
     special = [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
     return st.one_of(st.sampled_from(special), st.floats(1e-4, 30))
 
