@@ -96,6 +96,12 @@ def payments(market: Market, allocation: Allocation) -> Floats:
         )
     reports, prior = reports_and_prior(market)
     curve = OwnReportCurve(standard_form_of(market, "the exact payment rule"))
+    deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
+    if deviation > 1e-2 * float(np.max(curve.truth)):
+        raise AllocationError(
+            f"the allocation sells guarantees that differ by up to {deviation:.3g} from the optimum "
+            "of this market; is it of another market? Allocate this one, or ask for a smaller gap"
+        )
     bought = np.flatnonzero(allocation.weights > 0)
     paid = np.zeros(m)
     paid[bought] = reports[bought] * allocation.epsilon[bought]
@@ -244,8 +250,8 @@ def _adaptive(
         if owner.size == 0:
             return total
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
-        fine = half * _rule(f, owner, middle, half, _FINE_NODES, _FINE_WEIGHTS)
-        coarse = half * _rule(f, owner, middle, half, _COARSE_NODES, _COARSE_WEIGHTS)
+        fine = half * _rule(f, owner, low, high, _FINE_NODES, _FINE_WEIGHTS)
+        coarse = half * _rule(f, owner, low, high, _COARSE_NODES, _COARSE_WEIGHTS)
         tiny = half <= _SHORTEST * np.abs(middle)
         good = (np.abs(fine - coarse) <= tolerance[owner]) | tiny
         np.add.at(total, owner[good], fine[good])
@@ -258,11 +264,12 @@ def _adaptive(
 def _rule(
     f: Callable[[Ints, Floats], Floats],
     owner: Ints,
-    middle: Floats,
-    half: Floats,
+    low: Floats,
+    high: Floats,
     nodes: Floats,
     weights: Floats,
 ) -> Floats:
-    """Apply a rule to f on each interval, up to the factor half; shape of ``owner``."""
-    z = middle[:, None] + half[:, None] * nodes
+    """Apply a rule to f on each interval, up to half its length; shape of ``owner``."""
+    z = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * nodes)
+    z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
     return f(np.repeat(owner, nodes.size), z.ravel()).reshape(z.shape) @ weights

@@ -7,12 +7,18 @@ once, exactly, from the prefix sums of one sorted list (:mod:`convexmarket.alloc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.costs import Replaced, SortedCosts
-from convexmarket.allocation.exact import check_feasible, check_noise, highest_cost_bought
+from convexmarket.allocation.exact import (
+    check_feasible,
+    check_noise,
+    highest_cost_bought,
+    solve_exact,
+)
 from convexmarket.allocation.path import cheapest, minimise, point_at
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
@@ -78,6 +84,25 @@ class OwnReportCurve:
             Virtual costs >= 0; +inf takes the seller out of the market. Where the others cannot
             carry the whole weight, the answer is the limit: as little of the seller as possible.
         """
+        truthful = psi == self.form.virtual_costs[seller]
+        if np.count_nonzero(truthful) < 2:
+            return self._batch(seller, psi)
+        # At the truth all sellers are in one and the same market, which is solved once.
+        ask = np.concatenate((np.flatnonzero(truthful)[:1], np.flatnonzero(~truthful)))
+        found = self._batch(seller[ask], psi[ask])
+        epsilon, value, level = (np.empty(seller.size) for _ in range(3))
+        epsilon[ask], value[ask], level[ask] = found.epsilon, found.value, found.level
+        epsilon[truthful] = self.truth[seller[truthful]]
+        value[truthful], level[truthful] = found.value[0], found.level[0]
+        return CurvePoints(epsilon, value, level)
+
+    @cached_property
+    def truth(self) -> Floats:
+        """The guarantees of all sellers at the costs that the market has of them, shape (m,)."""
+        found = solve_exact(self.form)
+        return found.eta * found.weights
+
+    def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
         chunks = [
             self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
             for start in range(0, seller.size, _CHUNK)
@@ -121,7 +146,7 @@ class OwnReportCurve:
     def _interior(self, costs: Replaced) -> CurvePoints:
         form, base = self.form, self._base
         u, unit = form.max_weight, form.gamma * base.scale / form.mu
-        rho = form.sigma * form.gamma * base.scale / form.mu**2
+        rho = form.sigma * form.gamma * base.scale / form.mu / form.mu
         found = []
         if form.sigma > 0:
             found.append(minimise(costs, u, rho, (form.eta_low * unit, form.eta_high * unit)))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.bounds import dual_bound
 from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.path import (
     beta_at,
@@ -23,7 +24,7 @@ from convexmarket.allocation.path import (
     stationary_beta,
     stationary_pieces,
 )
-from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
+from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 __all__ = [
@@ -135,7 +136,7 @@ def check_noise(form: StandardForm) -> None:
 
 
 def _rho(form: StandardForm, costs: SortedCosts) -> float:
-    return form.sigma * form.gamma * costs.scale / form.mu**2
+    return form.sigma * form.gamma * costs.scale / form.mu / form.mu
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
@@ -166,7 +167,8 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
         t = min(np.sqrt(c / g) if g > 0 else np.inf, form.gamma * form.eta_high)
         achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
         one_over_t.append(achieved / (2.0 * c))
-    return g + form.mu * max(one_over_t)
+    with np.errstate(over="ignore"):
+        return float(g + form.mu * np.max(one_over_t))
 
 
 def _costs_that_matter(form: StandardForm) -> SortedCosts:
@@ -276,14 +278,22 @@ def _answer(
         spread = squares / unit / unit
         values = np.array([spread]), np.array([cost / unit]), np.array([norm2])
         beta = (
-            stationary_beta(*values, form.sigma * form.gamma * unit / form.mu**2)
+            stationary_beta(*values, form.sigma * form.gamma * unit / form.mu / form.mu)
             if eta is None
             else beta_at(values[0], values[2], form.gamma * eta * unit / form.mu)
         )[0] / unit
+        if np.isinf(beta):  # the optimum lies further along the path: go on to the next piece
+            leaves = share / (psi[q - 1] - origin - mean)
+            caps = (u - share) / (origin + mean - psi[j])
+            if caps <= leaves:
+                j = int(np.searchsorted(psi, psi[j], side="right"))
+            else:
+                q = int(np.searchsorted(psi, psi[q - 1]))
+            continue
         top = origin + mean + share / beta
         capped = int(np.searchsorted(psi, top - u / beta, side="right"))
         bought = max(int(np.searchsorted(psi, top)), capped + 1)
-        if (capped, bought) == (j, q) or not np.isfinite(beta) or capped >= psi.size:
+        if (capped, bought) == (j, q) or capped >= psi.size:
             break
         j, q = capped, bought
     if unit == 0:
@@ -296,6 +306,11 @@ def _answer(
         weights += share
         np.maximum(weights, 0.0, out=weights)
         np.minimum(weights, u, out=weights)
+    if not abs(weights.sum() - 1.0) <= 1e-10:
+        raise SolverError(
+            f"the exact solver lost the optimum to rounding (the weights sum to {weights.sum()!r}): "
+            "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
+        )
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
         best = np.sqrt(form.sigma / form.gamma / form.expected_cost(weights))
@@ -306,4 +321,6 @@ def _answer(
     slack = float(np.sum(tau - t * psi[:j] - form.mu * u / norm))
     objective = form.objective(weights, eta)
     dual = tau - u * slack + form.sigma / eta
+    if objective - dual > 1e-12 * objective:  # tau lost digits; the weights prove a better bound
+        dual = max(dual, dual_bound(form, t, weights) + form.sigma / eta)
     return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)

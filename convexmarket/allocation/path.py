@@ -331,9 +331,9 @@ def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> 
     s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
     and the larger one in s is where the objective turns from falling to rising.
     """
-    b = (cost - rho * spread) / (rho * norm2)
-    d = spread / (rho * norm2)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        b = (cost - rho * spread) / (rho * norm2)
+        d = spread / (rho * norm2)
         cosine = -1.5 * d / b * np.sqrt(3.0 / b)
         s = 2.0 * np.sqrt(b / 3.0) * np.cos(np.arccos(cosine) / 3.0)
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
