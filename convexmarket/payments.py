@@ -99,8 +99,8 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
     if deviation > 1e-2 * float(np.max(curve.truth)):
         raise AllocationError(
-            f"the allocation sells guarantees that differ by up to {deviation:.3g} from the optimum "
-            "of this market; is it of another market? Allocate this one, or ask for a smaller gap"
+            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
+            "market; is it of another one? Allocate this market, or ask for a smaller gap"
         )
     bought = np.flatnonzero(allocation.weights > 0)
     paid = np.zeros(m)

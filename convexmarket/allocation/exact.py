@@ -308,7 +308,7 @@ def _answer(
         np.minimum(weights, u, out=weights)
     if not abs(weights.sum() - 1.0) <= 1e-10:
         raise SolverError(
-            f"the exact solver lost the optimum to rounding (the weights sum to {weights.sum()!r}): "
+            f"the exact solver lost the optimum to rounding, its weights sum to {weights.sum()!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
     norm = float(np.sqrt(weights @ weights))
