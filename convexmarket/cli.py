@@ -67,7 +67,7 @@ PRICE_EXAMPLES = f"""
 --prior beta:2,5,0,0.1 {_PARAMETERS} --out offers.csv
 
 The file needs a header; separators and decimal commas are recognised. Next to offers.csv comes \
-offers.certificate.json: what is guaranteed, and its proof.
+offers.certificate.json: what is guaranteed, and what that rests on.
 """
 
 app = typer.Typer(

@@ -388,3 +388,22 @@ def test_money_has_no_unit(scale):
     other = cm.Market.standard(cm.Sellers(c * scale, scaled), mu=1, sigma=1, gamma=0.5 / scale)
     paid = cm.payments(market, cm.allocate(market))
     np.testing.assert_allclose(cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "prior", [cm.TruncatedNormal(0.05, 0.02, 0.02, 0.1), cm.Beta(2, 5, 0.02, 0.1)]
+)
+def test_a_report_at_the_bottom_of_the_support_is_paid(prior):
+    market = cm.Market.standard(cm.Sellers([0.02, 0.05, 0.06], prior), mu=1, sigma=1, gamma=1)
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    assert np.all(paid >= np.array([0.02, 0.05, 0.06]) * allocation.epsilon)
+    assert cm.audit_incentives(market).is_incentive_compatible
+
+
+def test_the_allocation_of_a_like_market_is_refused():
+    sellers = cm.Sellers([0.1, 0.6], cm.Uniform(0, 1))
+    one = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
+    other = cm.Market.standard(sellers, mu=2, sigma=100, gamma=0.5)
+    with pytest.raises(cm.AllocationError, match="another one"):
+        cm.payments(one, cm.allocate(other))

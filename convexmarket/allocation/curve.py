@@ -17,6 +17,7 @@ from convexmarket.allocation.exact import (
     check_feasible,
     check_noise,
     highest_cost_bought,
+    ratio_of_scales,
     solve_exact,
 )
 from convexmarket.allocation.path import cheapest, minimise, point_at
@@ -146,7 +147,7 @@ class OwnReportCurve:
     def _interior(self, costs: Replaced) -> CurvePoints:
         form, base = self.form, self._base
         u, unit = form.max_weight, form.gamma * base.scale / form.mu
-        rho = form.sigma * form.gamma * base.scale / form.mu / form.mu
+        rho = ratio_of_scales(form, base)
         found = []
         if form.sigma > 0:
             found.append(minimise(costs, u, rho, (form.eta_low * unit, form.eta_high * unit)))

@@ -32,6 +32,7 @@ __all__ = [
     "check_feasible",
     "check_noise",
     "highest_cost_bought",
+    "ratio_of_scales",
     "solve_at",
     "solve_exact",
 ]
@@ -72,7 +73,7 @@ def solve_exact(form: StandardForm) -> ExactSolution:
         return _cheapest_sellers(form)
     costs = _costs_that_matter(form)
     unit = form.gamma * costs.scale / form.mu  # r per unit of eta
-    rho = _rho(form, costs)
+    rho = ratio_of_scales(form, costs)
     ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
     ends = [(name, eta) for name, eta in ends if 0 < eta < np.inf]
     if not ends and costs.lowest > 0:
@@ -104,7 +105,7 @@ def solve_at(form: StandardForm, eta: float) -> ExactSolution:
     ordered = np.sort(form.virtual_costs)
     costs = SortedCosts(ordered, highest_cost_bought(at_eta, ordered))
     unit = form.gamma * costs.scale / form.mu
-    point = point_at(costs, form.max_weight, _rho(form, costs), eta * unit)
+    point = point_at(costs, form.max_weight, ratio_of_scales(form, costs), eta * unit)
     return _answer(form, costs, int(point.capped[0]), int(point.bought[0]), eta=eta)
 
 
@@ -135,8 +136,15 @@ def check_noise(form: StandardForm) -> None:
         )
 
 
-def _rho(form: StandardForm, costs: SortedCosts) -> float:
-    return form.sigma * form.gamma * costs.scale / form.mu / form.mu
+def ratio_of_scales(form: StandardForm, costs: SortedCosts) -> float:
+    """Return rho = sigma*gamma*scale/mu^2, the one number that the path has to know."""
+    rho = form.sigma * form.gamma * costs.scale / form.mu / form.mu
+    if not (0 < rho < np.inf or form.sigma == 0):
+        raise SolverError(
+            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g} are "
+            "further apart than double precision can weigh; bring the weights of the terms closer"
+        )
+    return rho
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
@@ -194,12 +202,12 @@ def _cheap_enough(form: StandardForm) -> SortedCosts | None:
     stride = psi.size // _SAMPLE
     sample = SortedCosts(np.sort(psi[::stride]))
     nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
-    enough = rates2 / stride * mean < 0.5 * _rho(form, sample) * sample.scale
+    enough = rates2 / stride * mean < 0.5 * ratio_of_scales(form, sample) * sample.scale
     if not np.any(enough):
         return None
     costs = SortedCosts(np.sort(psi[psi <= sample.psi[nodes[np.argmax(enough)]]]))
     _, rate2 = squared_rates(costs, form.max_weight, 1)
-    return costs if np.any(rate2 * mean < _rho(form, costs) * costs.scale) else None
+    return costs if np.any(rate2 * mean < ratio_of_scales(form, costs) * costs.scale) else None
 
 
 def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolution:

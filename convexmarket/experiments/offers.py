@@ -360,8 +360,9 @@ def _statements(prior: Prior, cap: float | None) -> list[str]:
     """Say in words what the offers guarantee, and on what that rests."""
     limit = "" if cap is None else f" with no weight above {cap:g} times the average"
     return [
-        f"Among all ways to buy privacy{limit}, none has a smaller objective than lower_bound: "
-        "the offers are optimal to the relative gap given here.",
+        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding. "
+        "At the eta given here a dual point with the value lower_bound proves it; other eta are excluded "
+        "by the solver's enumeration of all stationary points, which this file does not repeat.",
         "Every payment is at least the seller's reported sensitivity times its epsilon.",
         "No seller gains by reporting another sensitivity, whatever the others report, as long as "
         "mu, sigma, gamma, cap and prior were fixed before the reports were read.",

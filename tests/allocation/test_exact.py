@@ -643,3 +643,36 @@ def test_k_of_one_makes_all_weights_equal():
     found = solve_exact(form)
     np.testing.assert_allclose(found.weights, 1 / 37, rtol=1e-14)
     assert found.eta == pytest.approx(1 / np.sqrt(psi.mean()), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("psi", "mu", "sigma", "gamma", "cap", "eta_range"),
+    [
+        (np.r_[1.0, 1000 * np.ones(7)], 5e-7, 3.0, 1.0, 8 - 1e-5, (1.0, 1.0)),
+        (np.r_[4.2e-5, np.ones(14)], 11.22, 5.9e-7, 3.9e7, 14.999999999, (0.0493, 11.8)),
+        (np.r_[1e-6 * np.ones(5), 1000 * np.ones(3)], 0.00216, 3.0, 1.0, 1.5999999999921413, None),
+    ],
+)
+def test_caps_a_hair_off_an_integer(psi, mu, sigma, gamma, cap, eta_range):
+    market = cm.Market.standard(
+        cm.Sellers(virtual_costs=psi),
+        mu=mu,
+        sigma=sigma,
+        gamma=gamma,
+        cap=cap,
+        eta_range=eta_range,
+    )
+    found = cm.allocate(market)
+    searched = cm.allocate(market, "line_search", formulation="projection", gap=1e-9)
+    assert found.weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert found.objective >= searched.lower_bound * (1 - 1e-12)
+    # Costs of 1000 magnify the rounding with which the search's weights sum to one.
+    assert found.objective <= searched.objective * (1 + 1e-7)
+    assert found.gap <= 1e-12
+
+
+@pytest.mark.parametrize("mu", [1e300, 1e-300])
+def test_what_double_precision_cannot_weigh_is_refused(mu):
+    market = cm.Market.standard(cm.Sellers(virtual_costs=[0.2, 1.2]), mu=mu, sigma=1, gamma=1)
+    with pytest.raises(cm.SolverError, match="closer"):
+        cm.allocate(market)
