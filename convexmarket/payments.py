@@ -33,7 +33,7 @@ Ints = NDArray[np.intp]
 #: Relative accuracy that the integrals are computed to.
 _ACCURACY = 1e-11
 #: A seller whose closed form would lose more digits than this to cancellation is integrated.
-_CANCELLATION = 1e-10
+_CANCELLATION = 1e-9
 #: Length, relative to the report, at which an interval with a jump is let be: it moves a payment
 #: by less than this.
 _SHORTEST = 1e-12

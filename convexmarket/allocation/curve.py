@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
-_CHUNK = 1 << 15
+_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)

@@ -165,13 +165,13 @@ class _Path:
         norm2 = j * u * u + left * left / free
         return free, left, total, spread, cost, norm2
 
-    def node(self, e: Ints, k: Ints) -> _Nodes:
-        """Evaluate the path at nodes k."""
+    def node(self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
+        """Evaluate the path at nodes k, given bounds of the number of capped sellers if known."""
         first, size = self._of(self.first, e), self._of(self.costs.size, e)
         at_end, at_start = k < first, k >= size
         tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
         q = np.minimum(np.maximum(k, first), size)
-        j = self._capped(e, q, tau)
+        j = self._capped(e, q, tau, capped)
         if np.any(self.floor):
             j = np.where(at_start, 0, np.where(at_end, self.floor[e], j))
         free, left, total, spread, cost, norm2 = self.segment(e, j, q)
@@ -182,7 +182,7 @@ class _Path:
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         return _Nodes(k, rate2, cost, j)
 
-    def _capped(self, e: Ints, q: Ints, tau: Floats) -> Ints:
+    def _capped(self, e: Ints, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
         """Return how many sellers are at the cap when seller q ceases to be bought from.
 
         Seller j is at the cap if the weights that put it exactly there sum to at most one; that
@@ -191,7 +191,7 @@ class _Path:
         low = np.zeros_like(q)
         if not np.any(self.floor):
             return low
-        high = self.floor[e].copy()
+        low, high = (low, self.floor[e]) if bounds is None else bounds
         total = self.costs.sum1(e, q)
         while np.any(low < high):
             j = (low + high) // 2
@@ -410,7 +410,8 @@ def _split(path: _Path, work: _Stretches) -> _Nodes:
     parts = max(2, _NODES_PER_ROUND // work.e.size)
     length = work.b.k - work.a.k
     k = work.a.k[:, None] + length[:, None] * np.arange(1, parts) // parts
-    inner = path.node(np.repeat(work.e, parts - 1).reshape(k.shape), k)
+    fewest, most = (np.repeat(end.j, parts - 1).reshape(k.shape) for end in (work.b, work.a))
+    inner = path.node(np.repeat(work.e, parts - 1).reshape(k.shape), k, (fewest, most))
     return _Nodes(
         *(
             np.hstack((getattr(work.a, name)[:, None], middle, getattr(work.b, name)[:, None]))

@@ -361,8 +361,8 @@ def _statements(prior: Prior, cap: float | None) -> list[str]:
     limit = "" if cap is None else f" with no weight above {cap:g} times the average"
     return [
         f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding. "
-        "At the eta given here a dual point with the value lower_bound proves it; other eta are excluded "
-        "by the solver's enumeration of all stationary points, which this file does not repeat.",
+        "At the eta given here a dual point with the value lower_bound proves it; other eta are "
+        "excluded by the solver's enumeration of all stationary points, not repeated here.",
         "Every payment is at least the seller's reported sensitivity times its epsilon.",
         "No seller gains by reporting another sensitivity, whatever the others report, as long as "
         "mu, sigma, gamma, cap and prior were fixed before the reports were read.",
