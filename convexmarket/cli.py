@@ -175,6 +175,10 @@ def price(
     cap: Annotated[
         float | None, typer.Option(help="Largest weight, in multiples of the average.")
     ] = None,
+    eta_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Least and most privacy to buy in total.", metavar="LOW HIGH"),
+    ] = None,
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column of the ids.", show_default="id, seller, ...")
     ] = None,
@@ -198,6 +202,7 @@ def price(
             sigma=sigma,
             gamma=gamma,
             cap=cap,
+            eta_range=eta_range,
             id_column=id_column,
             sensitivity_column=sensitivity_column,
             progress=lambda stage: status.update(f"{stage} ..."),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -200,13 +201,25 @@ class SellersTable(_Table):
         return scenarios
 
 
+def _low_below_high(eta_range: tuple[float, float]) -> tuple[float, float]:
+    if eta_range[0] > eta_range[1]:
+        raise ValueError("the range is empty; give [low, high] with low <= high")
+    return eta_range
+
+
+_EtaRange = Annotated[
+    tuple[Positive, Positive], Field(strict=False), AfterValidator(_low_below_high)
+]
+
+
 class ObjectiveTable(_Table):
-    """The buyer's objective: the gammas to report, candidates for mu and sigma, and a cap."""
+    """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
 
     gamma: Positives
     mu: Positives
     sigma: Positives
     cap: Annotated[float, Field(ge=1)] | None = None
+    eta_range: _EtaRange | None = None
 
 
 class LearnerTable(_Table):
@@ -221,15 +234,8 @@ class LearnerTable(_Table):
 class NaiveTable(_Table):
     """The naive model, mu = sigma = 0: the range of eta that makes it well posed, and its grid."""
 
-    eta_range: Annotated[tuple[Positive, Positive], Field(strict=False)]
+    eta_range: _EtaRange
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-
-    @field_validator("eta_range")
-    @classmethod
-    def _low_below_high(cls, eta_range: tuple[float, float]) -> tuple[float, float]:
-        if eta_range[0] > eta_range[1]:
-            raise ValueError("the range is empty; give [low, high] with low <= high")
-        return eta_range
 
 
 class RunTable(_Table):

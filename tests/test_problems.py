@@ -190,3 +190,8 @@ def test_the_schema_describes_every_key():
     assert set(schema["properties"]) == set(TradeoffProblem.model_fields)
     objective = schema["$defs"]["ObjectiveTable"]
     assert objective["properties"]["gamma"]["items"]["exclusiveMinimum"] == 0
+
+
+def test_a_range_of_eta_for_the_mechanism():
+    assert parse_problem(GOOD, ["objective.eta_range=[0.1, 2]"]).objective.eta_range == (0.1, 2.0)
+    assert "objective.eta_range" in refusal("objective.eta_range=[2, 0.1]")

@@ -120,7 +120,8 @@ def check_feasible(form: StandardForm) -> None:
     available = m - int(np.count_nonzero(np.isinf(form.virtual_costs)))
     if available * form.max_weight < 1 - 1e-12:
         raise InfeasibleMarketError(
-            f"{available} of {m} sellers have a finite virtual cost, and with the cap of "
+            f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
+            "prior's density vanishes, as at the top of some supports), and with the cap of "
             f"{form.max_weight * m:g} they carry at most {available * form.max_weight:.3g} of the "
             "weight; raise the cap"
         )

@@ -89,6 +89,7 @@ def price_offers(
     sigma: float,
     gamma: float,
     cap: float | None = None,
+    eta_range: tuple[float, float] | None = None,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -101,7 +102,7 @@ def price_offers(
         One row per seller, with an id and a reported sensitivity.
     prior : Prior
         The distribution that the sensitivities are drawn from.
-    mu, sigma, gamma, cap
+    mu, sigma, gamma, cap, eta_range
         The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
     id_column, sensitivity_column : str, optional
         Their columns, where they are not called id and sensitivity or something as common.
@@ -140,7 +141,14 @@ def price_offers(
         listed = _checked(read_reports(reports), *columns, prior, f"{reports}: line", 2)
     clock.start("allocating")
     sellers = Sellers(listed["sensitivity"].to_numpy(), prior, listed["id"].tolist())
-    market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)
+    objective: dict[str, Any] = {
+        "mu": mu,
+        "sigma": sigma,
+        "gamma": gamma,
+        "cap": cap,
+        "eta_range": eta_range,
+    }
+    market = Market.standard(sellers, **objective)
     allocation = allocate(market)
     clock.start("paying")
     paid = payments(market, allocation)
@@ -158,9 +166,8 @@ def price_offers(
             "surplus": paid - listed["sensitivity"].to_numpy() * allocation.epsilon,
         }
     )
-    objective = {"mu": mu, "sigma": sigma, "gamma": gamma, "cap": cap}
     certificate = {
-        "statements": _statements(prior, cap),
+        "statements": _statements(prior, cap, eta_range),
         "optimality": allocation.certificate(),
         "totals": _totals(table),
         "audit": _audit_summary(audit),
@@ -356,9 +363,13 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _statements(prior: Prior, cap: float | None) -> list[str]:
+def _statements(
+    prior: Prior, cap: float | None, eta_range: tuple[float, float] | None
+) -> list[str]:
     """Say in words what the offers guarantee, and on what that rests."""
     limit = "" if cap is None else f" with no weight above {cap:g} times the average"
+    if eta_range is not None:
+        limit += f", eta from {eta_range[0]:g} to {eta_range[1]:g}"
     return [
         f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding. "
         "At the eta given here a dual point with the value lower_bound proves it; other eta are "

@@ -320,7 +320,9 @@ def _buy(problem: TradeoffProblem, markets: dict[str, Sellers], stages: _Stages)
     with stages("allocate and pay", steps) as advance:
         for scenario, sellers in markets.items():
             declared: list[tuple[Model, float, float, float, tuple[float, float] | None]] = [
-                ("mechanism", gamma, *pair, None) for gamma in objective.gamma for pair in pairs
+                ("mechanism", gamma, *pair, objective.eta_range)
+                for gamma in objective.gamma
+                for pair in pairs
             ]
             declared += [
                 ("naive", gamma, 0.0, 0.0, (eta, eta)) for gamma in objective.gamma for eta in etas

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.errors import DataError, PriorError
+from convexmarket.errors import DataError, PriorError, UnattainedOptimumError
 from convexmarket.experiments import price_offers
 from convexmarket.experiments.offers import read_reports
 from convexmarket.priors import Exponential, Uniform
@@ -218,3 +218,13 @@ def test_a_prior_that_is_none():
 
     with pytest.raises(PriorError, match="unknown"):
         parse_prior("unifrm:0,1")
+
+
+def test_a_range_of_eta_makes_a_free_seller_payable():
+    reports = pd.DataFrame({"id": ["Ann", "Bob", "Cem"], "sensitivity": [0.0, 0.6, 0.7]})
+    prior = Uniform(0, 1)
+    with pytest.raises(UnattainedOptimumError, match="EtaRange"):
+        price_offers(reports, prior, mu=1, sigma=1, gamma=0.5)
+    offers = price_offers(reports, prior, mu=1, sigma=1, gamma=0.5, eta_range=(0.5, 4.0))
+    assert offers.table["epsilon"].sum() == pytest.approx(4.0)
+    assert offers.certificate["optimality"]["binding"] == ["eta_high"]
