@@ -221,7 +221,8 @@ def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolu
     marginal = order[min(int(np.ceil((1 - 1e-15) / u)), psi.size) - 1]
     below, at = psi < marginal, psi == marginal
     weights = np.where(below, u, 0.0)
-    weights[at] = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
+    share = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
+    weights[at] = min(share, u)
     cost = form.expected_cost(weights)
     binding: tuple[str, ...] = ()
     if eta is None:
@@ -259,6 +260,87 @@ def _moments(values: Floats, origin: float) -> tuple[float, float]:
     return mean, squares
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """The point of the path on the piece (j, q), in the units of the market.
+
+    Free sellers weigh ``share - beta*((psi - origin) - mean)``; beta is NaN where they all cost
+    the same.
+    """
+
+    j: int
+    q: int
+    origin: float
+    mean: float
+    share: float
+    beta: float
+
+
+def _solve_piece(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) -> _Piece:
+    """Solve a piece from deviations from one of its costs: their digits are never lost."""
+    origin = float(psi[j + (q - j) // 2])
+    mean, squares = _moments(psi[j:q], origin)
+    unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
+    left = max(0.0, 1.0 - j * form.max_weight)
+    share = min(left / (q - j), form.max_weight)  # a full piece exceeds the cap by rounding
+    if unit == 0:
+        return _Piece(j, q, origin, mean, share, np.nan)
+    spread = np.array([squares / unit / unit])
+    norm2 = np.array([j * form.max_weight**2 + left * share])
+    if eta is None:
+        cost = np.array([form.max_weight * psi[:j].sum() + left * (origin + mean)]) / unit
+        rho = form.sigma * form.gamma * unit / form.mu / form.mu
+        beta = stationary_beta(spread, cost, norm2, rho)
+    else:
+        beta = beta_at(spread, norm2, form.gamma * eta * unit / form.mu)
+    return _Piece(j, q, origin, mean, share, float(beta[0]) / unit)
+
+
+def _settle(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) -> _Piece:
+    """Solve the piece (j, q); should rounding have put the point next to it, its neighbour."""
+    u = form.max_weight
+    for _ in range(8):
+        piece = _solve_piece(form, psi, j, q, eta)
+        centre = piece.origin + piece.mean
+        if np.isnan(piece.beta):
+            return piece
+        if np.isinf(piece.beta):  # the optimum lies further along the path
+            leaves = piece.share / (psi[q - 1] - centre)
+            caps = (u - piece.share) / (centre - psi[j])
+            if caps <= leaves:
+                j = int(np.searchsorted(psi, psi[j], side="right"))
+            else:
+                q = int(np.searchsorted(psi, psi[q - 1]))
+            continue
+        top = centre + piece.share / piece.beta
+        capped = int(np.searchsorted(psi, top - u / piece.beta, side="right"))
+        bought = max(int(np.searchsorted(psi, top)), capped + 1)
+        if (capped, bought) == (j, q) or capped >= psi.size:
+            return piece
+        j, q = capped, bought
+    return piece
+
+
+def _weights(form: StandardForm, piece: _Piece) -> Floats:
+    """Return the weights of all sellers, in their own order."""
+    if np.isnan(piece.beta):
+        weights = np.where(form.virtual_costs == piece.origin, piece.share, 0.0)
+        weights[form.virtual_costs < piece.origin] = form.max_weight
+    else:
+        weights = form.virtual_costs - piece.origin
+        weights -= piece.mean
+        weights *= -piece.beta
+        weights += piece.share
+        np.maximum(weights, 0.0, out=weights)
+        np.minimum(weights, form.max_weight, out=weights)
+    if not abs(weights.sum() - 1.0) <= 1e-10:
+        raise SolverError(
+            f"the exact solver lost the optimum to rounding, its weights sum to {weights.sum()!r}: "
+            "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
+        )
+    return weights
+
+
 def _answer(
     form: StandardForm,
     costs: SortedCosts,
@@ -267,69 +349,19 @@ def _answer(
     eta: float | None = None,
     binding: tuple[str, ...] = (),
 ) -> ExactSolution:
-    """Compute weights and eta on the piece (j, q) of the path, in the units of the market.
-
-    Prefix sums found the piece; here sums are taken anew over deviations from one of its costs,
-    which loses no digits where costs lie close together. Should rounding have put the point next
-    to its piece, the neighbour is taken.
-    """
-    u, psi = form.max_weight, costs.psi
-    for _ in range(8):
-        origin = psi[j + (q - j) // 2]
-        unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
-        mean, squares = _moments(psi[j:q], origin)
-        left = max(0.0, 1.0 - j * u)
-        share = left / (q - j)
-        cost = u * psi[:j].sum() + left * (origin + mean)
-        norm2 = j * u * u + left * share
-        if unit == 0:
-            break
-        spread = squares / unit / unit
-        values = np.array([spread]), np.array([cost / unit]), np.array([norm2])
-        beta = (
-            stationary_beta(*values, form.sigma * form.gamma * unit / form.mu / form.mu)
-            if eta is None
-            else beta_at(values[0], values[2], form.gamma * eta * unit / form.mu)
-        )[0] / unit
-        if np.isinf(beta):  # the optimum lies further along the path: go on to the next piece
-            leaves = share / (psi[q - 1] - origin - mean)
-            caps = (u - share) / (origin + mean - psi[j])
-            if caps <= leaves:
-                j = int(np.searchsorted(psi, psi[j], side="right"))
-            else:
-                q = int(np.searchsorted(psi, psi[q - 1]))
-            continue
-        top = origin + mean + share / beta
-        capped = int(np.searchsorted(psi, top - u / beta, side="right"))
-        bought = max(int(np.searchsorted(psi, top)), capped + 1)
-        if (capped, bought) == (j, q) or capped >= psi.size:
-            break
-        j, q = capped, bought
-    if unit == 0:
-        weights = np.where(form.virtual_costs == origin, share, 0.0)
-        weights[form.virtual_costs < origin] = u
-    else:
-        weights = form.virtual_costs - origin
-        weights -= mean
-        weights *= -beta
-        weights += share
-        np.maximum(weights, 0.0, out=weights)
-        np.minimum(weights, u, out=weights)
-    if not abs(weights.sum() - 1.0) <= 1e-10:
-        raise SolverError(
-            f"the exact solver lost the optimum to rounding, its weights sum to {weights.sum()!r}: "
-            "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
-        )
+    """Return the optimum on the piece (j, q) that prefix sums found, with its dual value."""
+    piece = _settle(form, costs.psi, j, q, eta)
+    weights = _weights(form, piece)
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
         best = np.sqrt(form.sigma / form.gamma / form.expected_cost(weights))
         eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
-    tau = float(t * (origin + mean) + form.mu * share / norm)
-    slack = float(np.sum(tau - t * psi[:j] - form.mu * u / norm))
+    tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)
+    at_cap = tau - t * costs.psi[: piece.j] - form.mu * form.max_weight / norm
     objective = form.objective(weights, eta)
-    dual = tau - u * slack + form.sigma / eta
+    dual = tau - form.max_weight * float(at_cap.sum()) + form.sigma / eta
     if objective - dual > 1e-12 * objective:  # tau lost digits; the weights prove a better bound
         dual = max(dual, dual_bound(form, t, weights) + form.sigma / eta)
     return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)
