@@ -3,7 +3,13 @@
 from importlib.metadata import version as _version
 
 from convexmarket import datasets
-from convexmarket.allocation import Allocation, SolveRecord, allocate, declare
+from convexmarket.allocation import (
+    Allocation,
+    SolveRecord,
+    allocate,
+    declare,
+    weights_for_guarantees,
+)
 from convexmarket.audit import (
     IncentiveAudit,
     PaymentIdentity,
@@ -27,7 +33,19 @@ from convexmarket.errors import (
     SolverError,
     UnattainedOptimumError,
 )
-from convexmarket.learners import PrivateLogisticRegression, logistic_risk_constants
+from convexmarket.learners import (
+    NoisyLoss,
+    NonPersonalizedRidge,
+    NonPrivateRidge,
+    PersonalizedRidge,
+    PrivateLogisticRegression,
+    RidgeErrorBound,
+    SampledRidge,
+    expected_loss,
+    logistic_risk_constants,
+    ridge_error_bound,
+    ridge_risk_constants,
+)
 from convexmarket.market import Market, StandardForm
 from convexmarket.payments import payments
 from convexmarket.priors import (
@@ -75,11 +93,15 @@ __all__ = [
     "LogNormal",
     "Market",
     "Noise",
+    "NoisyLoss",
+    "NonPersonalizedRidge",
+    "NonPrivateRidge",
     "NotSupportedError",
     "Objective",
     "ParameterError",
     "PaymentIdentity",
     "Payments",
+    "PersonalizedRidge",
     "Power",
     "Prior",
     "PriorError",
@@ -87,6 +109,8 @@ __all__ = [
     "PrivateLogisticRegression",
     "ProblemFileError",
     "Quantities",
+    "RidgeErrorBound",
+    "SampledRidge",
     "Sellers",
     "SellersError",
     "SolveRecord",
@@ -102,9 +126,13 @@ __all__ = [
     "check_payment_identity",
     "datasets",
     "declare",
+    "expected_loss",
     "logistic_risk_constants",
     "parse_prior",
     "payments",
+    "ridge_error_bound",
+    "ridge_risk_constants",
     "truthful_payment",
     "virtual_cost_payment",
+    "weights_for_guarantees",
 ]

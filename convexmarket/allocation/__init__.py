@@ -2,6 +2,7 @@
 
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.formulations import declare
+from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.result import Allocation, SolveRecord
 
-__all__ = ["Allocation", "SolveRecord", "allocate", "declare"]
+__all__ = ["Allocation", "SolveRecord", "allocate", "declare", "weights_for_guarantees"]

@@ -14,16 +14,20 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     secure_generator,
 )
+from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
     "Accounting",
     "Guarantee",
     "RandomSource",
+    "Sensitivity",
     "calibrate_eta",
     "check_weights",
     "gamma_sphere_log_density",
     "gamma_sphere_noise",
     "objective_perturbation_guarantee",
     "resolve_generator",
+    "ridge_norm_bound",
+    "ridge_sensitivity",
     "secure_generator",
 ]

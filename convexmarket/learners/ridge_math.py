@@ -1,0 +1,383 @@
+r"""Ridge regression by output perturbation, as arithmetic on arrays.
+
+The released model is :math:`\hat\theta = \bar\theta + Z`, with :math:`\bar\theta` the weighted
+ridge solution and :math:`Z` of density proportional to :math:`e^{-\eta_z\|z\|}` (Algorithm 1 of
+Acharya et al.). The test loss is a quadratic in Z, whose radius and direction are independent with
+known moments, so its mean and its standard deviation over the noise are closed forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
+
+__all__ = [
+    "NoisyLoss",
+    "RidgeErrorBound",
+    "Rows",
+    "chunks",
+    "noise_rate",
+    "noisy_loss",
+    "ridge_error_bound",
+    "ridge_risk_constants",
+    "sampling_probabilities",
+    "solve_ridge",
+]
+
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
+
+
+class Rows(Protocol):
+    """What the solver needs of the data: a shape, and slices of rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and of features."""
+
+    def __getitem__(self, rows: slice) -> Matrix:
+        """Return these rows as an array."""
+
+
+CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays small
+# Below this share of the Gram matrix's trace, the normal equations lose too many digits.
+WELL_CONDITIONED = 1e-7
+
+
+def solve_ridge(X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
+    r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+        Or anything with that shape that gives an ndarray when sliced by rows.
+    y : ndarray of shape (n_rows,)
+    weights : ndarray of shape (n_rows,)
+        Nonnegative.
+    alpha : float
+        :math:`\lambda`, nonnegative; zero takes the solution of least norm.
+
+    Returns
+    -------
+    ndarray of shape (n_features,)
+
+    Notes
+    -----
+    A Cholesky factorisation of the smaller of the two Gram matrices, built from a few thousand
+    rows at a time; orthogonal factorisations where alpha is so small that squaring would cost
+    digits.
+
+    Examples
+    --------
+    >>> solve_ridge(np.eye(2), np.array([1.0, 1.0]), np.array([0.5, 0.5]), 0.5)
+    array([0.5, 0.5])
+    """
+    n_rows, n_features = X.shape
+    root = np.sqrt(weights)
+    if n_rows < n_features:
+        weighted = X[:] * root[:, None]
+        gram = weighted @ weighted.T
+    else:
+        gram, moment = np.zeros((n_features, n_features)), np.zeros(n_features)
+        for rows in chunks(n_rows):
+            weighted = X[rows] * root[rows, None]
+            gram += weighted.T @ weighted
+            moment += weighted.T @ (y[rows] * root[rows])
+    if alpha <= WELL_CONDITIONED * np.trace(gram):
+        stacked = np.vstack([X[:] * root[:, None], np.sqrt(alpha) * np.eye(n_features)])
+        target = np.concatenate([y * root, np.zeros(n_features)])
+        return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
+    gram.flat[:: gram.shape[0] + 1] += alpha
+    if n_rows < n_features:
+        return np.asarray(weighted.T @ cho_solve(cho_factor(gram), y * root))
+    return np.asarray(cho_solve(cho_factor(gram), moment))
+
+
+def chunks(n_rows: int) -> Iterator[slice]:
+    """Split the rows into slices that fit the cache."""
+    return (slice(start, start + CHUNK) for start in range(0, n_rows, CHUNK))
+
+
+def noise_rate(weights: ArrayLike, epsilon: ArrayLike, kappa: float) -> float:
+    r"""Return the largest rate of the noise that keeps every row's guarantee.
+
+    Parameters
+    ----------
+    weights, epsilon : array_like of shape (n_rows,)
+        Weights of the loss and guarantees; infinite guarantees are allowed.
+    kappa : float
+        How far a row moves the model, per unit of weight.
+
+    Returns
+    -------
+    float
+        :math:`\min_i \varepsilon_i / (\kappa w_i)` over the rows with a positive weight, in
+        units of 1 / model; infinity means no noise. For weights proportional to epsilon it is
+        ``sum(epsilon) / kappa`` (Acharya et al., Theorem 3.2).
+
+    Examples
+    --------
+    >>> noise_rate([0.25, 0.75], [0.25, 0.75], kappa=2.0)
+    0.5
+    """
+    weights, epsilon = np.asarray(weights, dtype=float), np.asarray(epsilon, dtype=float)
+    used = weights > 0
+    return float(np.min(epsilon[used] / weights[used]) / kappa)
+
+
+def sampling_probabilities(epsilon: ArrayLike, threshold: float) -> Vector:
+    r"""Return the chance of each row to be sampled (Jorgensen, Yu and Cormode, 2015).
+
+    Parameters
+    ----------
+    epsilon : array_like of shape (n_rows,)
+        Positive guarantees.
+    threshold : float
+        t, the guarantee of the mechanism that the sample goes into; positive.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        :math:`(e^{\varepsilon_i}-1)/(e^t-1)` below the threshold, one from there on.
+
+    Examples
+    --------
+    >>> sampling_probabilities([0.1, 1.0, 2.0], threshold=1.0).round(4)
+    array([0.0612, 1.    , 1.    ])
+    """
+    array = np.asarray(epsilon, dtype=np.float64)
+    below = np.minimum(array, threshold)
+    # exp(below - t) * (1 - e^-below) / (1 - e^-t) never overflows.
+    ratio = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
+    return np.asarray(np.where(array < threshold, ratio, 1.0))
+
+
+@dataclass(frozen=True)
+class NoisyLoss:
+    """The loss of a model released with noise, over that noise.
+
+    Attributes
+    ----------
+    mean : float
+        Expectation.
+    std : float
+        Standard deviation; zero without noise.
+    simulation_error : float
+        Standard error of ``mean`` where a part of it was simulated, otherwise zero.
+    """
+
+    mean: float
+    std: float
+    simulation_error: float = 0.0
+
+
+def noisy_loss(
+    theta: ArrayLike, rate: float, X: ArrayLike, y: ArrayLike, penalty: float = 0.0
+) -> NoisyLoss:
+    r"""Mean and standard deviation of the loss of :math:`\theta + Z`, exactly.
+
+    Parameters
+    ----------
+    theta : array_like of shape (n_features,)
+        The model before the noise.
+    rate : float
+        :math:`\eta_z`: Z has density proportional to :math:`e^{-\eta_z\|z\|}`. Positive; infinity
+        means no noise.
+    X, y : array_like of shape (n_rows, n_features) and (n_rows,)
+        Test rows.
+    penalty : float, default 0
+        :math:`\lambda` of the regularised loss, 0 for the mean squared error.
+
+    Returns
+    -------
+    NoisyLoss
+        Of :math:`\frac1n\sum_i(y_i - x_i^\top\hat\theta)^2 + \lambda\|\hat\theta\|^2`.
+
+    Notes
+    -----
+    With :math:`R = \|Z\|`, :math:`E R^2 = d(d+1)/\eta_z^2` and
+    :math:`E R^4 = d(d+1)(d+2)(d+3)/\eta_z^4`; on the sphere :math:`E\,u^\top H u = tr(H)/d` and
+    :math:`E (u^\top H u)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2))`. Odd moments vanish.
+
+    Examples
+    --------
+    >>> loss = noisy_loss([0.0], rate=2.0, X=[[1.0]], y=[1.0])
+    >>> loss.mean, round(loss.std, 4)
+    (1.5, 1.8028)
+    """
+    model = np.asarray(theta, dtype=np.float64)
+    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    residual = labels - rows @ model
+    centre = float(np.mean(residual**2) + penalty * model @ model)
+    if np.isinf(rate):
+        return NoisyLoss(centre, 0.0)
+    d = model.size
+    hessian = rows.T @ rows / labels.size + penalty * np.eye(d)
+    half_gradient = penalty * model - rows.T @ residual / labels.size
+    trace, square = float(np.trace(hessian)), float(np.sum(hessian**2))
+    second = (d + 1) / rate**2  # E R^2 / d
+    fourth = (d + 1) * (d + 3) / rate**4  # E R^4 / (d (d + 2))
+    # E[q^2] - E[q]^2 for q = Z'HZ, with the difference of the two trace terms taken by hand.
+    variance = 2.0 * fourth * square + 2.0 * (d + 1) / rate**4 * trace**2
+    variance += 4.0 * second * float(half_gradient @ half_gradient)
+    return NoisyLoss(centre + second * trace, float(np.sqrt(variance)))
+
+
+@dataclass(frozen=True)
+class RidgeErrorBound:
+    r"""The three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
+
+    Attributes
+    ----------
+    bias : float
+        Of the regularisation.
+    privacy : float
+        Of the noise added for privacy.
+    labels : float
+        Of the noise in the labels.
+    """
+
+    bias: float
+    privacy: float
+    labels: float
+
+    @property
+    def total(self) -> float:
+        """The sum of the three."""
+        return self.bias + self.privacy + self.labels
+
+
+def ridge_error_bound(
+    weights: ArrayLike,
+    rate: float,
+    alpha: float,
+    *,
+    n_features: int,
+    coef_norm: float,
+    label_noise: float,
+    delta: float,
+    smallest_eigenvalue: float = 0.0,
+) -> RidgeErrorBound:
+    r"""Bound the distance between the released model and the true one.
+
+    Holds with probability at least ``1 - delta`` over the noise of the labels and of the release,
+    if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
+
+    Parameters
+    ----------
+    weights : array_like of shape (n_rows,)
+        Of the loss, summing to one.
+    rate : float
+        Rate of the noise; infinity means none.
+    alpha : float
+        :math:`\lambda`, positive.
+    n_features : int
+        d.
+    coef_norm : float
+        :math:`\|\theta^*\|`, or a public bound on it; nonnegative.
+    label_noise : float
+        Standard deviation of the :math:`e_i`, nonnegative.
+    delta : float
+        In (0, 1).
+    smallest_eigenvalue : float, default 0
+        Of :math:`\sum w_i x_i x_i^\top`, or a public lower bound on it; nonnegative. It depends on
+        the private rows, so it is an argument and never read from them.
+
+    Returns
+    -------
+    RidgeErrorBound
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, alpha=1.0, n_features=2, coef_norm=1.0,
+    ...                           label_noise=0.1, delta=0.5, smallest_eigenvalue=1.0)
+    >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
+    (0.5, 0.0483, 0.2)
+    """
+    array = np.asarray(weights, dtype=np.float64)
+    _check_risk(alpha, n_features, label_noise, delta)
+    for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
+    if not rate > 0:
+        raise ParameterError(f"rate must be positive (infinity means no noise), not {rate!r}.")
+    deviation = np.sqrt(2.0 * n_features / delta)
+    return RidgeErrorBound(
+        bias=float(coef_norm / (1.0 + smallest_eigenvalue / alpha)),
+        privacy=float((n_features + deviation) / rate),
+        labels=float(label_noise / alpha * deviation * np.linalg.norm(array)),
+    )
+
+
+def ridge_risk_constants(
+    alpha: float,
+    n_features: int,
+    label_noise: float,
+    delta: float,
+    bound: float | None = None,
+    sensitivity: Sensitivity = "tight",
+) -> tuple[float, float]:
+    r"""Return the (mu, sigma) with which ridge regression enters a market.
+
+    Theorem 3.6 of Acharya et al., bias apart (it does not depend on what is bought), is
+    ``mu * ||a|| + sigma / eta`` in the weights a and the total privacy eta that is sold, because
+    selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
+
+    Parameters
+    ----------
+    alpha : float
+        :math:`\lambda`, positive.
+    n_features : int
+        d.
+    label_noise : float
+        Standard deviation of the labels' noise, public, nonnegative.
+    delta : float
+        Chance that the bound fails, in (0, 1).
+    bound, sensitivity
+        As for :func:`~convexmarket.privacy.ridge_sensitivity`.
+
+    Returns
+    -------
+    mu, sigma : float
+        :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
+        :math:`\kappa\,(d + \sqrt{2d/\delta})`, in units of the model's norm.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> mu, sigma = ridge_risk_constants(5.0, 12, label_noise=0.1, delta=0.05)
+    >>> round(mu, 3), round(sigma, 3)
+    (0.438, 51.154)
+    """
+    _check_risk(alpha, n_features, label_noise, delta)
+    kappa = ridge_sensitivity(alpha, n_features, bound, sensitivity)
+    deviation = np.sqrt(2.0 * n_features / delta)
+    return float(label_noise / alpha * deviation), float(kappa * (n_features + deviation))
+
+
+def _check_risk(alpha: float, n_features: int, label_noise: float, delta: float) -> None:
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise ParameterError(f"alpha must be positive and finite, not {alpha!r}.")
+    if n_features < 1:
+        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
+    if not (np.isfinite(label_noise) and label_noise >= 0):
+        raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
+    if not 0 < delta < 1:
+        raise ParameterError(f"delta must lie strictly between 0 and 1, not {delta!r}.")

@@ -1,0 +1,158 @@
+r"""How far one person's row can move a weighted ridge regression.
+
+With rows in :math:`[0,1]^d`, labels in :math:`[-1,1]` and weights that sum to at most one,
+replacing row i moves
+
+.. math:: \bar\theta = \arg\min_\theta \sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2
+
+by at most :math:`\kappa\,w_i`. Two values of :math:`\kappa` are on offer, both proven:
+
+``"paper"``
+    :math:`\frac{2\sqrt d\,(1+\sqrt d B)}{\lambda}`, with
+    :math:`B = \min(1/\sqrt\lambda, \sqrt d/\lambda)` or a known bound on the norm of the
+    unregularised minimiser (Theorems 3.2, 3.4 and A.4 of Acharya et al.).
+``"tight"``
+    A row enters through :math:`x` and through its residual. Written in the sum and the difference
+    of the two rows, most of the residual cancels, and where a direction carries much of the model
+    it also carries much of the curvature. With :math:`g = \sqrt{d/\lambda}`,
+
+    .. math:: \kappa = \frac{\sqrt d}{\lambda} \max_{0\le t\le1,\;\alpha,\beta}
+              \sqrt{4-3t^2}\Big(\sin^2\alpha + \frac{g t}{2}\sin\alpha\sin\beta\sin(\alpha+\beta)
+              \Big), \qquad \alpha, \beta \in [\arctan(1/g), \pi/2],
+
+    which is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, where no constant is smaller, and
+    :math:`0.375\,d/\lambda^{3/2}` for small, where the paper has :math:`2\,d/\lambda^{3/2}`. A
+    known bound B gives :math:`\frac{\sqrt d}{\lambda}\max_t \sqrt{4-3t^2}\,(1+\sqrt d B t)`; the
+    smaller of the two counts. The proof is in docs/theory.md, section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
+
+Sensitivity: TypeAlias = Literal["paper", "tight"]
+
+# The maximum over alpha is taken on a grid. At the maximiser the derivative vanishes, and the
+# second derivative is below 6.3 times the maximum, so with this many points the grid misses less
+# than 0.8 * step**2 = 1.2e-7 of it; the slack makes up for that.
+GRID_POINTS = 4097
+GRID_SLACK = 2e-7
+
+
+def ridge_norm_bound(alpha: float, n_features: int) -> float:
+    r"""Bound the norm of every weighted ridge solution on the unit domain, attained.
+
+    Parameters
+    ----------
+    alpha : float
+        :math:`\lambda`, positive.
+    n_features : int
+        d, at least 1.
+
+    Returns
+    -------
+    float
+        :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`: :math:`1/(2\sqrt\lambda)` for
+        :math:`\lambda \le d`, :math:`\sqrt d/(d+\lambda)` beyond. It is half of Lemma A.1 of
+        Acharya et al. where that is the smaller of their two, and below Lemma A.2.
+
+    Examples
+    --------
+    >>> ridge_norm_bound(0.25, 4), ridge_norm_bound(12.0, 4)
+    (1.0, 0.125)
+    """
+    alpha, n_features = _checked(alpha, n_features)
+    s = np.sqrt(min(alpha, n_features))
+    return float(s / (s**2 + alpha))
+
+
+def ridge_sensitivity(
+    alpha: float,
+    n_features: int,
+    bound: float | None = None,
+    sensitivity: Sensitivity = "tight",
+) -> float:
+    r"""Return the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
+
+    Parameters
+    ----------
+    alpha : float
+        :math:`\lambda`, the weight of the squared norm: positive and finite.
+    n_features : int
+        d, at least 1.
+    bound : float, optional
+        B, a public bound on the Euclidean norm of the minimiser without regularisation, on this
+        data set and on every neighbour of it (Assumption 3.3 of Acharya et al.). Nonnegative.
+    sensitivity : {"tight", "paper"}, default "tight"
+        Which constant; see the module's documentation.
+
+    Returns
+    -------
+    float
+        In units of the model per unit of weight.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> round(ridge_sensitivity(1.0, 12, sensitivity="paper"), 3)
+    30.928
+    >>> round(ridge_sensitivity(1.0, 12), 3)
+    9.301
+    """
+    alpha, n_features = _checked(alpha, n_features)
+    if bound is not None and not (np.isfinite(bound) and bound >= 0):
+        raise ParameterError(f"bound must be nonnegative and finite (or None), not {bound!r}.")
+    if sensitivity not in get_args(Sensitivity):
+        raise ParameterError(
+            f"sensitivity must be one of {get_args(Sensitivity)}, not {sensitivity!r}."
+        )
+    root = np.sqrt(n_features)
+    if sensitivity == "paper":
+        if bound is None:
+            bound = min(1.0 / np.sqrt(alpha), root / alpha)
+        return float(2.0 * root * (1.0 + root * bound) / alpha)
+    kappa = _unconditional(float(np.sqrt(n_features / alpha)))
+    if bound is not None:
+        known = _best_difference(np.ones(1), np.full(1, root * bound))
+        kappa = min(kappa, float(known[0]))
+    return float(root / alpha * kappa)
+
+
+def _checked(alpha: float, n_features: int) -> tuple[float, int]:
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise ParameterError(
+            f"alpha must be positive and finite, not {alpha!r}: without regularisation one row can"
+            " move the model without limit."
+        )
+    if n_features < 1:
+        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
+    return float(alpha), int(n_features)
+
+
+def _unconditional(g: float) -> float:
+    """Maximise over t, alpha and beta; in units of sqrt(d) / lambda."""
+    least = np.arctan2(1.0, g)
+    angle = np.linspace(least, np.pi / 2.0, GRID_POINTS)
+    other = np.maximum((np.pi - angle) / 2.0, least)
+    linear = 0.5 * g * np.sin(angle) * np.sin(other) * np.sin(angle + other)
+    return float(_best_difference(np.sin(angle) ** 2, linear).max() * (1.0 + GRID_SLACK))
+
+
+def _best_difference(
+    constant: NDArray[np.float64], linear: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Maximise ``sqrt(4 - 3 t^2) * (constant + linear * t)`` over t in [0, 1], in closed form."""
+    # The derivative has one positive root, the one below written without cancellation.
+    t = 8.0 * linear / (3.0 * constant + np.sqrt(9.0 * constant**2 + 96.0 * linear**2))
+    return np.asarray(np.sqrt(4.0 - 3.0 * t**2) * (constant + linear * t))
