@@ -99,9 +99,8 @@ def _stationary(
     room = mu**2 - np.divide(
         sigma**2, curvature, out=np.full_like(square, np.inf), where=curvature > 0
     )
-    distance = sigma * np.sqrt(
-        np.divide(floor, room, out=np.full_like(square, np.inf), where=room > 0)
-    )
+    squared = np.divide(sigma**2 * floor, room, out=np.full_like(square, np.inf), where=room > 0)
+    distance = np.sqrt(squared)
     return np.divide(
         slope - distance, curvature, out=np.full_like(square, -np.inf), where=curvature > 0
     )

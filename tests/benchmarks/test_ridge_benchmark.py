@@ -1,0 +1,41 @@
+"""Cost of a private ridge fit, against scikit-learn's solver on the same rows."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import convexmarket as cm
+
+N_ROWS, N_FEATURES = 1_000_000, 50
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.random((N_ROWS, N_FEATURES))
+    y = np.clip(X @ rng.normal(size=N_FEATURES) / N_FEATURES, -1.0, 1.0)
+    return X, y, rng.uniform(0.1, 1.0, N_ROWS)
+
+
+def fit_private(X, y, epsilon):
+    return cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
+
+
+def fit_sklearn(X, y, epsilon):
+    return Ridge(alpha=1.0, fit_intercept=False, solver="cholesky").fit(
+        X, y, sample_weight=epsilon / epsilon.sum()
+    )
+
+
+@pytest.mark.parametrize("fit", [fit_private, fit_sklearn])
+@pytest.mark.benchmark(group="ridge fit, 10^6 x 50")
+def test_fit(benchmark, rows, fit):
+    X, y, epsilon = rows
+    tracemalloc.start()
+    fit(X, y, epsilon)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    benchmark.extra_info["peak memory / data"] = round(peak / X.nbytes, 3)
+    benchmark.pedantic(fit, args=(X, y, epsilon), rounds=5, warmup_rounds=1)

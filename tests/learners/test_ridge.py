@@ -1,0 +1,488 @@
+"""Ridge regression by output perturbation: the solve, the noise, the promise, the expected loss."""
+
+import pickle
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import convexmarket as cm
+from convexmarket.learners.ridge_math import (
+    noise_rate,
+    noisy_loss,
+    sampling_probabilities,
+    solve_ridge,
+)
+from convexmarket.privacy import ridge_sensitivity
+
+PRIVATE = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
+MODES = ["paper", "tight"]
+
+
+def sample(seed, n=60, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
+    return X, y, rng.uniform(0.05, 1.0, n)
+
+
+def solution(X, y, weights, alpha):
+    return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
+
+
+# ------------------------------------------------------------------------------ the solve
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.floats(-3, 2))
+def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
+    rng = np.random.default_rng(seed)
+    X, y, alpha = rng.random((n, d)), rng.uniform(-1, 1, n), 10.0**log_alpha
+    weights = rng.dirichlet(np.ones(n))
+    theta = cp.Variable(d)
+    loss = cp.sum(cp.multiply(weights, cp.square(y - X @ theta)))
+    cp.Problem(cp.Minimize(loss + alpha * cp.sum_squares(theta))).solve(solver="CLARABEL")
+    found = solve_ridge(X, y, weights, alpha)
+    assert found == pytest.approx(theta.value, abs=1e-5)
+    gradient = X.T @ (weights * (X @ found - y)) + alpha * found
+    assert np.linalg.norm(gradient) <= 1e-13 * max(1, alpha)
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 5), (5, 200)])
+@pytest.mark.parametrize("alpha", [1e-14, 1e-10, 1e-6, 1.0])
+def test_little_regularisation_costs_no_digits(n, d, alpha) -> None:
+    rng = np.random.default_rng(0)
+    X, y, weights = rng.random((n, d)), rng.uniform(-1, 1, n), np.full(n, 1 / n)
+    theta = solve_ridge(X, y, weights, alpha)
+    left, values, right = np.linalg.svd(X / np.sqrt(n), full_matrices=False)
+    exact = right.T @ (values / (values**2 + alpha) * (left.T @ (y / np.sqrt(n))))
+    assert np.linalg.norm(theta - exact) <= 1e-6 * np.linalg.norm(exact)
+
+
+def test_many_rows_are_summed_in_pieces() -> None:
+    X, y, epsilon = sample(1, 20_001, 4)
+    weights = epsilon / epsilon.sum()
+    reference = Ridge(alpha=0.3, fit_intercept=False).fit(X, y, sample_weight=weights)
+    assert solve_ridge(X, y, weights, 0.3) == pytest.approx(reference.coef_, rel=1e-10)
+
+
+def test_no_regularisation_gives_the_solution_of_least_norm() -> None:
+    X, y, _ = sample(2, 30, 2)
+    X = np.hstack([X, X])
+    theta = solve_ridge(X, y, np.full(30, 1 / 30), 0.0)
+    assert theta == pytest.approx(np.linalg.lstsq(X, y, rcond=None)[0], abs=1e-12)
+
+
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    X, y, epsilon = sample(3)
+    order = np.random.default_rng(0).permutation(60)
+    model = cm.PersonalizedRidge(0.5, random_state=1)
+    first = clone(model).fit(X, y, epsilon=epsilon)
+    second = clone(model).fit(X[order], y[order], epsilon=epsilon[order])
+    assert second.coef_ == pytest.approx(first.coef_, rel=1e-10)
+    assert np.array_equal(second.epsilon_, first.epsilon_[order])
+
+
+# ------------------------------------------------------------------------------ the promise
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bound", [None, 0.7])
+def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None:
+    X, y, epsilon = sample(4)
+    model = cm.PersonalizedRidge(2.0, bound=bound, sensitivity=mode, random_state=0)
+    model.fit(X, y, epsilon=epsilon)
+    assert model.noise_rate_ == pytest.approx(
+        epsilon.sum() / ridge_sensitivity(2.0, 3, bound, mode), rel=1e-12
+    )
+    assert np.all(model.epsilon_ <= epsilon)
+    assert model.epsilon_ == pytest.approx(epsilon, rel=1e-12)
+
+
+def test_theorems_3_2_and_3_4_to_the_letter() -> None:
+    X, y, epsilon = sample(5, 40, 4)
+    total = epsilon.sum()
+    for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
+        known = bound if (alpha, bound) == (0.25, 0.5) else None
+        model = cm.PersonalizedRidge(alpha, bound=known, sensitivity="paper", random_state=0)
+        model.fit(X, y, epsilon=epsilon)
+        assert model.noise_rate_ == pytest.approx(alpha * total / (4 * (1 + 2 * bound)))
+
+
+def test_the_noise_has_the_density_that_was_promised() -> None:
+    X, y, epsilon = sample(6, 40, 3)
+    model = cm.PersonalizedRidge(1.0)
+    exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
+    rng = np.random.default_rng(0)
+    noise = np.array(
+        [
+            clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon).coef_ - exact
+            for _ in range(500)
+        ]
+    )
+    rate = epsilon.sum() / ridge_sensitivity(1.0, 3)
+    norms = np.linalg.norm(noise, axis=1)
+    assert stats.kstest(norms, stats.gamma(3, scale=1 / rate).cdf).pvalue > 0.01
+    # The first coordinate of a uniform direction in three dimensions is uniform.
+    assert stats.kstest(noise[:, 0] / norms, stats.uniform(-1, 2).cdf).pvalue > 0.01
+
+
+def released(model, X, y, epsilon):
+    """Return weights, rate and kept guarantees as the estimator plans them."""
+    return model._plan(epsilon, X.shape[1], np.random.default_rng(0))
+
+
+@st.composite
+def attacks(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, d = draw(st.integers(1, 8)), draw(st.integers(1, 5))
+    X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
+    if draw(st.booleans()):
+        X, y = np.round(X), np.where(y > 0, 1.0, -1.0)
+    X2, y2 = X.copy(), y.copy()
+    row = rng.integers(n)
+    X2[row], y2[row] = (
+        np.round(rng.random(d)),
+        -y[row] if draw(st.booleans()) else rng.choice([-1, 1]),
+    )
+    epsilon = rng.exponential(size=n) + 1e-3
+    return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-3, 2)), rng
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("weights", ["proportional", "optimal", "equal"])
+@settings(max_examples=100, deadline=None)
+@given(case=attacks())
+def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) -> None:
+    X, y, X2, y2, row, epsilon, alpha, rng = case
+    if weights == "equal":
+        weights = np.full(epsilon.size, 1 / epsilon.size)
+    model = cm.PersonalizedRidge(alpha, weights=weights, sensitivity=mode, label_noise=0.1)
+    plan = released(model, X, y, epsilon)
+    first = solution(X, y, plan.weights, alpha)
+    second = solution(X2, y2, plan.weights, alpha)
+    # Beyond either model on their line, and anywhere.
+    outputs = [first, second, 2 * first - second, *rng.normal(size=(5, first.size))]
+    for o in outputs:
+        loss = plan.rate * abs(np.linalg.norm(o - first) - np.linalg.norm(o - second))
+        assert loss <= plan.epsilon[row] * (1 + 1e-9) + 1e-9 * plan.rate * np.linalg.norm(first)
+    assert np.all(plan.epsilon <= epsilon)
+
+
+def test_the_promise_is_nearly_used_up_where_no_tighter_one_exists() -> None:
+    d, alpha = 5, 1e4
+    X, y = np.zeros((3, d)), np.zeros(3)
+    X[0], epsilon = 1.0, np.array([0.3, 1.0, 2.0])
+    plan = released(cm.PersonalizedRidge(alpha), X, y, epsilon)
+    up = solution(X, np.array([1.0, 0, 0]), plan.weights, alpha)
+    down = solution(X, np.array([-1.0, 0, 0]), plan.weights, alpha)
+    assert plan.rate * np.linalg.norm(up - down) == pytest.approx(0.3, rel=1e-3)
+
+
+def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
+    X, y, epsilon = sample(7)
+    for noise in (0.01, 0.1, 1.0):
+        bounds = {}
+        for weights in ("proportional", "optimal"):
+            model = cm.PersonalizedRidge(1.0, weights=weights, label_noise=noise, delta=0.1)
+            plan = released(model, X, y, epsilon)
+            bounds[weights] = cm.ridge_error_bound(
+                plan.weights,
+                plan.rate,
+                1.0,
+                n_features=3,
+                coef_norm=1.0,
+                label_noise=noise,
+                delta=0.1,
+            ).total
+            assert np.all(plan.epsilon <= epsilon)
+        assert bounds["optimal"] <= bounds["proportional"] * (1 + 1e-12)
+
+
+def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
+    X, y, epsilon = sample(8)
+    model = cm.NonPersonalizedRidge(1.0, sensitivity="paper", random_state=0)
+    model.fit(X, y, epsilon=epsilon)
+    same = cm.PersonalizedRidge(1.0, sensitivity="paper", random_state=0)
+    same.fit(X, y, epsilon=epsilon.min())
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-9)
+    assert np.all(model.epsilon_ == epsilon.min())
+
+
+def test_sampling_keeps_rows_as_often_as_it_should() -> None:
+    epsilon = np.array([0.1, 0.5, 1.0, 3.0])
+    expected = np.expm1(epsilon) / np.expm1(3.0)
+    assert sampling_probabilities(epsilon, 3.0) == pytest.approx(expected)
+    assert np.array_equal(sampling_probabilities(epsilon, 0.5)[1:], [1.0, 1.0, 1.0])
+    assert sampling_probabilities([1e3, 2e3], 2e3) == pytest.approx([0.0, 1.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(attacks())
+def test_sampling_with_null_rows_keeps_the_promise_exactly(case) -> None:
+    """The mixture over all samples of up to four rows, integrated exactly."""
+    X, y, X2, y2, row, epsilon, alpha, rng = case
+    n = min(4, y.size)
+    if row >= n:
+        return
+    X, y, X2, y2, epsilon = X[:n], y[:n], X2[:n], y2[:n], epsilon[:n]
+    threshold, d = float(epsilon.max()), X.shape[1]
+    chances = sampling_probabilities(epsilon, threshold)
+    rate = threshold * n / ridge_sensitivity(alpha, d)
+
+    def log_density(o, rows, labels):
+        terms = []
+        for mask in np.ndindex(*(2,) * n):
+            kept = np.array(mask)
+            chance = np.prod(np.where(kept == 1, chances, 1 - chances))
+            centre = solution(rows, labels, kept / n, alpha)
+            if chance > 0:
+                terms.append(np.log(chance) - rate * np.linalg.norm(o - centre))
+        return np.logaddexp.reduce(terms)
+
+    spread = np.linalg.norm(solution(X, y, np.full(n, 1 / n), alpha)) + 1 / rate
+    for o in rng.normal(size=(20, d)) * spread:
+        loss = abs(log_density(o, X, y) - log_density(o, X2, y2))
+        assert loss <= min(epsilon[row], threshold) * (1 + 1e-9) + 1e-9
+
+
+def test_an_empty_sample_gives_the_zero_model() -> None:
+    X, y, _ = sample(9, 3)
+    model = cm.SampledRidge(normalization="sample", threshold=50.0, random_state=0)
+    model.fit(X, y, epsilon=1e-9)
+    assert np.array_equal(model.coef_, np.zeros(3))
+
+
+def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
+    X, y, epsilon = sample(10)
+    model = cm.SampledRidge(normalization="sample", random_state=0).fit(X, y, epsilon=epsilon)
+    assert np.all(model.epsilon_ == epsilon.max())
+    rows = cm.SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=epsilon)
+    assert np.array_equal(rows.epsilon_, np.minimum(epsilon, epsilon.mean()))
+
+
+# ------------------------------------------------------------------------------ expected losses
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
+)
+def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
+    """Independent integral: radius by quadrature, direction by an exact spherical design."""
+    rng = np.random.default_rng(seed)
+    X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)
+    loss = noisy_loss(theta, rate, X, y, penalty)
+    H = X.T @ X / 7 + penalty * np.eye(d)
+    centre = np.mean((y - X @ theta) ** 2) + penalty * theta @ theta
+    slope = 2 * (X.T @ (X @ theta - y) / 7 + penalty * theta)
+    radius, mass = np.polynomial.laguerre.laggauss(40)
+    mass = mass * radius ** (d - 1)
+    mass /= mass.sum()
+    second, fourth = mass @ (radius / rate) ** 2, mass @ (radius / rate) ** 4
+    trace, square = np.trace(H), np.trace(H @ H)
+    mean = centre + second * trace / d
+    raw = fourth * (trace**2 + 2 * square) / (d * (d + 2)) + second * slope @ slope / d
+    variance = raw - (second * trace / d) ** 2
+    assert loss.mean == pytest.approx(mean, rel=1e-9)
+    assert loss.std == pytest.approx(np.sqrt(variance), rel=1e-7)
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_expected_losses_are_those_of_a_simulation(estimator, penalty) -> None:
+    X, y, epsilon = sample(11, 30)
+    X_test, y_test, _ = sample(12, 40)
+    model = estimator(0.5, target_range=(-2.0, 1.0))
+    expected = cm.expected_loss(
+        model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty, samples=2000
+    )
+    rng, losses = np.random.default_rng(3), []
+    for _ in range(3000):
+        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        # Back to the unit scale, on which the model is penalised.
+        unit = fitted.coef_ / 1.5
+        error = np.mean((y_test - fitted.predict(X_test)) ** 2)
+        losses.append(error + 1.5**2 * penalty * unit @ unit)
+    losses = np.array(losses)
+    standard_error = np.hypot(losses.std() / np.sqrt(losses.size), expected.simulation_error)
+    assert abs(losses.mean() - expected.mean) < 4 * standard_error
+    fourth = np.mean((losses - losses.mean()) ** 4)
+    spread_error = np.sqrt((fourth - losses.var() ** 2) / losses.size)
+    assert abs(losses.var() - expected.std**2) < 5 * spread_error
+    assert (expected.simulation_error > 0) == (estimator is cm.SampledRidge)
+
+
+def test_without_noise_the_expected_loss_is_the_loss() -> None:
+    X, y, _ = sample(13)
+    loss = cm.expected_loss(cm.NonPrivateRidge(0.1), X, y, X, y)
+    fitted = cm.NonPrivateRidge(0.1).fit(X, y)
+    assert loss.mean == pytest.approx(np.mean((y - fitted.predict(X)) ** 2))
+    assert loss.std == 0
+    assert np.all(np.isinf(fitted.epsilon_))
+    assert "no guarantee" in str(fitted.guarantee_)
+
+
+# ------------------------------------------------------------------------------ theorem 3.6
+
+
+def test_theorem_3_6_holds_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    n, d, alpha, noise, delta = 200, 3, 0.5, 0.05, 0.2
+    X, truth = rng.random((n, d)), np.array([0.2, -0.1, 0.1])
+    epsilon = rng.uniform(0.5, 2.0, n)
+    weights = epsilon / epsilon.sum()
+    rate = noise_rate(weights, epsilon, ridge_sensitivity(alpha, d))
+    bound = cm.ridge_error_bound(
+        weights,
+        rate,
+        alpha,
+        n_features=d,
+        coef_norm=float(np.linalg.norm(truth)),
+        label_noise=noise,
+        delta=delta,
+        smallest_eigenvalue=float(np.linalg.eigvalsh((X.T * weights) @ X)[0]),
+    )
+    failures = 0
+    for _ in range(400):
+        theta = solution(X, X @ truth + noise * rng.normal(size=n), weights, alpha)
+        direction = rng.normal(size=d)
+        theta = theta + rng.gamma(d, 1 / rate) * direction / np.linalg.norm(direction)
+        failures += np.linalg.norm(theta - truth) > bound.total
+    assert failures <= delta * 400
+
+
+def test_the_market_constants_are_the_bound() -> None:
+    _, _, epsilon = sample(14)
+    alpha, d, noise, delta = 2.0, 3, 0.2, 0.1
+    mu, sigma = cm.ridge_risk_constants(alpha, d, noise, delta)
+    weights, eta = epsilon / epsilon.sum(), epsilon.sum()
+    bound = cm.ridge_error_bound(
+        weights,
+        noise_rate(weights, epsilon, ridge_sensitivity(alpha, d)),
+        alpha,
+        n_features=d,
+        coef_norm=0.0,
+        label_noise=noise,
+        delta=delta,
+    )
+    assert mu * np.linalg.norm(weights) + sigma / eta == pytest.approx(bound.total, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------ ranges
+
+
+def test_public_ranges_are_another_unit_and_nothing_else() -> None:
+    X, y, epsilon = sample(15)
+    plain = cm.PersonalizedRidge(0.4, random_state=5).fit(X, y, epsilon=epsilon)
+    low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
+    model = cm.PersonalizedRidge(
+        0.4, feature_range=(low, high), target_range=(100.0, 300.0), random_state=5
+    )
+    model.fit(low + X * (high - low), 200.0 + 100.0 * y, epsilon=epsilon)
+    predictions = model.predict(low + X * (high - low))
+    assert predictions == pytest.approx(200.0 + 100.0 * plain.predict(X), rel=1e-9)
+
+
+def test_ranges_from_the_data_leak_and_say_so() -> None:
+    X, y, epsilon = sample(16)
+    X[:, 1] = 7.0
+    model = cm.PersonalizedRidge(feature_range=None, target_range=None, random_state=0)
+    with pytest.warns(cm.PrivacyLeakWarning) as caught:
+        model.fit(X, y, epsilon=epsilon)
+    assert {str(w.message).split()[0] for w in caught} == {"feature_range", "target_range"}
+    assert caught[0].filename == __file__
+    assert "VIOLATED: feature_range and target_range" in str(model.guarantee_)
+    assert np.all(np.isfinite(model.coef_))
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize(
+    ("parameters", "X", "y", "epsilon", "error", "words"),
+    [
+        ({}, [[1.2], [0.5]], [0, 0], 1.0, cm.DataError, "1 of 2 rows lie outside feature_range"),
+        ({}, [[np.nan], [0.5]], [0, 0], 1.0, cm.DataError, "NaN"),
+        ({}, [[0.2], [0.5]], [0, 1.5], 1.0, cm.DataError, "1 of 2 labels"),
+        ({}, np.empty((2, 0)), [0, 0], 1.0, cm.DataError, "0 feature"),
+        ({}, [[0.2], [0.5]], [0, 0, 0], 1.0, cm.DataError, "inconsistent"),
+        ({}, [[0.2], [0.5]], [0, 0], 0.0, cm.ParameterError, "epsilon must be positive"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0, -1.0], cm.ParameterError, "epsilon must be positive"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0, np.nan], cm.ParameterError, "epsilon must be"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0] * 3, cm.ParameterError, "epsilon has shape"),
+        ({"alpha": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
+        ({"alpha": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
+        ({"bound": -1.0}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "bound"),
+        ({"sensitivity": "x"}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "sensitivity"),
+        ({"feature_range": (1, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
+        ({"feature_range": ([0, 0], 1)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
+        ({"target_range": (0, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
+        ({"random_state": "x"}, [[0.2]], [0], 1.0, cm.ParameterError, "random_state"),
+    ],
+)
+def test_bad_input_is_named(estimator, parameters, X, y, epsilon, error, words) -> None:
+    with pytest.raises(error, match=words):
+        estimator(**parameters).fit(X, y, epsilon=epsilon)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (cm.PersonalizedRidge(weights="best"), "weights"),
+        (cm.PersonalizedRidge(weights="optimal"), "label_noise"),
+        (cm.PersonalizedRidge(weights=[0.5, 0.6]), "sum to one"),
+        (cm.SampledRidge(threshold="median"), "threshold"),
+        (cm.SampledRidge(threshold=-1.0), "threshold"),
+        (cm.SampledRidge(normalization="none"), "normalization"),
+        (cm.NonPrivateRidge(alpha=-1.0), "alpha"),
+    ],
+)
+def test_bad_parameters_are_named(model, words) -> None:
+    with pytest.raises(cm.ParameterError, match=words):
+        model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
+
+
+def test_a_failed_fit_leaves_no_model() -> None:
+    model = cm.PersonalizedRidge(alpha=-1.0)
+    with pytest.raises(cm.ParameterError):
+        model.fit([[0.2]], [0.0], epsilon=1.0)
+    assert not hasattr(model, "coef_")
+
+
+# ------------------------------------------------------------------------------ scikit-learn
+
+
+class Permissive(cm.PersonalizedRidge):
+    """Scikit-learn's checks know nothing of epsilon or of rows in a box."""
+
+    def __init__(self, alpha=1.0, feature_range=None, target_range=None, random_state=None):
+        super().__init__(
+            alpha,
+            feature_range=feature_range,
+            target_range=target_range,
+            random_state=random_state,
+        )
+
+    def fit(self, X, y, epsilon=1e6):
+        return super().fit(X, y, epsilon=epsilon)
+
+
+@pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
+@parametrize_with_checks([Permissive()])
+def test_scikit_learn_conventions(estimator, check) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("estimator", [*PRIVATE, cm.NonPrivateRidge])
+def test_models_can_be_cloned_and_pickled(estimator) -> None:
+    X, y, epsilon = sample(17)
+    model = estimator(0.5).fit(X, y, epsilon=epsilon)
+    assert clone(model).get_params() == model.get_params()
+    copy = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(copy.predict(X), model.predict(X))
+    assert str(copy.guarantee_) == str(model.guarantee_)

@@ -1,0 +1,156 @@
+"""The sensitivity of ridge regression: proven bounds, attacked."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy import ridge_norm_bound, ridge_sensitivity
+
+
+def solution(X, y, weights, alpha):
+    return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
+
+
+@st.composite
+def neighbours(draw):
+    """Two data sets that differ in the last row, with weights that sum to at most one."""
+    seed, d = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 6))
+    n_others = draw(st.integers(0, 8))
+    rng = np.random.default_rng(seed)
+    corners = draw(st.booleans())
+    X = rng.random((n_others + 2, d))
+    X = np.round(X) if corners else X
+    y = rng.choice([-1.0, 1.0], n_others + 2) if corners else rng.uniform(-1, 1, n_others + 2)
+    weights = rng.dirichlet(np.full(n_others + 1, 0.3)) * draw(st.sampled_from([1.0, 0.7]))
+    alpha = 10.0 ** draw(st.floats(-4, 3))
+    keep, replace = np.r_[:n_others, n_others], np.r_[:n_others, n_others + 1]
+    return (X[keep], y[keep]), (X[replace], y[replace]), weights, alpha
+
+
+@settings(max_examples=300)
+@given(neighbours())
+def test_no_neighbour_moves_the_model_further(case) -> None:
+    (X, y), (X2, y2), weights, alpha = case
+    moved = np.linalg.norm(solution(X, y, weights, alpha) - solution(X2, y2, weights, alpha))
+    tight = ridge_sensitivity(alpha, X.shape[1], sensitivity="tight")
+    paper = ridge_sensitivity(alpha, X.shape[1], sensitivity="paper")
+    assert moved <= tight * weights[-1] * (1 + 1e-9) + 1e-13
+    assert tight <= paper
+
+
+def attack(d, alpha, n_others, weight, seed):
+    """Search for the worst neighbours, all rows, labels and weights free."""
+    rng = np.random.default_rng(seed)
+    rows = n_others + 2
+
+    def moved(p):
+        X = np.clip(p[: rows * d].reshape(rows, d), 0, 1)
+        y = np.clip(p[rows * d : rows * d + rows], -1, 1)
+        others = np.exp(p[rows * d + rows :])
+        weights = np.r_[others / others.sum() * (1 - weight), weight]
+        last = np.r_[:n_others, n_others + 1]
+        first = solution(X[:-1], y[:-1], weights, alpha)
+        return -np.linalg.norm(first - solution(X[last], y[last], weights, alpha)) / weight
+
+    start = np.r_[rng.random(rows * d), rng.choice([-1.0, 1.0], rows), rng.normal(size=n_others)]
+    return -minimize(moved, start, method="Powell", options={"maxiter": 25}).fun
+
+
+@pytest.mark.parametrize(
+    ("d", "alpha", "weight"),
+    [(1, 0.01, 1e-4), (1, 0.3, 0.2), (2, 0.2, 1e-4), (2, 5.0, 0.1), (3, 0.5, 1e-4), (6, 6.0, 1e-4)],
+)
+def test_directed_attacks_come_close_and_stay_below(d, alpha, weight) -> None:
+    worst = max(attack(d, alpha, 2, weight, seed) for seed in range(8))
+    claimed = ridge_sensitivity(alpha, d, sensitivity="tight")
+    assert worst <= claimed * (1 + 1e-9)
+    if weight < 0.01:  # with a larger weight its own curvature protects the row
+        assert worst >= 0.7 * claimed
+
+
+@pytest.mark.parametrize("d", [1, 4, 30])
+def test_no_smaller_constant_would_do_where_the_regularisation_is_strong(d) -> None:
+    alpha, weight = 1e5 * d, 1e-6
+    X, weights = np.vstack([np.zeros(d), np.ones(d)]), np.array([1 - weight, weight])
+    moved = solution(X, np.array([0.0, 1.0]), weights, alpha)
+    moved = moved - solution(X, np.array([0.0, -1.0]), weights, alpha)
+    attained = np.linalg.norm(moved) / weight
+    assert attained == pytest.approx(ridge_sensitivity(alpha, d), rel=1e-4)
+
+
+@pytest.mark.parametrize("d", [2, 12])
+def test_the_limits_of_the_tight_constant(d) -> None:
+    strong, weak = 1e9, 1e-9
+    assert ridge_sensitivity(strong, d) * strong / np.sqrt(d) == pytest.approx(2.0, rel=1e-6)
+    limit = ridge_sensitivity(weak, d) * weak**1.5 / d
+    assert limit == pytest.approx(0.375, rel=1e-3)
+    assert ridge_sensitivity(weak, d, sensitivity="paper") * weak**1.5 / d == pytest.approx(
+        2.0, rel=1e-3
+    )
+
+
+def test_the_maximum_over_the_angles_is_that_of_a_brute_force_search() -> None:
+    for g in (0.05, 0.4, 1.0, 3.0, 50.0):
+        least = np.arctan(1 / g)
+        t, a, b = np.meshgrid(
+            np.linspace(0, 1, 121),
+            np.linspace(least, np.pi / 2, 121),
+            np.linspace(least, np.pi / 2, 121),
+            indexing="ij",
+        )
+        value = np.sqrt(4 - 3 * t**2) * (
+            np.sin(a) ** 2 + g * t / 2 * np.sin(a) * np.sin(b) * np.sin(a + b)
+        )
+        kappa = ridge_sensitivity(1.0 / g**2, 1) / g**2
+        assert value.max() <= kappa
+        assert value.max() >= kappa * (1 - 2e-3)
+
+
+@settings(max_examples=200)
+@given(neighbours(), st.floats(0.01, 3.0))
+def test_a_known_bound_counts(case, share) -> None:
+    """Neighbours whose ridge solutions obey the bound move by no more than it allows."""
+    (X, y), (X2, y2), weights, alpha = case
+    first, second = solution(X, y, weights, alpha), solution(X2, y2, weights, alpha)
+    bound = max(np.linalg.norm(first), np.linalg.norm(second)) * max(share, 1.0)
+    moved = np.linalg.norm(first - second)
+    for mode in ("tight", "paper"):
+        kappa = ridge_sensitivity(alpha, X.shape[1], bound, mode)
+        assert moved <= kappa * weights[-1] * (1 + 1e-9) + 1e-13
+    assert ridge_sensitivity(alpha, X.shape[1], bound) <= ridge_sensitivity(alpha, X.shape[1])
+
+
+@settings(max_examples=200)
+@given(neighbours())
+def test_lemmas_a1_and_a2_and_their_improvement(case) -> None:
+    (X, y), _, weights, alpha = case
+    norm = np.linalg.norm(solution(X, y, weights, alpha))
+    d = X.shape[1]
+    bound = ridge_norm_bound(alpha, d)
+    assert norm <= bound * (1 + 1e-9)
+    assert bound <= min(1 / np.sqrt(alpha), np.sqrt(d) / alpha)
+
+
+@pytest.mark.parametrize(("alpha", "d"), [(0.25, 4), (1.0, 1), (12.0, 4)])
+def test_the_norm_bound_is_attained(alpha, d) -> None:
+    row = np.full((1, d), np.sqrt(min(alpha, d) / d))
+    attained = np.linalg.norm(solution(row, np.ones(1), np.ones(1), alpha))
+    assert attained == pytest.approx(ridge_norm_bound(alpha, d), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"alpha": 0.0, "n_features": 2}, "alpha"),
+        ({"alpha": np.nan, "n_features": 2}, "alpha"),
+        ({"alpha": 1.0, "n_features": 0}, "n_features"),
+        ({"alpha": 1.0, "n_features": 2, "bound": -1.0}, "bound"),
+        ({"alpha": 1.0, "n_features": 2, "sensitivity": "loose"}, "sensitivity"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, words) -> None:
+    with pytest.raises(ParameterError, match=words):
+        ridge_sensitivity(**arguments)
