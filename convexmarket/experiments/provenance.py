@@ -7,7 +7,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["package_version", "versions"]
+from convexmarket.problems import Problem
+
+__all__ = ["package_version", "problem_file", "versions"]
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
 _SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
@@ -29,4 +31,17 @@ def versions() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: package_version(name) for name in _LIBRARIES + _SOLVERS},
+    }
+
+
+def problem_file(problem: Problem) -> dict[str, Any] | None:
+    """Return the file that a problem was loaded from, if any, as plain values for JSON."""
+    source = problem.source
+    if source is None:
+        return None
+    return {
+        "path": source.path,
+        "sha256": source.sha256,
+        "overrides": list(source.overrides),
+        "text": source.text,
     }

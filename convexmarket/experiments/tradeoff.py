@@ -12,22 +12,22 @@ is shared out.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
+from joblib import delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.audit import IncentiveAudit, audit_incentives
-from convexmarket.datasets import MarketData, correlate, synthetic, wdbc
-from convexmarket.errors import ParameterError, ProblemFileError
-from convexmarket.experiments.provenance import versions
+from convexmarket.audit import audit_incentives
+from convexmarket.datasets import MarketData, synthetic, wdbc
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.audits import MISREPORTS, audit_row
+from convexmarket.experiments.provenance import problem_file, versions
+from convexmarket.experiments.scenarios import sellers_by_scenario
+from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
 from convexmarket.payments import payments
@@ -39,13 +39,9 @@ __all__ = ["TradeoffResult", "run_tradeoff"]
 
 Floats = NDArray[np.float64]
 Model = Literal["mechanism", "naive"]
-Progress = Callable[[str, int, int], None]
 
 # Purposes of random numbers: each has a branch of the seed to itself.
 _SENSITIVITIES, _NOISE = 0, 1
-
-# Misreports that the audit tries of each seller, next to the kinks of its curve.
-_MISREPORTS = 17
 
 CAVEATS = (
     "mu, sigma, Lambda and the naive model's eta were chosen with models trained on the sellers' "
@@ -167,29 +163,6 @@ class Choice:
     trial: Trial
 
 
-class _Stages:
-    """Seconds per stage, and progress within them."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-
-    @contextmanager
-    def __call__(self, stage: str, total: int) -> Iterator[Callable[[], None]]:
-        start, done = time.perf_counter(), 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if self._progress is not None:
-                self._progress(stage, done, total)
-
-        if self._progress is not None:
-            self._progress(stage, 0, total)
-        yield advance
-        self.seconds[stage] = time.perf_counter() - start
-
-
 def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> TradeoffResult:
     """Run Algorithm 2 of A over a list of gammas, with the naive model and the baseline.
 
@@ -211,9 +184,12 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
     ConvexMarketError
         If a market has no optimum or a model cannot be trained.
     """
-    stages = _Stages(progress)
+    stages = Stages(progress)
     rows = _load(problem)
-    markets = _sellers_by_scenario(problem, rows)
+    branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
+    markets = sellers_by_scenario(
+        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch
+    )
     purchases = _buy(problem, markets, stages)
     designs = _designs(problem, purchases)
     uniform = np.full(rows.y_train.size, 1.0 / rows.y_train.size)
@@ -238,7 +214,7 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
             for choice in choices
         ],
         caveats=CAVEATS,
-        timings={**stages.seconds, "total": sum(stages.seconds.values())},
+        timings=stages.timings(),
         provenance=_provenance(problem, rows, len(designs) + len(plain)),
     )
 
@@ -277,40 +253,7 @@ def _inline(data: InlineData) -> MarketData:
     )
 
 
-def _sellers_by_scenario(problem: TradeoffProblem, rows: MarketData) -> dict[str, Sellers]:
-    """Return who owns which row and reports what: drawn once, in the order of each scenario."""
-    m = rows.y_train.size
-    if problem.sellers.sensitivities is None:
-        branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
-        drawn = problem.prior.sample(m, np.random.default_rng(branch))
-    else:
-        drawn = np.array(problem.sellers.sensitivities)
-    if drawn.size != m:
-        raise ProblemFileError(
-            f"sellers.sensitivities has {drawn.size} entries for {m} training rows; give one for "
-            "each, or leave them out to draw them from the prior"
-        )
-    reports = {"independent": drawn}
-    if "correlated" in problem.sellers.scenarios:
-        column = _column(rows, problem.sellers.correlated_with)
-        reports["correlated"] = correlate(drawn, rows.X_train, column)
-    return {name: Sellers(reports[name], problem.prior) for name in problem.sellers.scenarios}
-
-
-def _column(rows: MarketData, feature: str | int) -> int:
-    """Return the position of a feature given by name or position."""
-    names = rows.feature_names
-    if isinstance(feature, int) and feature < len(names):
-        return feature
-    if feature in names:
-        return names.index(str(feature))
-    raise ProblemFileError(
-        f"sellers.correlated_with is {feature!r}; give a position below {len(names)} or one of "
-        f"{', '.join(names)}"
-    )
-
-
-def _buy(problem: TradeoffProblem, markets: dict[str, Sellers], stages: _Stages) -> list[Purchase]:
+def _buy(problem: TradeoffProblem, markets: dict[str, Sellers], stages: Stages) -> list[Purchase]:
     """Allocate and pay under every candidate, scenario by scenario, model by model."""
     objective, naive = problem.objective, problem.naive
     pairs = [(mu, sigma) for mu in objective.mu for sigma in objective.sigma]
@@ -376,20 +319,15 @@ def _keeps_what_was_sold(problem: TradeoffProblem, design: Design) -> bool:
 
 
 def _train(
-    problem: TradeoffProblem, rows: MarketData, designs: list[Design], stages: _Stages
+    problem: TradeoffProblem, rows: MarketData, designs: list[Design], stages: Stages
 ) -> list[Trial]:
     """Train every design under every noise draw, in parallel."""
     seeds = [
         np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
         for draw in range(problem.learner.draws)
     ]
-    parallel = Parallel(n_jobs=problem.run.jobs, return_as="generator")
-    trials = []
-    with stages("train", len(designs)) as advance:
-        for trial in parallel(delayed(_trial)(problem, rows, design, seeds) for design in designs):
-            trials.append(trial)
-            advance()
-    return trials
+    calls = (delayed(_trial)(problem, rows, design, seeds) for design in designs)
+    return stages.parallel("train", problem.run.jobs, calls)
 
 
 def _trial(
@@ -445,7 +383,7 @@ def _choose(
     return [choice for _, choice in best.values()]
 
 
-def _audit(problem: TradeoffProblem, choices: list[Choice], stages: _Stages) -> pd.DataFrame:
+def _audit(problem: TradeoffProblem, choices: list[Choice], stages: Stages) -> pd.DataFrame:
     """Audit the incentives of the mechanism's chosen markets.
 
     Incentives concern reports alone, and scenarios permute the same reports: markets that differ
@@ -453,17 +391,14 @@ def _audit(problem: TradeoffProblem, choices: list[Choice], stages: _Stages) -> 
     """
     chosen = [choice.purchase for choice in choices if choice.purchase.model == "mechanism"]
     markets = {_reports_of(purchase): purchase.market for purchase in chosen}
-    parallel = Parallel(n_jobs=problem.run.jobs, return_as="generator")
-    audits: list[IncentiveAudit] = []
-    with stages("audit", len(markets)) as advance:
-        for audit in parallel(
-            delayed(audit_incentives)(market, misreports=_MISREPORTS) for market in markets.values()
-        ):
-            audits.append(audit)
-            advance()
+    audits = stages.parallel(
+        "audit",
+        problem.run.jobs,
+        (delayed(audit_incentives)(market, misreports=MISREPORTS) for market in markets.values()),
+    )
     found = dict(zip(markets, audits, strict=True))
     return pd.DataFrame(
-        [_labels(purchase) | _audit_row(found[_reports_of(purchase)]) for purchase in chosen]
+        [_labels(purchase) | audit_row(found[_reports_of(purchase)]) for purchase in chosen]
     )
 
 
@@ -471,15 +406,6 @@ def _reports_of(purchase: Purchase) -> tuple[bytes, float, float, float]:
     """Return what the incentives of a market depend on, the sellers' names apart."""
     reports = np.sort(np.asarray(purchase.market.sellers.sensitivities))
     return reports.tobytes(), purchase.mu, purchase.sigma, purchase.gamma
-
-
-def _audit_row(audit: IncentiveAudit) -> dict[str, Any]:
-    return {
-        "max_gain": audit.max_gain,
-        "min_surplus": audit.min_surplus,
-        "incentive_compatible": audit.is_incentive_compatible,
-        "individually_rational": audit.is_individually_rational,
-    }
 
 
 def _labels(purchase: Purchase) -> dict[str, Any]:
@@ -551,7 +477,6 @@ def _seller_rows(problem: TradeoffProblem, choice: Choice) -> pd.DataFrame:
 
 
 def _provenance(problem: TradeoffProblem, rows: MarketData, designs: int) -> dict[str, Any]:
-    source = problem.source
     return {
         "versions": versions(),
         "seed": problem.run.seed,
@@ -562,12 +487,5 @@ def _provenance(problem: TradeoffProblem, rows: MarketData, designs: int) -> dic
         },
         "data": rows.description,
         "designs_trained": designs,
-        "problem_file": None
-        if source is None
-        else {
-            "path": source.path,
-            "sha256": source.sha256,
-            "overrides": list(source.overrides),
-            "text": source.text,
-        },
+        "problem_file": problem_file(problem),
     }
