@@ -23,7 +23,7 @@ by at most :math:`\kappa\,w_i`. Two values of :math:`\kappa` are on offer, both 
     which is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, where no constant is smaller, and
     :math:`0.375\,d/\lambda^{3/2}` for small, where the paper has :math:`2\,d/\lambda^{3/2}`. A
     known bound B gives :math:`\frac{\sqrt d}{\lambda}\max_t \sqrt{4-3t^2}\,(1+\sqrt d B t)`; the
-    smaller of the two counts. The proof is in docs/theory.md, section 6.
+    smaller of the two counts. The proof is in docs/theory.md, section 7.1.
 """
 
 from __future__ import annotations

@@ -252,6 +252,25 @@ def test_sampling_with_null_rows_keeps_the_promise_exactly(case) -> None:
         assert loss <= min(epsilon[row], threshold) * (1 + 1e-9) + 1e-9
 
 
+def test_sampling_as_published_breaks_its_promise() -> None:
+    """Noise that depends on the size of the sample tells who is in it (docs/theory.md, 7.2)."""
+    d, promised = 10, 0.01
+    alpha = 100.0 * d
+    chance = sampling_probabilities([promised, 1.0], 1.0)[0]
+    kappa = ridge_sensitivity(alpha, d, sensitivity="paper")
+    alone, together = 1.0 / kappa, 2.0 / kappa
+    model = np.full(d, 0.5 / (alpha + 0.5 * d))  # of the row (1, ..., 1) with label 1, weight 1/2
+
+    def log_density(o, label):
+        return np.logaddexp(
+            np.log1p(-chance) + d * np.log(alone) - alone * np.linalg.norm(o),
+            np.log(chance) + d * np.log(together) - together * np.linalg.norm(o - label * model),
+        )
+
+    loss = log_density(model, 1) - log_density(model, -1)
+    assert loss > 50 * promised
+
+
 def test_an_empty_sample_gives_the_zero_model() -> None:
     X, y, _ = sample(9, 3)
     model = cm.SampledRidge(normalization="sample", threshold=50.0, random_state=0)
