@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     PrivateAttr,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
@@ -34,19 +35,24 @@ from pydantic_core import ErrorDetails
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.priors import Prior, prior_from_dict
-from convexmarket.privacy import Accounting
+from convexmarket.privacy import Accounting, Sensitivity
 
 __all__ = [
     "KINDS",
+    "BuyerTable",
     "InlineData",
     "LearnerTable",
+    "MedicalData",
     "NaiveTable",
     "ObjectiveTable",
     "Problem",
     "ProblemSource",
+    "RegressionMarketProblem",
+    "RidgeTable",
     "RunTable",
     "SellersTable",
     "SyntheticData",
+    "SyntheticRegressionData",
     "TradeoffProblem",
     "WdbcData",
     "json_schema",
@@ -179,6 +185,24 @@ class InlineData(_Table):
         return self
 
 
+class MedicalData(_Table):
+    """Insurance charges of patients, with labels in [0, 1]; the training rows are the sellers."""
+
+    source: Literal["medical"]
+    train_fraction: Share = 0.8
+    split_seed: Annotated[int, Field(ge=0)] = 0
+
+
+class SyntheticRegressionData(_Table):
+    """Rows in [0, 1]^d and a linear label with noise."""
+
+    source: Literal["synthetic-regression"]
+    n_sellers: Annotated[int, Field(ge=1, le=1_000_000)]
+    n_features: Annotated[int, Field(ge=1, le=10_000)]
+    n_test: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    data_seed: Annotated[int, Field(ge=0)] = 0
+
+
 class SellersTable(_Table):
     """What the sellers report, and how that relates to their data.
 
@@ -207,19 +231,36 @@ def _low_below_high(eta_range: tuple[float, float]) -> tuple[float, float]:
     return eta_range
 
 
+def _low_under_high(target_range: tuple[float, float]) -> tuple[float, float]:
+    if target_range[0] >= target_range[1]:
+        raise ValueError("the range has no width; give [low, high] with low < high")
+    return target_range
+
+
+def _without_repeats(values: tuple[float, ...]) -> tuple[float, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("a value is listed twice; list each once")
+    return values
+
+
 _EtaRange = Annotated[
     tuple[Positive, Positive], Field(strict=False), AfterValidator(_low_below_high)
 ]
 
 
-class ObjectiveTable(_Table):
-    """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
+class BuyerTable(_Table):
+    """What the buyer decides beside the learner: the gammas to report, and constraints."""
 
     gamma: Positives
-    mu: Positives
-    sigma: Positives
     cap: Annotated[float, Field(ge=1)] | None = None
     eta_range: _EtaRange | None = None
+
+
+class ObjectiveTable(BuyerTable):
+    """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
+
+    mu: Positives
+    sigma: Positives
 
 
 class LearnerTable(_Table):
@@ -229,6 +270,34 @@ class LearnerTable(_Table):
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
     accounting: Accounting = "tight"
     calibration: Literal["noise", "total"] = "noise"
+
+
+class RidgeTable(_Table):
+    """The private ridge regression, and what is publicly assumed of the data it is trained on.
+
+    Labels in ``target_range`` are mapped to [-1, 1]; ``bound``, ``label_noise``, ``coef_norm`` and
+    ``smallest_eigenvalue`` are on that scale, and those of Theorem 3.6 of Acharya et al. They are
+    declared here, never estimated from rows that are sold. So is ``typical_label``, in the units
+    of the labels: what one would predict without a model.
+    """
+
+    regularization: Positives
+    label_noise: Positive
+    coef_norm: Positive
+    smallest_eigenvalue: Nonnegative = 0.0
+    delta: Share = 0.05
+    sensitivity: Sensitivity = "tight"
+    bound: Positive | None = None
+    target_range: Annotated[
+        tuple[float, float], Field(strict=False), AfterValidator(_low_under_high)
+    ] = (-1.0, 1.0)
+    typical_label: float | None = None
+    draws: Annotated[int, Field(ge=2, le=10_000)] = 200
+
+    @field_validator("regularization")
+    @classmethod
+    def _different(cls, regularization: tuple[float, ...]) -> tuple[float, ...]:
+        return _without_repeats(regularization)
 
 
 class NaiveTable(_Table):
@@ -252,20 +321,13 @@ class RunTable(_Table):
         return jobs
 
 
-class TradeoffProblem(_Table):
-    """Error against payments over gamma: Algorithm 2 of A on a data set."""
+class _Problem(_Table):
+    """What every problem file says, whatever its kind."""
 
-    kind: Literal["tradeoff"]
+    kind: str
     title: Annotated[str, Field(min_length=1, max_length=200)]
     description: str = ""
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    data: Annotated[WdbcData | SyntheticData | InlineData, Field(discriminator="source")]
-    prior: PriorTable
-    sellers: SellersTable = SellersTable()
-    objective: ObjectiveTable
-    learner: LearnerTable
-    naive: NaiveTable
-    run: RunTable = RunTable()
 
     _source: ProblemSource | None = PrivateAttr(default=None)
 
@@ -274,17 +336,26 @@ class TradeoffProblem(_Table):
         """The file that the problem was loaded from, if any."""
         return self._source
 
+
+class TradeoffProblem(_Problem):
+    """Error against payments over gamma: Algorithm 2 of A on a data set."""
+
+    kind: Literal["tradeoff"]
+    data: Annotated[WdbcData | SyntheticData | InlineData, Field(discriminator="source")]
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+    objective: ObjectiveTable
+    learner: LearnerTable
+    naive: NaiveTable
+    run: RunTable = RunTable()
+
     @field_validator("sellers")
     @classmethod
     def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
         """Check given sensitivities against the prior and against the rows of inline data."""
+        data = _check_reports(sellers, info).get("data")
         given = sellers.sensitivities
-        if given is None:
-            return sellers
-        if "prior" in info.data:
-            info.data["prior"].check_reports(given)
-        data = info.data.get("data")
-        if isinstance(data, InlineData) and len(given) != len(data.labels):
+        if given and isinstance(data, InlineData) and len(given) != len(data.labels):
             raise ValueError(
                 f"there are {len(given)} sensitivities for {len(data.labels)} rows of data; "
                 "give one for each"
@@ -292,10 +363,45 @@ class TradeoffProblem(_Table):
         return sellers
 
 
-Problem: TypeAlias = TradeoffProblem
+class RegressionMarketProblem(_Problem):
+    """A market for ridge regression: mu and sigma follow from Theorem 3.6 of Acharya et al."""
+
+    kind: Literal["regression-market"]
+    data: Annotated[MedicalData | SyntheticRegressionData, Field(discriminator="source")]
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+    objective: BuyerTable
+    learner: RidgeTable
+    run: RunTable = RunTable()
+
+    @field_validator("sellers")
+    @classmethod
+    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
+        """Check given sensitivities against the prior."""
+        _check_reports(sellers, info)
+        return sellers
+
+    @field_validator("objective")
+    @classmethod
+    def _different(cls, objective: BuyerTable) -> BuyerTable:
+        _without_repeats(objective.gamma)
+        return objective
+
+
+def _check_reports(sellers: SellersTable, info: ValidationInfo) -> dict[str, Any]:
+    """Check given sensitivities against the prior, and return the tables that were valid."""
+    if sellers.sensitivities is not None and "prior" in info.data:
+        info.data["prior"].check_reports(sellers.sensitivities)
+    return info.data
+
+
+Problem: TypeAlias = TradeoffProblem | RegressionMarketProblem
 
 #: The experiments that a problem file can describe, by ``kind``.
-KINDS: dict[str, type[Problem]] = {"tradeoff": TradeoffProblem}
+KINDS: dict[str, type[Problem]] = {
+    "tradeoff": TradeoffProblem,
+    "regression-market": RegressionMarketProblem,
+}
 
 
 #: What TOML calls the types that pydantic names in Python's words.
@@ -377,8 +483,7 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema that every problem file follows."""
-    models = [model.model_json_schema() for model in KINDS.values()]
-    schema = models[0] if len(models) == 1 else {"oneOf": models}
+    schema = TypeAdapter(Annotated[Problem, Field(discriminator="kind")]).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

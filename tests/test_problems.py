@@ -1,5 +1,7 @@
 """Problem files: what they say, what is refused and in which words, and the shipped ones."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,8 @@ import pytest
 from convexmarket.errors import ProblemFileError
 from convexmarket.priors import Uniform
 from convexmarket.problems import (
+    KINDS,
     InlineData,
-    TradeoffProblem,
     json_schema,
     load_problem,
     parse_problem,
@@ -183,13 +185,21 @@ def test_the_main_ones_are_shipped():
     assert {"quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
 
 
-def test_the_schema_describes_every_key():
-    schema = json_schema()
-    assert schema["properties"]["kind"]["const"] == "tradeoff"
+@pytest.mark.parametrize(("kind", "model"), KINDS.items())
+def test_the_schema_describes_every_key(kind, model):
+    schema = json_schema()["$defs"][model.__name__]
+    assert schema["properties"]["kind"]["const"] == kind
     assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == set(TradeoffProblem.model_fields)
-    objective = schema["$defs"]["ObjectiveTable"]
-    assert objective["properties"]["gamma"]["items"]["exclusiveMinimum"] == 0
+    assert set(schema["properties"]) == set(model.model_fields)
+
+
+def test_the_schema_knows_every_kind_and_has_every_table_that_it_refers_to():
+    schema = json_schema()
+    assert set(schema["discriminator"]["mapping"]) == set(KINDS)
+    references = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
+    assert references == set(schema["$defs"])
+    gamma = schema["$defs"]["ObjectiveTable"]["properties"]["gamma"]
+    assert gamma["items"]["exclusiveMinimum"] == 0
 
 
 def test_a_range_of_eta_for_the_mechanism():
