@@ -11,6 +11,7 @@ from convexmarket.priors import Uniform
 from convexmarket.problems import (
     KINDS,
     InlineData,
+    TradeoffProblem,
     json_schema,
     load_problem,
     parse_problem,
