@@ -6,17 +6,26 @@ assumptions, and where nothing is.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report import figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.parts import (
+    INCENTIVES,
+    audit_section,
+    audit_words,
+    certificate_section,
+    gap_words,
+    promise_words,
+    reproduction_section,
+    select,
+    short,
+)
 from convexmarket.report.words import (
     count,
     equals,
@@ -31,7 +40,6 @@ __all__ = ["tradeoff_report"]
 MECHANISM = "mechanism"
 NAIVE = "naive"
 CORRELATED = "correlated"
-WEAK_EPSILON = 5.0  # beyond it, exp(epsilon) > 148: a promise in form more than in substance
 KEY = ["scenario", "model", "gamma"]
 GREEK = {
     "gamma": "γ",
@@ -54,23 +62,6 @@ ACCOUNTING_WORDS = {
     "tight": "is ε + log(1 + a R²/(4Λ)) for a seller of weight a",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
-
-METHOD_WORDS = {
-    "exact": (
-        "The exact method compares every stationary point over η, in closed form; the lower bound "
-        "is the value of the dual problem at the η it chose, so the gap measures rounding."
-    ),
-    "line_search": (
-        "The search's lower bound holds at every η and needs no trust in the solver: a wrong "
-        "answer of the solver widens the gap, and cannot hide in it."
-    ),
-}
-INCENTIVES = (
-    "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
-    "knowledge and correct, μ, σ and γ were fixed before any report, the allocation is a global "
-    "optimum (see the certificate), and sellers can misstate their sensitivity but not their "
-    "data or their labels."
-)
 
 
 @dataclass(frozen=True)
@@ -102,13 +93,16 @@ def tradeoff_report(result: TradeoffResult) -> Report:
         _tradeoff_section(result),
         _overall_section(result),
         _sellers_section(result, point),
-        _certificate_section(result),
-        _audit_section(result),
+        certificate_section(result.certificates, _largest_gap(result, MECHANISM), KEY, GREEK),
+        audit_section(result.audits, _largest_payment(result), GREEK),
         _guarantee_section(result),
     ]
     if CORRELATED in set(result.curve.scenario) and point.scenario != CORRELATED:
         sections.append(_correlation_section(result, point))
-    sections += [_choice_section(result), _reproduction_section(result)]
+    sections += [
+        _choice_section(result),
+        reproduction_section(result.problem, result.provenance, result.timings),
+    ]
     return Report(
         title=result.problem.title,
         summary=_summary(result, point),
@@ -121,18 +115,11 @@ def tradeoff_report(result: TradeoffResult) -> Report:
 def highlight(result: TradeoffResult) -> Highlight:
     """Find the mechanism's smallest overall error in the first scenario."""
     scenario = str(result.curve.scenario.iloc[0])
-    rows = _select(result.curve, scenario=scenario, model=MECHANISM)
+    rows = select(result.curve, scenario=scenario, model=MECHANISM)
     row = rows.sort_values(["overall_mean", "gamma"]).iloc[0]
-    offers = _select(result.sellers, scenario=scenario, model=MECHANISM, gamma=row.gamma)
-    draws = _select(result.draws, scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    offers = select(result.sellers, scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    draws = select(result.draws, scenario=scenario, model=MECHANISM, gamma=row.gamma)
     return Highlight(scenario, float(row.gamma), row, len(offers), len(draws))
-
-
-def _select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """Return the rows that have these values."""
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
 
 
 # ---------------------------------------------------------------- the summary
@@ -140,7 +127,7 @@ def _select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
 
 def _facts(result: TradeoffResult, point: Highlight) -> tuple[Fact, ...]:
     row = point.row
-    audits = _select(result.audits, model=MECHANISM)
+    audits = result.audits
     where = f"at {equals('γ', point.gamma)}"
     return (
         Fact(f"sellers bought from, {where}", f"{int(row.n_bought):,} of {point.n_sellers:,}"),
@@ -160,7 +147,8 @@ def _summary(result: TradeoffResult, point: Highlight) -> tuple[str, ...]:
         _outcome_words(result, point),
         _privacy_words(point),
         _naive_words(result),
-        f"{_gap_words(result)} {_audit_words(result)}",
+        f"{gap_words(_largest_gap(result, MECHANISM))} "
+        f"{audit_words(result.audits, _largest_payment(result))}",
     ]
     if result.problem.description:
         paragraphs.insert(0, " ".join(result.problem.description.split()))
@@ -190,23 +178,11 @@ def _privacy_words(point: Highlight) -> str:
         return "Nothing is bought, so nobody's row is used and nobody loses privacy."
     accounted = "which the accounting confirms as the total guarantee"
     if total > sold * (1 + 1e-9):
-        accounted = f"and the largest total guarantee, accounting included, is {_short(total)}"
-    text = (
-        f"The largest privacy guarantee sold there is {equals('ε', sold)}, {accounted}: exchanging "
-        f"that seller's row changes the probability of any released model by at most a factor "
-        f"exp({_short(total)}) = {format_number(math.exp(total)) if total < 700 else '∞'}, "
-        "on the assumptions listed below."
+        accounted = f"and the largest total guarantee, accounting included, is {short(total)}"
+    return (
+        f"The largest privacy guarantee sold there is {equals('ε', sold)}, {accounted}: "
+        f"{promise_words(total)}"
     )
-    if total > WEAK_EPSILON:
-        text += (
-            " A factor as large as that is a weak promise: it holds, but it would not keep an "
-            "observer of the model from guessing the row."
-        )
-    return text
-
-
-def _short(value: float) -> str:
-    return format_number(value, digits=3)
 
 
 def _naive_words(result: TradeoffResult) -> str:
@@ -226,51 +202,13 @@ def _naive_words(result: TradeoffResult) -> str:
     )
 
 
-def _certificates(result: TradeoffResult) -> pd.DataFrame:
-    """List the certificates without what none of them has, and without the log of the search."""
-    frame = pd.DataFrame(list(result.certificates)).drop(
-        columns=["solves", "seconds"], errors="ignore"
-    )
-    frame = frame.dropna(axis="columns", how="all")
-    if "binding" in frame:
-        frame["binding"] = [listing(bounds) or None for bounds in frame.binding]
-    return frame[KEY + [name for name in frame if name not in KEY]]
+def _largest_payment(result: TradeoffResult) -> float:
+    return float(result.curve.payments.max())
 
 
 def _largest_gap(result: TradeoffResult, model: str) -> float:
-    gaps = pd.to_numeric(_select(result.curve, model=model).gap)
+    gaps = pd.to_numeric(select(result.curve, model=model).gap)
     return max(0.0, float(gaps.max()))
-
-
-def _gap_words(result: TradeoffResult) -> str:
-    gap = format_number(_largest_gap(result, MECHANISM), digits=2)
-    return (
-        "Every allocation of the mechanism carries a lower bound on what any allocation could "
-        f"reach; the objective is within {gap} (relative) of it, at every γ."
-    )
-
-
-def _audit_words(result: TradeoffResult) -> str:
-    audits = _select(result.audits, model=MECHANISM)
-    gain, surplus = float(audits.max_gain.max()), float(audits.min_surplus.min())
-    gained = f"the largest gain of any seller from any misreport is {_up_to_rounding(gain, result)}"
-    least = _up_to_rounding(surplus, result)
-    if bool(audits.incentive_compatible.all()):
-        truth = f"The audit of each market finds nothing to gain from lying: {gained}"
-    else:
-        truth = f"The audit finds a market where lying pays: {gained}"
-    if bool(audits.individually_rational.all()):
-        loss = f"no seller loses by taking part: the smallest surplus is {least}"
-    else:
-        loss = f"taking part can cost a seller: the smallest surplus is {least}"
-    return f"{truth}; {loss}."
-
-
-def _up_to_rounding(money: float, result: TradeoffResult) -> str:
-    """Write an amount; next to nothing, compared with what is paid, is nothing."""
-    if 0 < abs(money) < 1e-12 * float(result.curve.payments.max()):
-        return "zero up to rounding"
-    return format_number(money, digits=2)
 
 
 # ---------------------------------------------------------------- the sections
@@ -279,7 +217,7 @@ def _up_to_rounding(money: float, result: TradeoffResult) -> str:
 def _tradeoff_section(result: TradeoffResult) -> Section:
     drawn, words = [], []
     for scenario, rows in result.curve.groupby("scenario", sort=False):
-        words.append(_ends(_select(rows, model=MECHANISM), str(scenario)))
+        words.append(_ends(select(rows, model=MECHANISM), str(scenario)))
         drawn.append(
             Figure(
                 f"tradeoff_{scenario}",
@@ -324,13 +262,13 @@ def _ends(rows: pd.DataFrame, scenario: str) -> str:
     low, high = rows.iloc[0], rows.iloc[-1]
     if len(rows) == 1:
         return (
-            f"With {scenario} sensitivities, the mechanism pays {_short(low.payments)} at "
+            f"With {scenario} sensitivities, the mechanism pays {short(low.payments)} at "
             f"{equals('γ', low.gamma)}, with a test error of {format_percent(low.error_mean)}."
         )
     return (
         f"With {scenario} sensitivities, from {equals('γ', low.gamma)} to "
-        f"{equals('γ', high.gamma)} the mechanism's payments go from {_short(low.payments)} to "
-        f"{_short(high.payments)}, and its test error from {format_percent(low.error_mean)} to "
+        f"{equals('γ', high.gamma)} the mechanism's payments go from {short(low.payments)} to "
+        f"{short(high.payments)}, and its test error from {format_percent(low.error_mean)} to "
         f"{format_percent(high.error_mean)}."
     )
 
@@ -347,7 +285,7 @@ def _overall_section(result: TradeoffResult) -> Section:
             "The naive model is degenerate by design. Without the terms for spread and noise its "
             "objective only falls as less is bought, so its optimum is to buy nothing; it buys "
             f"something because η is held at one of {count(grid, 'value')} between "
-            f"{_short(low)} and {_short(high)}, the one that the validation rows like best. That "
+            f"{short(low)} and {short(high)}, the one that the validation rows like best. That "
             "range, and not an optimum, decided its answer; another range would give another "
             "comparison."
         )
@@ -372,9 +310,9 @@ def _few_gammas(result: TradeoffResult, point: Highlight) -> list[float]:
 
 def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
     few = _few_gammas(result, point)
-    offers = _select(result.sellers, model=MECHANISM)
+    offers = select(result.sellers, model=MECHANISM)
     offers = offers[offers.gamma.isin(few)]
-    shown = listing([_short(gamma) for gamma in few])
+    shown = listing([short(gamma) for gamma in few])
     bought = Figure(
         "who_is_bought_from",
         f"Privacy sold by each seller against its sensitivity, at γ = {shown}.",
@@ -385,7 +323,7 @@ def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
         "distributions",
         f"Privacy sold and payments, of the sellers bought from ({point.scenario} "
         f"sensitivities) at γ = {shown}. Each panel has its own scale.",
-        partial(figures.distributions, _select(offers, scenario=point.scenario)),
+        partial(figures.distributions, select(offers, scenario=point.scenario)),
         "Histograms of epsilon and of payments. " + _bought_words(result, point, few),
     )
     return Section(
@@ -405,11 +343,11 @@ def _bought_words(result: TradeoffResult, point: Highlight, gammas: Sequence[flo
     """Say for a few gammas how many are bought from, and up to which sensitivity."""
     parts = []
     for gamma in gammas:
-        offers = _select(result.sellers, scenario=point.scenario, model=MECHANISM, gamma=gamma)
+        offers = select(result.sellers, scenario=point.scenario, model=MECHANISM, gamma=gamma)
         bought = offers[offers.epsilon > 0]
         where = f"at {equals('γ', gamma)}, {share(len(bought), len(offers), 'seller')}"
         if len(bought):
-            where += f", up to a sensitivity of {_short(float(bought.sensitivity.max()))}"
+            where += f", up to a sensitivity of {short(float(bought.sensitivity.max()))}"
         parts.append(where)
     text = "; ".join(parts)
     return f"With {point.scenario} sensitivities: {text}."
@@ -435,52 +373,6 @@ def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
         order.drop(columns=["elsewhere", "place", "cost"]),
         GREEK,
         rows_shown=20,
-    )
-
-
-def _certificate_section(result: TradeoffResult) -> Section:
-    methods = sorted({str(entry["method"]) for entry in result.certificates})
-    prose = [
-        " ".join([_gap_words(result), *(METHOD_WORDS.get(name, "") for name in methods)]).strip(),
-        "Optimality is more than tidiness here. The payments make truth the best reply only if "
-        "the allocation is the global optimum for every report; a local optimum would price the "
-        "same data differently and reward lying.",
-    ]
-    return Section(
-        "The certificate",
-        tuple(prose),
-        tables=(
-            Table(
-                "certificates",
-                "Objective, lower bound and relative gap of every allocation.",
-                _certificates(result),
-                GREEK,
-                {"objective": ".6g", "lower_bound": ".6g"},
-            ),
-        ),
-    )
-
-
-def _audit_section(result: TradeoffResult) -> Section:
-    prose = [
-        _audit_words(result),
-        "The audit takes one seller at a time, solves the market again at each of many "
-        "misreports, with all others truthful, and compares what the seller would earn with "
-        "what it earns by the truth. It checks reports and nothing else.",
-    ]
-    return Section(
-        "The audit of incentives",
-        tuple(prose),
-        tables=(
-            Table(
-                "audits",
-                "Largest gain of any seller from any misreport, and smallest surplus of any "
-                "seller who tells the truth.",
-                result.audits,
-                GREEK
-                | {"max_gain": "largest gain from a misreport", "min_surplus": "smallest surplus"},
-            ),
-        ),
     )
 
 
@@ -513,7 +405,7 @@ def _privacy_points(result: TradeoffResult) -> list[str]:
         "Privacy of the model: each seller's total guarantee holds for the released model, "
         f"replacing that seller's row by any other. The accounting is {learner.accounting!r}: it "
         f"{ACCOUNTING_WORDS[learner.accounting]}. {total}",
-        f"It assumes that the bound on the norm of every row ({_short(norm)}) "
+        f"It assumes that the bound on the norm of every row ({short(norm)}) "
         "and the set of labels are public and not read off the sold data; that weights and η are "
         "chosen without looking at the data; that the minimiser is exact (it is computed to a "
         "small gradient norm, not to zero); and that one noise draw is released. The draws of "
@@ -525,15 +417,15 @@ def _privacy_points(result: TradeoffResult) -> list[str]:
 
 
 def _correlation_section(result: TradeoffResult, point: Highlight) -> Section:
-    rows = _select(result.curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
+    rows = select(result.curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
     compared = ""
     if len(rows):
         row, other = rows.iloc[0], point.row
         compared = (
             f" At {equals('γ', point.gamma)} the test error is {format_percent(row.error_mean)} "
             f"with correlated sensitivities and {format_percent(other.error_mean)} with "
-            f"{point.scenario} ones; payments are {_short(row.payments)} and "
-            f"{_short(other.payments)}."
+            f"{point.scenario} ones; payments are {short(row.payments)} and "
+            f"{short(other.payments)}."
         )
     feature = result.problem.sellers.correlated_with
     name = f"the feature {feature!r}" if isinstance(feature, str) else f"feature {feature}"
@@ -578,47 +470,3 @@ def _choice_section(result: TradeoffResult) -> Section:
             ),
         ),
     )
-
-
-def _reproduction_section(result: TradeoffResult) -> Section:
-    problem = _settings_table(
-        "problem", "The problem file, key by key.", result.problem.model_dump(mode="json")
-    )
-    origin = dict(result.provenance)
-    if isinstance(origin.get("problem_file"), Mapping):  # the table of the problem shows its text
-        origin["problem_file"] = {
-            key: value for key, value in origin["problem_file"].items() if key != "text"
-        }
-    provenance = _settings_table("provenance", "Seeds, versions and machine.", origin)
-    timings = _settings_table("timings", "Seconds spent.", result.timings)
-    notes = " The problem file notes:" if result.problem.notes else ""
-    return Section(
-        "How to reproduce this",
-        (
-            "The run is determined by the problem file, its seeds and the versions below; "
-            "results.json holds them together with everything shown here. Timings vary from run "
-            f"to run.{notes}",
-        ),
-        points=tuple(result.problem.notes),
-        tables=(problem, provenance, timings),
-    )
-
-
-def _settings_table(name: str, caption: str, settings: Mapping[str, Any]) -> Table:
-    """Write nested settings as one row for each key path."""
-    rows = list(_flatten(settings))
-    frame = pd.DataFrame(rows, columns=["key", "value"]).astype({"value": object})
-    return Table(name, caption, frame, rows_shown=100)
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            rows += _flatten(value, f"{path}.")
-        elif isinstance(value, list | tuple):
-            rows.append((path, ", ".join(str(item) for item in value) or None))
-        else:
-            rows.append((path, value))
-    return rows
