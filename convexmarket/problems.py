@@ -54,6 +54,7 @@ __all__ = [
     "SyntheticData",
     "SyntheticRegressionData",
     "TradeoffProblem",
+    "UnitsTable",
     "WdbcData",
     "json_schema",
     "load_problem",
@@ -300,6 +301,14 @@ class RidgeTable(_Table):
         return _without_repeats(regularization)
 
 
+class UnitsTable(_Table):
+    """What a report calls things: one unit of the labels is ``per_label`` of ``label``."""
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    per_label: Positive = 1.0
+    money: Annotated[str, Field(max_length=50)] = ""
+
+
 class NaiveTable(_Table):
     """The naive model, mu = sigma = 0: the range of eta that makes it well posed, and its grid."""
 
@@ -372,6 +381,7 @@ class RegressionMarketProblem(_Problem):
     sellers: SellersTable = SellersTable()
     objective: BuyerTable
     learner: RidgeTable
+    units: UnitsTable = UnitsTable()
     run: RunTable = RunTable()
 
     @field_validator("sellers")
