@@ -11,6 +11,7 @@ from convexmarket.priors import Uniform
 from convexmarket.problems import (
     KINDS,
     InlineData,
+    RegressionMarketProblem,
     TradeoffProblem,
     json_schema,
     load_problem,
@@ -183,7 +184,7 @@ def test_shipped_problems_are_valid(path):
 
 
 def test_the_main_ones_are_shipped():
-    assert {"quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
+    assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
 
 
 @pytest.mark.parametrize(("kind", "model"), KINDS.items())
@@ -206,3 +207,56 @@ def test_the_schema_knows_every_kind_and_has_every_table_that_it_refers_to():
 def test_a_range_of_eta_for_the_mechanism():
     assert parse_problem(GOOD, ["objective.eta_range=[0.1, 2]"]).objective.eta_range == (0.1, 2.0)
     assert "objective.eta_range" in refusal("objective.eta_range=[2, 0.1]")
+
+
+MARKET = """
+kind = "regression-market"
+title = "Charges"
+[data]
+source = "medical"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[objective]
+gamma = [0.001]
+[learner]
+regularization = [0.3, 1.0]
+label_noise = 0.2
+coef_norm = 1.0
+"""
+
+
+def test_a_regression_market_and_its_defaults():
+    problem = parse_problem(MARKET)
+    assert isinstance(problem, RegressionMarketProblem)
+    assert problem.learner.sensitivity == "tight"
+    assert problem.learner.target_range == (-1.0, 1.0)
+    assert problem.learner.smallest_eigenvalue == 0.0
+    assert problem.units.per_label == 1.0
+    dump = problem.model_dump(mode="json")
+    assert RegressionMarketProblem.model_validate(dump).model_dump(mode="json") == dump
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("learner.target_range=[1.0, 1.0]", "learner.target_range"),
+        ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
+        ("learner.regularization=[0.0]", "learner.regularization[0]"),
+        ("learner.label_noise=-1.0", "learner.label_noise"),
+        ("learner.delta=1.0", "learner.delta"),
+        ('learner.sensitivity="loose"', "learner.sensitivity"),
+        ("objective.gamma=[0.1, 0.1]", "objective"),
+        ("objective.mu=[1.0]", "objective.mu"),
+        ('data.source="wdbc"', "data.source"),
+        ("data.n_sellers=5", "data.n_sellers"),
+        ("data.train_fraction=1.0", "data.train_fraction"),
+        ("sellers.sensitivities=[9.0]", "sellers"),
+        ("units.per_label=0.0", "units.per_label"),
+        ("naive.grid=2", "naive"),
+    ],
+)
+def test_a_wrong_regression_market_is_told_where(setting, key):
+    with pytest.raises(ProblemFileError, match=f"^<text>: {re.escape(key)}( |:)"):
+        parse_problem(MARKET, [setting])
