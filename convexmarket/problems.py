@@ -256,6 +256,11 @@ class BuyerTable(_Table):
     cap: Annotated[float, Field(ge=1)] | None = None
     eta_range: _EtaRange | None = None
 
+    @field_validator("gamma")
+    @classmethod
+    def _different(cls, gamma: tuple[float, ...]) -> tuple[float, ...]:
+        return _without_repeats(gamma)
+
 
 class ObjectiveTable(BuyerTable):
     """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
@@ -390,12 +395,6 @@ class RegressionMarketProblem(_Problem):
         """Check given sensitivities against the prior."""
         _check_reports(sellers, info)
         return sellers
-
-    @field_validator("objective")
-    @classmethod
-    def _different(cls, objective: BuyerTable) -> BuyerTable:
-        _without_repeats(objective.gamma)
-        return objective
 
 
 def _check_reports(sellers: SellersTable, info: ValidationInfo) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def test_a_regression_market_and_its_defaults():
         ("learner.label_noise=-1.0", "learner.label_noise"),
         ("learner.delta=1.0", "learner.delta"),
         ('learner.sensitivity="loose"', "learner.sensitivity"),
-        ("objective.gamma=[0.1, 0.1]", "objective"),
+        ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
         ("objective.mu=[1.0]", "objective.mu"),
         ('data.source="wdbc"', "data.source"),
         ("data.n_sellers=5", "data.n_sellers"),
