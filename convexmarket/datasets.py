@@ -7,19 +7,32 @@ the ball looks at that row alone.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.datasets import load_breast_cancer
 
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
-__all__ = ["MarketData", "correlate", "from_csv", "scale_rows", "synthetic", "wdbc"]
+__all__ = [
+    "MarketData",
+    "RegressionData",
+    "correlate",
+    "from_csv",
+    "medical",
+    "medical_table",
+    "scale_rows",
+    "synthetic",
+    "synthetic_regression",
+    "wdbc",
+]
 
 Array = NDArray[np.float64]
 
@@ -287,6 +300,187 @@ def synthetic(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class RegressionData:
+    """A regression problem in two parts, on the unit scale.
+
+    Parameters
+    ----------
+    X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
+        What is sold: one row per seller, in [0, 1], with a label in [-1, 1].
+    X_test, y_test : ndarray
+        Rows for the final figures.
+    feature_names : tuple of str
+        One name per column of the X; a constant column is called ``"intercept"``.
+    description : str
+        Where the rows come from, and how their scaling was made public.
+    """
+
+    X_train: Array
+    y_train: Array
+    X_test: Array
+    y_test: Array
+    feature_names: tuple[str, ...]
+    description: str
+
+
+#: Public ranges of the medical data: what one knows of adults without looking at these.
+MEDICAL_RANGES = {
+    "age": (18.0, 64.0),
+    "bmi": (15.0, 55.0),
+    "children": (0.0, 5.0),
+    "charges": (1_000.0, 65_000.0),
+}
+#: Public categories of the medical data, one column each.
+MEDICAL_CATEGORIES = {
+    "sex": ("female", "male"),
+    "smoker": ("no", "yes"),
+    "region": ("northeast", "northwest", "southeast", "southwest"),
+}
+
+
+def medical_table() -> pd.DataFrame:
+    """Return the medical cost data as published: 1,338 persons and their yearly charges.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns age, sex, bmi, children, smoker, region, charges (US dollars).
+
+    References
+    ----------
+    Brett Lantz, Machine Learning with R, 2013; Database Contents License 1.0.
+    """
+    source = resources.files("convexmarket") / "data" / "insurance.csv"
+    with source.open("r", encoding="utf-8") as file:
+        return pd.read_csv(file)
+
+
+def medical(
+    train_fraction: float = 0.8,
+    seed: int | np.random.Generator = 0,
+    ranges: Literal["public", "data"] = "public",
+) -> RegressionData:
+    """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
+
+    Numbers are scaled to [0, 1], categories have a column for each value, and a constant column
+    stands for the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
+
+    Parameters
+    ----------
+    train_fraction : float, default 0.8
+        Share of the rows that is sold, in (0, 1).
+    seed : int or numpy.random.Generator, default 0
+        Decides the split.
+    ranges : {"public", "data"}, default "public"
+        Where the scaling comes from: :data:`MEDICAL_RANGES`, or the smallest and largest values
+        of all rows, as in the paper, which leaks them and raises a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+
+    Returns
+    -------
+    RegressionData
+        Labels in [0, 1].
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> data = medical()
+    >>> data.X_train.shape, data.X_test.shape
+    ((1070, 12), (268, 12))
+    """
+    if ranges not in ("public", "data"):
+        raise ParameterError(f"ranges must be 'public' or 'data', not {ranges!r}.")
+    table = medical_table()
+    bounds = MEDICAL_RANGES
+    if ranges == "data":
+        warnings.warn(
+            "the ranges were computed from the private rows, so no guarantee covers them: use"
+            " ranges='public'.",
+            PrivacyLeakWarning,
+            stacklevel=2,
+        )
+        bounds = {name: (table[name].min(), table[name].max()) for name in MEDICAL_RANGES}
+    unit = {name: (table[name] - low) / (high - low) for name, (low, high) in bounds.items()}
+    labels = unit.pop("charges").to_numpy(dtype=np.float64)
+    columns = {name: values.to_numpy(dtype=np.float64) for name, values in unit.items()}
+    for name, values in MEDICAL_CATEGORIES.items():
+        columns |= {f"{name} {value}": (table[name] == value).to_numpy(float) for value in values}
+    columns["intercept"] = np.ones(labels.size)
+    scaling = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in bounds.items())
+    return _in_two_parts(
+        np.column_stack(list(columns.values())),
+        labels,
+        tuple(columns),
+        "Medical cost personal data (Lantz, 2013): yearly charges of 1,338 persons. Scaled to"
+        f" [0, 1] by {'public ranges' if ranges == 'public' else 'the ranges of the rows'}:"
+        f" {scaling}; one column per category, and a constant.",
+        train_fraction,
+        seed,
+    )
+
+
+def synthetic_regression(
+    n_rows: int = 100,
+    n_features: int = 30,
+    seed: int | np.random.Generator = 0,
+    train_fraction: float = 0.8,
+    label_noise: float = 0.0,
+) -> RegressionData:
+    r"""Uniform rows and a linear model of norm one.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+        Rows in all, at least 2, and columns d, at least 1.
+    seed : int or numpy.random.Generator, default 0
+        Decides the model, the rows and the split.
+    train_fraction : float, default 0.8
+        Share of the rows that is sold, in (0, 1).
+    label_noise : float, default 0
+        Standard deviation of what is added to the labels, before they are clipped to [-1, 1].
+
+    Returns
+    -------
+    RegressionData
+        Labels :math:`x^\top\theta^*/\sqrt d`, with :math:`\theta^*` uniform on the unit sphere.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Acharya, Boenisch, Naidu and Ziani, Personalized Differential Privacy for Ridge Regression,
+    section 4.
+    """
+    if n_rows < 2 or n_features < 1:
+        raise ParameterError(
+            f"n_rows must be at least 2 and n_features at least 1, not {n_rows} and {n_features}."
+        )
+    if not (np.isfinite(label_noise) and label_noise >= 0):
+        raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
+    rng = np.random.default_rng(seed)
+    model = rng.standard_normal(n_features)
+    model /= np.linalg.norm(model) * np.sqrt(n_features)
+    rows = rng.random((n_rows, n_features))
+    labels = np.clip(rows @ model + label_noise * rng.standard_normal(n_rows), -1.0, 1.0)
+    return _in_two_parts(
+        rows,
+        labels,
+        tuple(f"x{j}" for j in range(n_features)),
+        f"Synthetic: uniform rows in [0, 1]^{n_features}, labels linear in them with a model of"
+        f" norm 1/sqrt({n_features}), noise of standard deviation {label_noise:g}.",
+        train_fraction,
+        rng,
+    )
+
+
 def _split_and_scale(
     X: Array,
     y: Array,
@@ -348,3 +542,22 @@ def _finite_matrix(X: ArrayLike) -> Array:
     if rows.ndim != 2 or not np.all(np.isfinite(rows)):
         raise DataError("X must be a matrix of finite numbers: no missing values, no infinities.")
     return rows
+
+
+def _in_two_parts(
+    X: Array,
+    y: Array,
+    names: tuple[str, ...],
+    description: str,
+    train_fraction: float,
+    seed: int | np.random.Generator,
+) -> RegressionData:
+    """Split at random into what is sold and what is tested on."""
+    if not 0 < train_fraction < 1:
+        raise ParameterError(
+            f"train_fraction must lie strictly between 0 and 1, not {train_fraction!r}."
+        )
+    n_train = int(np.clip(round(train_fraction * y.size), 1, y.size - 1))
+    order = np.random.default_rng(seed).permutation(y.size)
+    train, test = order[:n_train], order[n_train:]
+    return RegressionData(X[train], y[train], X[test], y[test], names, description)
