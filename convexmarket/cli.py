@@ -7,8 +7,9 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import singledispatch
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -154,7 +155,7 @@ def run(
         with _progress_bars() as advance:
             result = run_problem(problem, advance)
         page = write_report(result, folder or Path("reports", file.stem))
-    out.print(*_tradeoff_summary(result), sep="\n")
+    out.print(*_summary(result), sep="\n")
     out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
     if show:
@@ -250,6 +251,13 @@ def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
         yield advance
 
 
+@singledispatch
+def _summary(result: Any) -> list[Table | str]:
+    """Return what the terminal shows of a result; the report has the rest."""
+    return [f"[bold]{escape(result.problem.title)}[/bold]"]
+
+
+@_summary.register
 def _tradeoff_summary(result: TradeoffResult) -> list[Table | str]:
     """Return one table for each scenario, and the baseline."""
     tables: list[Table | str] = []
