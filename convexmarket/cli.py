@@ -19,7 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from convexmarket.errors import ConvexMarketError, ParameterError
-from convexmarket.experiments import Offers, TradeoffResult, price_offers, run_problem
+from convexmarket.experiments import (
+    Offers,
+    RegressionMarketResult,
+    TradeoffResult,
+    price_offers,
+    run_problem,
+)
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
 from convexmarket.problems import json_schema, load_problem
@@ -279,6 +285,35 @@ def _tradeoff_summary(result: TradeoffResult) -> list[Table | str]:
         tables.append(table)
     baseline = f"Test error without privacy and payments: {result.baseline_error:.1%}."
     return [f"[bold]{escape(result.problem.title)}[/bold]", *tables, baseline]
+
+
+@_summary.register
+def _regression_market_summary(result: RegressionMarketResult) -> list[Table | str]:
+    """Return one table for each scenario, a star at the lambdas that the bound marks."""
+    units = result.problem.units
+    tables: list[Table | str] = []
+    for scenario, rows in result.curve.groupby("scenario", sort=False):
+        table = Table(title=f"{scenario} sensitivities", title_justify="left", box=SIMPLE_HEAD)
+        for name in ("gamma", "lambda", "payments", "bought", "mean eps", "RMSE", "explained"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in rows.assign(rmse=units.per_label * rows.rmse).itertuples(index=False):
+            table.add_row(
+                f"{row.gamma:g}",
+                f"{row.regularization:g}{'*' if row.marked else ' '}",
+                f"{row.payments:.4g}",
+                f"{row.n_bought:,}",
+                f"{row.epsilon_mean:.3g}",
+                f"{row.rmse:,.5g}",
+                f"{row.explained:.1%}",
+            )
+        tables.append(table)
+    title = f"[bold]{escape(result.problem.title)}[/bold]"
+    words = (
+        "* marked by the bound, from public things alone. RMSE on the test rows in "
+        f"{escape(units.label)}; predicting {result.constant:g} throughout has "
+        f"{result.constant_rmse * units.per_label:,.5g}."
+    )
+    return [title, *tables, words]
 
 
 def _offers_summary(offers: Offers) -> Table:

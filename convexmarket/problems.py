@@ -195,12 +195,13 @@ class MedicalData(_Table):
 
 
 class SyntheticRegressionData(_Table):
-    """Rows in [0, 1]^d and a linear label with noise."""
+    """Uniform rows in [0, 1]^d with labels that are linear in them; the training rows sell."""
 
     source: Literal["synthetic-regression"]
-    n_sellers: Annotated[int, Field(ge=1, le=1_000_000)]
+    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
     n_features: Annotated[int, Field(ge=1, le=10_000)]
-    n_test: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    train_fraction: Share = 0.8
+    label_noise: Nonnegative = 0.0
     data_seed: Annotated[int, Field(ge=0)] = 0
 
 

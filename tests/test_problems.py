@@ -250,7 +250,7 @@ def test_a_regression_market_and_its_defaults():
         ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
         ("objective.mu=[1.0]", "objective.mu"),
         ('data.source="wdbc"', "data.source"),
-        ("data.n_sellers=5", "data.n_sellers"),
+        ("data.n_rows=5", "data.n_rows"),
         ("data.train_fraction=1.0", "data.train_fraction"),
         ("sellers.sensitivities=[9.0]", "sellers"),
         ("units.per_label=0.0", "units.per_label"),

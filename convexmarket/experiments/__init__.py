@@ -6,10 +6,22 @@ from typing import Any
 
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.offers import Offers, price_offers
+from convexmarket.experiments.regression_market import (
+    RegressionMarketResult,
+    run_regression_market,
+)
 from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
-from convexmarket.problems import TradeoffProblem
+from convexmarket.problems import RegressionMarketProblem, TradeoffProblem
 
-__all__ = ["Offers", "TradeoffResult", "price_offers", "run_problem", "run_tradeoff"]
+__all__ = [
+    "Offers",
+    "RegressionMarketResult",
+    "TradeoffResult",
+    "price_offers",
+    "run_problem",
+    "run_regression_market",
+    "run_tradeoff",
+]
 
 
 @singledispatch
@@ -29,3 +41,4 @@ def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None =
 
 
 run_problem.register(TradeoffProblem, run_tradeoff)
+run_problem.register(RegressionMarketProblem, run_regression_market)

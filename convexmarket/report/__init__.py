@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
 from convexmarket.report.tradeoff import tradeoff_report
 
@@ -24,6 +26,7 @@ __all__ = [
     "Section",
     "Table",
     "build_report",
+    "regression_market_report",
     "tradeoff_report",
     "write_folder",
     "write_report",
@@ -45,6 +48,7 @@ def _(result: Report) -> Report:
 
 
 build_report.register(TradeoffResult, tradeoff_report)
+build_report.register(RegressionMarketResult, regression_market_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:
@@ -52,7 +56,7 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
 
     Parameters
     ----------
-    result : TradeoffResult or Report
+    result : TradeoffResult, RegressionMarketResult or Report
         What an experiment returned, or a report of one's own making.
     out_dir : path
         The folder; an earlier report in it is replaced, all at once.
