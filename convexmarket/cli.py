@@ -30,6 +30,7 @@ from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
 from convexmarket.problems import json_schema, load_problem
 from convexmarket.report import write_report
+from convexmarket.report.words import format_number
 
 __all__ = ["app", "main"]
 
@@ -296,22 +297,22 @@ def _regression_market_summary(result: RegressionMarketResult) -> list[Table | s
         table = Table(title=f"{scenario} sensitivities", title_justify="left", box=SIMPLE_HEAD)
         for name in ("gamma", "lambda", "payments", "bought", "mean eps", "RMSE", "explained"):
             table.add_column(name, justify="right", no_wrap=True)
-        for row in rows.assign(rmse=units.per_label * rows.rmse).itertuples(index=False):
+        for row in rows.assign(rmse=units.per_label * rows.rmse).to_dict("records"):
             table.add_row(
-                f"{row.gamma:g}",
-                f"{row.regularization:g}{'*' if row.marked else ' '}",
-                f"{row.payments:.4g}",
-                f"{row.n_bought:,}",
-                f"{row.epsilon_mean:.3g}",
-                f"{row.rmse:,.5g}",
-                f"{row.explained:.1%}",
+                f"{row['gamma']:g}",
+                f"{row['regularization']:g}{'*' if row['marked'] else ' '}",
+                format_number(row["payments"]),
+                f"{row['n_bought']:,}",
+                f"{row['epsilon_mean']:.3g}",
+                format_number(row["rmse"]),
+                f"{row['explained']:.1%}",
             )
         tables.append(table)
     title = f"[bold]{escape(result.problem.title)}[/bold]"
     words = (
         "* marked by the bound, from public things alone. RMSE on the test rows in "
         f"{escape(units.label)}; predicting {result.constant:g} throughout has "
-        f"{result.constant_rmse * units.per_label:,.5g}."
+        f"{format_number(result.constant_rmse * units.per_label)}."
     )
     return [title, *tables, words]
 

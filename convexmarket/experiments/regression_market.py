@@ -92,8 +92,8 @@ class RegressionMarketResult:
         scenario, gamma, regularization, marked, id, sensitivity, virtual_cost, weight, epsilon
         (sold), guarantee (of the model that was trained), payment, surplus.
     audits : DataFrame
-        scenario, gamma, regularization, max_gain, min_surplus, incentive_compatible,
-        individually_rational.
+        scenario, gamma, regularization, sellers_audited, max_gain, min_surplus,
+        incentive_compatible, individually_rational.
     certificates : list of dict
         Of every allocation, with its scenario, gamma and regularization.
     guarantee : Guarantee

@@ -77,7 +77,7 @@ class TradeoffResult:
     baseline_regularization : float
         Its Lambda, chosen on the validation rows.
     audits : DataFrame
-        scenario, model, gamma, max_gain, min_surplus, incentive_compatible and
+        scenario, model, gamma, sellers_audited, max_gain, min_surplus, incentive_compatible and
         individually_rational of the mechanism's markets.
     certificates : list of dict
         Of every allocation in ``curve``, with its scenario, model and gamma.

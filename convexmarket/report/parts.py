@@ -87,13 +87,13 @@ def audit_words(audits: pd.DataFrame, largest_payment: float) -> str:
         _up_to_rounding(float(money), largest_payment)
         for money in (audits.max_gain.max(), audits.min_surplus.min())
     )
-    gained = f"the largest gain of any seller from any misreport is {gain}"
+    gained = f"the largest gain of any seller audited from any misreport is {gain}"
     if bool(audits.incentive_compatible.all()):
         truth = f"The audit of each market finds nothing to gain from lying: {gained}"
     else:
         truth = f"The audit finds a market where lying pays: {gained}"
     if bool(audits.individually_rational.all()):
-        loss = f"no seller loses by taking part: the smallest surplus is {surplus}"
+        loss = f"no seller audited loses by taking part: the smallest surplus is {surplus}"
     else:
         loss = f"taking part can cost a seller: the smallest surplus is {surplus}"
     return f"{truth}; {loss}."
@@ -152,7 +152,8 @@ def audit_section(
             audit_words(audits, largest_payment),
             "The audit takes one seller at a time, solves the market again at each of many "
             "misreports, with all others truthful, and compares what the seller would earn with "
-            "what it earns by the truth. It checks reports and nothing else.",
+            "what it earns by the truth. Of a large market it takes a random sample of the "
+            "sellers; the table says how many. It checks reports and nothing else.",
         ),
         tables=(
             Table(

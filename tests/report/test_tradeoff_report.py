@@ -93,7 +93,7 @@ def test_the_summary_speaks_about_the_smallest_overall_error(
     assert f"misclassifies {format_percent(tradeoff_result.baseline_error)}" in words
     assert "60 sellers" in words
     assert "on average over 4 noise draws" in words
-    assert "largest gain of any seller from any misreport" in words
+    assert "largest gain of any seller audited from any misreport" in words
 
 
 def test_the_offers_of_the_summary_come_first(tradeoff_result: TradeoffResult) -> None:
@@ -154,7 +154,7 @@ def test_a_failed_audit_is_reported_as_such(tradeoff_result: TradeoffResult) -> 
     )
     words = text(tradeoff_report(replace(tradeoff_result, audits=audits)), "The audit")
     assert (
-        "a market where lying pays: the largest gain of any seller from any misreport is 0.5"
+        "a market where lying pays: the largest gain of any seller audited from any misreport is 0.5"
         in words
     )
     assert "taking part can cost a seller: the smallest surplus is -2" in words
