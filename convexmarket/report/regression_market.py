@@ -540,7 +540,8 @@ def _guarantee_section(scene: Scene) -> Section:
             "The public ranges are those of the problem file: features in [0, 1], labels in "
             f"[{short(learner.target_range[0])}, {short(learner.target_range[1])}].",
             "Incentives: truth is each seller's best reply when the prior of sensitivities is "
-            "common knowledge and correct, and when λ, γ, μ and σ were fixed before any report. "
+            "common knowledge and correct, when λ, γ, μ and σ were fixed before any report, and "
+            "when the allocation is a global optimum (see the certificate). "
             "μ and σ follow from public numbers, so nothing was tuned on rows that are sold. "
             "Sellers can misstate their sensitivity but not their data or their labels.",
             f"Accuracy: Theorem 3.6 assumes a linear label with independent Gaussian noise of "
