@@ -154,8 +154,8 @@ def test_a_failed_audit_is_reported_as_such(tradeoff_result: TradeoffResult) -> 
     )
     words = text(tradeoff_report(replace(tradeoff_result, audits=audits)), "The audit")
     assert (
-        "a market where lying pays: the largest gain of any seller audited from any misreport is 0.5"
-        in words
+        "a market where lying pays: the largest gain of any seller audited from any misreport is "
+        "0.5" in words
     )
     assert "taking part can cost a seller: the smallest surplus is -2" in words
 
