@@ -24,6 +24,7 @@ __all__ = [
     "RidgeErrorBound",
     "Rows",
     "chunks",
+    "noise_moments",
     "noise_rate",
     "noisy_loss",
     "ridge_error_bound",
@@ -219,16 +220,38 @@ def noisy_loss(
     centre = float(np.mean(residual**2) + penalty * model @ model)
     if np.isinf(rate):
         return NoisyLoss(centre, 0.0)
-    d = model.size
-    hessian = rows.T @ rows / labels.size + penalty * np.eye(d)
+    hessian = rows.T @ rows / labels.size + penalty * np.eye(model.size)
     half_gradient = penalty * model - rows.T @ residual / labels.size
-    trace, square = float(np.trace(hessian)), float(np.sum(hessian**2))
+    added, variance = noise_moments(
+        rate, np.trace(hessian), np.sum(hessian**2), half_gradient @ half_gradient, model.size
+    )
+    return NoisyLoss(float(centre + added), float(np.sqrt(variance)))
+
+
+def noise_moments(
+    rate: ArrayLike, trace: ArrayLike, square: ArrayLike, slope: ArrayLike, n_features: int
+) -> tuple[Vector, Vector]:
+    r"""Return the mean and the variance of :math:`2 q^\top Z + Z^\top H Z`, elementwise.
+
+    Parameters
+    ----------
+    rate : array_like
+        Rates of the noise.
+    trace, square, slope : array_like
+        :math:`tr(H)`, :math:`tr(H^2)` and :math:`\|q\|^2`.
+    n_features : int
+        d.
+
+    Returns
+    -------
+    mean, variance : ndarray
+    """
+    d, rate, trace = n_features, np.asarray(rate), np.asarray(trace)
     second = (d + 1) / rate**2  # E R^2 / d
     fourth = (d + 1) * (d + 3) / rate**4  # E R^4 / (d (d + 2))
-    # E[q^2] - E[q]^2 for q = Z'HZ, with the difference of the two trace terms taken by hand.
-    variance = 2.0 * fourth * square + 2.0 * (d + 1) / rate**4 * trace**2
-    variance += 4.0 * second * float(half_gradient @ half_gradient)
-    return NoisyLoss(centre + second * trace, float(np.sqrt(variance)))
+    # E[q^2] - E[q]^2 for the quadratic, with the difference of the trace terms taken by hand.
+    variance = 2.0 * fourth * np.asarray(square) + 2.0 * (d + 1) / rate**4 * trace**2
+    return second * trace, variance + 4.0 * second * np.asarray(slope)
 
 
 @dataclass(frozen=True)
