@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from convexmarket import cli
 from convexmarket.problems import json_schema
 
-QUICKSTART = str(Path(__file__).parents[1] / "problems" / "quickstart.toml")
+PROBLEMS = Path(__file__).parents[1] / "problems"
+QUICKSTART = str(PROBLEMS / "quickstart.toml")
 FAST = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
@@ -39,6 +40,15 @@ def test_run_writes_a_report_and_says_where(here):
     assert "Test error without privacy and payments" in done.stdout
     results = json.loads((page.parent / "results.json").read_text())
     assert results["provenance"]["problem_file"]["overrides"][0] == "objective.gamma=[0.01]"
+
+
+def test_run_of_a_regression_market_marks_a_lambda_for_each_gamma(here):
+    done = invoke("run", str(PROBLEMS / "medical-market.toml"), *FAST)
+    assert done.exit_code == 0, done.output
+    said = plain(done.stdout)
+    assert said.count("1*") == 2  # one gamma, two scenarios; the bound marks the largest lambda
+    assert "in dollars; predicting 0.2 throughout has 12,8" in said
+    assert (here / "reports" / "medical-market" / "index.html").is_file()
 
 
 def test_run_takes_a_folder_and_opens_it(here, monkeypatch):

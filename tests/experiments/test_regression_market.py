@@ -9,6 +9,7 @@ import pytest
 from convexmarket.allocation import allocate
 from convexmarket.errors import ProblemFileError
 from convexmarket.experiments import run_problem, run_regression_market
+from convexmarket.learners import PersonalizedRidge
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.privacy import ridge_sensitivity
@@ -72,6 +73,20 @@ def test_the_model_keeps_just_what_was_sold(result):
     np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)
     assert (sellers.epsilon == 0).any(), "somebody should be left out in a test of leaving out"
     assert (sellers[sellers.epsilon == 0][["payment", "weight"]] == 0).all(axis=None)
+
+
+def test_the_noise_is_what_the_sold_total_asks_for(result):
+    """Without the learner's own accounting: the rate is eta / kappa, from what was sold alone."""
+    for row in result.curve.itertuples():
+        offers = result.sellers.merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
+        sold = offers[offers.epsilon > 0]
+        model = PersonalizedRidge(row.regularization, weights=sold.weight, random_state=0)
+        rows = np.zeros((len(sold), 3))
+        model.fit(rows, np.zeros(len(sold)), epsilon=sold.epsilon)
+        kappa = ridge_sensitivity(row.regularization, 3)
+        assert model.noise_rate_ == pytest.approx(row.eta / kappa, rel=1e-12)
+        exposed = sold.weight * kappa * model.noise_rate_
+        assert (exposed <= sold.epsilon * (1 + 1e-15)).all()
 
 
 def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
