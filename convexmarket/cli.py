@@ -22,6 +22,7 @@ from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.experiments import (
     Offers,
     RegressionMarketResult,
+    RidgeComparisonResult,
     TradeoffResult,
     price_offers,
     run_problem,
@@ -315,6 +316,38 @@ def _regression_market_summary(result: RegressionMarketResult) -> list[Table | s
         f"{format_number(result.constant_rmse * units.per_label)}."
     )
     return [title, *tables, words]
+
+
+_RIDGE_COLUMNS = {
+    "pdp_op": "PDP-OP",
+    "jorgensen_max": "J. max",
+    "jorgensen_mean": "J. mean",
+    "nonpersonalized": "same for all",
+    "pdp_op_tight": "tight",
+    "nonprivate": "not private",
+}
+
+
+@_summary.register
+def _ridge_comparison_summary(result: RidgeComparisonResult) -> list[Table | str]:
+    """Return one table for each sweep: the regularised losses, in the middle of the draws."""
+    tables: list[Table | str] = []
+    shown = result.cells[result.cells.loss == "reg"]
+    for (_, parameter), rows in shown.groupby(["sweep", "parameter"], sort=False):
+        table = Table(
+            title=f"regularised test loss over {parameter}", title_justify="left", box=SIMPLE_HEAD
+        )
+        wide = rows.pivot_table(index="value", columns="method", values="mean", sort=False)
+        for name in ("value", *_RIDGE_COLUMNS.values()):
+            table.add_column(name, justify="right", no_wrap=True)
+        for value, losses in wide[list(_RIDGE_COLUMNS)].iterrows():
+            table.add_row(f"{value:g}", *(f"{loss:.3g}" for loss in losses))
+        tables.append(table)
+    words = []
+    if len(result.published):
+        close, number = int(result.published.close.sum()), len(result.published)
+        words = [f"{close} of {number} published figures are within a factor of 1.5 of ours."]
+    return [f"[bold]{escape(result.problem.title)}[/bold]", *tables, *words]
 
 
 def _offers_summary(offers: Offers) -> Table:

@@ -471,7 +471,12 @@ class SweepTable(_Table):
     """One parameter varied, the others as in [learner] and [privacy] or as said here."""
 
     parameter: Literal[
-        "regularization", "eps_conservative", "eps_medium", "f_conservative", "row_fraction"
+        "regularization",
+        "eps_conservative",
+        "eps_medium",
+        "f_conservative",
+        "row_fraction",
+        "label_noise",
     ]
     values: Positives
     regularization: Positive | None = None

@@ -10,16 +10,23 @@ from convexmarket.experiments.regression_market import (
     RegressionMarketResult,
     run_regression_market,
 )
+from convexmarket.experiments.ridge import RidgeComparisonResult, run_ridge_comparison
 from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
-from convexmarket.problems import RegressionMarketProblem, TradeoffProblem
+from convexmarket.problems import (
+    RegressionMarketProblem,
+    RidgeComparisonProblem,
+    TradeoffProblem,
+)
 
 __all__ = [
     "Offers",
     "RegressionMarketResult",
+    "RidgeComparisonResult",
     "TradeoffResult",
     "price_offers",
     "run_problem",
     "run_regression_market",
+    "run_ridge_comparison",
     "run_tradeoff",
 ]
 
@@ -42,3 +49,4 @@ def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None =
 
 run_problem.register(TradeoffProblem, run_tradeoff)
 run_problem.register(RegressionMarketProblem, run_regression_market)
+run_problem.register(RidgeComparisonProblem, run_ridge_comparison)

@@ -203,13 +203,14 @@ def run_ridge_comparison(
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Rows with what they ask for, and test rows."""
+    """Rows with what they ask for, test rows, and the label noise that a buyer assumes."""
 
     X: Floats
     y: Floats
     epsilon: Floats
     X_test: Floats
     y_test: Floats
+    label_noise: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +262,8 @@ def _scenes(
         if sweep.parameter == "row_fraction":
             size = max(1, round(values[0] * size))
         X, y = data.X_train[:size], data.y_train[:size]
-        scene = Scene(X, y, epsilon[:size], data.X_test, data.y_test)
+        noise = values[0] if sweep.parameter == "label_noise" else problem.learner.label_noise
+        scene = Scene(X, y, epsilon[:size], data.X_test, data.y_test, noise)
         yield scene, np.array(values if by_lambda else [alpha]), values
 
 
@@ -309,7 +311,7 @@ def method_losses(
         sizes = kept.sum(axis=1, keepdims=True)
         rates = np.where(sizes > 0, sizes * threshold / kappa, np.inf)
         found[f"jorgensen_{name}"] = _evaluate(scene, kept / np.maximum(sizes, 1), rates, alphas)
-    if problem.learner.label_noise > 0:
+    if scene.label_noise > 0:
         found["pdp_op_optimal"] = _optimal(problem, scene, alphas, kappa)
     losses = {(name, loss): pair[loss] for name, pair in found.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is that of least squares.
@@ -339,7 +341,7 @@ def _optimal(
         mu, sigma = ridge_risk_constants(
             alpha,
             scene.X.shape[1],
-            learner.label_noise,
+            scene.label_noise,
             learner.delta,
             sensitivity=learner.sensitivity,
         )

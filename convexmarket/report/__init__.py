@@ -13,10 +13,12 @@ from typing import Any
 
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.regression_market import RegressionMarketResult
+from convexmarket.experiments.ridge import RidgeComparisonResult
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
+from convexmarket.report.ridge import ridge_comparison_report
 from convexmarket.report.tradeoff import tradeoff_report
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Table",
     "build_report",
     "regression_market_report",
+    "ridge_comparison_report",
     "tradeoff_report",
     "write_folder",
     "write_report",
@@ -49,6 +52,7 @@ def _(result: Report) -> Report:
 
 build_report.register(TradeoffResult, tradeoff_report)
 build_report.register(RegressionMarketResult, regression_market_report)
+build_report.register(RidgeComparisonResult, ridge_comparison_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:
@@ -56,7 +60,7 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
 
     Parameters
     ----------
-    result : TradeoffResult, RegressionMarketResult or Report
+    result : TradeoffResult, RegressionMarketResult, RidgeComparisonResult or Report
         What an experiment returned, or a report of one's own making.
     out_dir : path
         The folder; an earlier report in it is replaced, all at once.

@@ -1,0 +1,397 @@
+"""The report of a comparison of private ridge regressions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from convexmarket.experiments.ridge import (
+    CLOSE,
+    CONFIRMING_DRAWS,
+    METHODS,
+    MUCH,
+    ORDER,
+    RidgeComparisonResult,
+)
+from convexmarket.problems import SweepTable
+from convexmarket.report import ridge_figures
+from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.parts import reproduction_section, select, short
+from convexmarket.report.ridge_figures import LOSSES, PARAMETERS
+from convexmarket.report.words import count, format_percent, listing
+
+__all__ = ["ridge_comparison_report"]
+
+HEADERS = {
+    "jorgensen_max": "Jorgensen max",
+    "jorgensen_mean": "Jorgensen mean",
+    "pdp_op": "PDP-OP",
+    "nonpersonalized": "non-personalised",
+    "nonprivate": "non-private",
+    "pdp_op_tight": "PDP-OP tight",
+    "pdp_op_optimal": "PDP-OP optimal weights",
+}
+STATISTICS = {"mean": "Expected", "std": "Standard deviation of the"}
+EVERY_METHOD = (
+    "PDP-OP and the non-personalised baseline keep what was promised to each row: their noise "
+    "covers the sensitivity used here, which is proven.",
+    "The baseline of Jorgensen et al. is run as the paper runs it, with weights and noise that "
+    "follow the size of the sample. Whether a row was sampled then changes the noise for "
+    "everybody, so the argument that sampling lowers a row's loss to what it asked for does not "
+    "apply when the row is replaced: only the threshold is guaranteed to each row. Small cases "
+    "lose up to eighty times what was promised (docs/theory.md, 7.2). Its losses here are those "
+    "of a mechanism that promises less than it says.",
+    "The non-private regression guarantees nothing.",
+)
+
+
+def ridge_comparison_report(result: RidgeComparisonResult) -> Report:
+    """Describe a comparison of private ridge regressions.
+
+    Parameters
+    ----------
+    result : RidgeComparisonResult
+
+    Returns
+    -------
+    Report
+        To be written by :func:`convexmarket.report.render.write_folder`.
+    """
+    sweeps = [
+        _sweep_section(result, number, sweep) for number, sweep in enumerate(result.problem.sweeps)
+    ]
+    return Report(
+        title=result.problem.title,
+        summary=_summary(result),
+        sections=(
+            *sweeps,
+            _gain_section(result, "pdp_op_tight"),
+            *([_gain_section(result, "pdp_op_optimal")] if _has_optimal(result) else []),
+            _bound_section(result),
+            _confirmation_section(result),
+            Section("What is guaranteed", EVERY_METHOD, points=result.caveats),
+            reproduction_section(result.problem, result.provenance, result.timings),
+        ),
+        results=result.to_json(),
+        facts=_facts(result),
+    )
+
+
+def _has_optimal(result: RidgeComparisonResult) -> bool:
+    return bool((result.gains.method == "pdp_op_optimal").any())
+
+
+# ---------------------------------------------------------------- the summary
+
+
+def _facts(result: RidgeComparisonResult) -> tuple[Fact, ...]:
+    facts = []
+    lambdas = select(result.orderings, parameter="regularization")
+    if len(lambdas):
+        facts.append(Fact("orderings that hold over λ", f"{lambdas.ours.sum()} of {len(lambdas)}"))
+    if len(result.published):
+        close = int(result.published.close.sum())
+        facts.append(
+            Fact(f"published cells within {CLOSE:g}×", f"{close} of {len(result.published)}")
+        )
+    best = select(result.gains, method="pdp_op_tight").ratio.min()
+    facts.append(Fact("best loss ratio of the tight sensitivity", short(float(best))))
+    facts.append(Fact("draws of data and levels", str(result.problem.run.draws)))
+    return tuple(facts)
+
+
+def _summary(result: RidgeComparisonResult) -> tuple[str, ...]:
+    words = [result.problem.description.strip().replace("\n", " ")]
+    lambdas = select(result.orderings, parameter="regularization")
+    if len(lambdas):
+        words.append(
+            f"The claimed ordering, {listing([METHODS[name] for name in ORDER])} with the last at "
+            f"least {MUCH:g} times the one before, holds at {lambdas.ours.sum()} of "
+            f"{count(len(lambdas), 'pair')} of λ and loss in the medians over the draws, and in "
+            f"{format_percent(float(lambdas.share_of_draws.mean()))} of single draws."
+        )
+    if len(result.published):
+        words.append(_published_words(result.published))
+    tight = select(result.gains, method="pdp_op_tight")
+    if result.problem.learner.sensitivity == "paper":
+        words.append(
+            "With the tight sensitivity the same guarantees need less noise: the expected loss is "
+            f"{short(float(tight.ratio.min()))} to {short(float(tight.ratio.max()))} times that "
+            "with the published one."
+        )
+    return tuple(words)
+
+
+def _published_words(published: pd.DataFrame) -> str:
+    """Say how many published cells come out, and where they do not."""
+    text = (
+        f"{int(published.close.sum())} of {len(published)} published cells are within a factor of "
+        f"{CLOSE:g} of our median."
+    )
+    far = published[~published.close]
+    if len(far):
+        inside = int(far.percentile.between(0.0, 1.0, inclusive="neither").sum())
+        text += (
+            f" Of the {len(far)} others, {inside} lie within the range of our single draws: the "
+            "paper shows one draw."
+        )
+    return text
+
+
+# ---------------------------------------------------------------- one sweep
+
+
+def _sweep_section(result: RidgeComparisonResult, number: int, sweep: SweepTable) -> Section:
+    """Show the losses over one parameter, and beside the published tables."""
+    cells = result.cells[result.cells.sweep == number]
+    published = result.published[result.published.sweep == number]
+    name = f"{number + 1}_{sweep.parameter}"
+    parameter = PARAMETERS[sweep.parameter]
+    figures = [_figure(f"losses_{name}", cells, published, "mean", parameter)]
+    if "std" in set(published.statistic):
+        figures.append(_figure(f"spread_{name}", cells, published, "std", parameter))
+    files = list(dict.fromkeys(published.file))
+    tables = [_published_table(published[published.file == file], parameter) for file in files]
+    tables.append(_cells_table(name, cells, parameter))
+    prose = [_fixed_words(result, sweep), _ordering_words(result, number)]
+    prose += [_table_words(published[published.file == file]) for file in files]
+    return Section(
+        f"Over the {parameter}" if sweep.parameter != "regularization" else "Over λ",
+        tuple(text for text in prose if text),
+        figures=tuple(figures),
+        tables=tuple(tables),
+    )
+
+
+def _figure(
+    name: str, cells: pd.DataFrame, published: pd.DataFrame, statistic: str, parameter: str
+) -> Figure:
+    what = "Expected losses" if statistic == "mean" else "Standard deviation of the losses"
+    crosses = "; crosses are published" if statistic in set(published.statistic) else ""
+    return Figure(
+        name,
+        f"{what} over {parameter}: median over the draws, band from 5% to 95%{crosses}.",
+        partial(ridge_figures.losses_over, cells, published, statistic),
+        f"{what} of four methods over {parameter}, on a logarithmic scale.",
+    )
+
+
+def _fixed_words(result: RidgeComparisonResult, sweep: SweepTable) -> str:
+    levels = sweep.privacy or result.problem.privacy
+    fixed = {
+        "regularization": ("λ", sweep.regularization or result.problem.learner.regularization),
+        "eps_conservative": ("ε of conservatives from", levels.eps_conservative),
+        "eps_medium": ("of mediums from", levels.eps_medium),
+        "eps_liberal": ("of liberals", levels.eps_liberal),
+        "f_conservative": ("fraction of conservatives", levels.f_conservative),
+        "f_medium": ("fraction of mediums", levels.f_medium),
+    }
+    fixed.pop(sweep.parameter, None)
+    return f"Fixed: {', '.join(f'{word} {value:g}' for word, value in fixed.values())}."
+
+
+def _ordering_words(result: RidgeComparisonResult, number: int) -> str:
+    rows = result.orderings[result.orderings.sweep == number]
+    text = (
+        f"PDP-OP < Jorgensen max < Jorgensen mean << non-personalised (<<: {MUCH:g} times) holds "
+        f"in our medians at {int(rows.ours.sum())} of {count(len(rows), 'pair')} of value and "
+        f"loss, in {format_percent(float(rows.share_of_draws.mean()))} of all draws"
+    )
+    printed = rows.published.dropna()
+    if len(printed):
+        text += f", and in print at {int(printed.sum())} of {len(printed)}"
+    return f"{text}."
+
+
+def _table_words(table: pd.DataFrame) -> str:
+    """Say of one published table whether its figures come out."""
+    name = _table_name(table)
+    parts = []
+    for (method, loss), rows in table.groupby(["method", "loss"], sort=False):
+        ratios = f"{short(float(rows.ratio.min()))} to {short(float(rows.ratio.max()))}"
+        parts.append(
+            f"{METHODS[str(method)]} ({LOSSES[str(loss)]}) {int(rows.close.sum())} of {len(rows)}, "
+            f"ours over published {ratios}, published at the "
+            f"{format_percent(float(rows.percentile.median()))} quantile of our draws"
+        )
+    return f"{name}, cells within a factor of {CLOSE:g}: {'; '.join(parts)}."
+
+
+def _table_name(table: pd.DataFrame) -> str:
+    stem = str(table.file.iloc[0]).rsplit("/", 1)[-1].removesuffix(".csv")
+    return stem.replace("table0", "table").replace("table", "Table ").strip().capitalize()
+
+
+def _published_table(table: pd.DataFrame, parameter: str) -> Table:
+    """Put published and own figures side by side, one row per value."""
+    name = _table_name(table)
+    wide = table.pivot_table(
+        index="value", columns=["loss", "method"], values=["published", "ours"], sort=False
+    )
+    columns, headers = {"value": wide.index.to_numpy()}, {"value": parameter}
+    for loss, method in dict.fromkeys(zip(table.loss, table.method, strict=True)):
+        for source in ("published", "ours"):
+            key = f"{loss}_{method}_{source}"
+            columns[key] = wide[source, loss, method].to_numpy()
+            headers[key] = f"{loss}. {HEADERS[method]}, {source}"
+    statistic = STATISTICS[str(table.statistic.iloc[0])]
+    return Table(
+        name.lower().replace(" ", "_"),
+        f"{name}: {statistic.lower()} test loss, as published and the median of our draws (unreg.: "
+        "mean squared error, reg.: with λ‖θ‖²).",
+        pd.DataFrame(columns),
+        headers,
+        {key: ".3g" for key in columns if key != "value"} | {"value": "g"},
+    )
+
+
+def _cells_table(name: str, cells: pd.DataFrame, parameter: str) -> Table:
+    wide = cells.pivot_table(index="value", columns=["loss", "method"], values="mean", sort=False)
+    columns, headers = {"value": wide.index.to_numpy()}, {"value": parameter}
+    for loss in LOSSES:
+        for method in METHODS:
+            if (loss, method) in wide:
+                columns[f"{loss}_{method}"] = wide[loss, method].to_numpy()
+                headers[f"{loss}_{method}"] = f"{loss}. {HEADERS[method]}"
+    return Table(
+        f"medians_{name}",
+        "Expected losses of every method, median over the draws.",
+        pd.DataFrame(columns),
+        headers,
+        {key: ".3g" for key in columns if key != "value"} | {"value": "g"},
+    )
+
+
+# ---------------------------------------------------------------- what is ours
+
+
+def _gain_section(result: RidgeComparisonResult, method: str) -> Section:
+    """Compare a choice of ours with the paper's."""
+    gains = select(result.gains, method=method)
+    tight = method == "pdp_op_tight"
+    if tight and result.problem.learner.sensitivity == "tight":
+        return Section(
+            "The tight sensitivity",
+            ("Every method here uses the tight sensitivity already (docs/theory.md, 7.1).",),
+        )
+    heading = "The tight sensitivity" if tight else "Weights that minimise the bound"
+    ends = gains.sort_values("ratio").iloc[[0, -1]].to_dict("records")
+    extremes = " and ".join(
+        f"{short(row['ratio'])} ({LOSSES[row['loss']]} at {PARAMETERS[row['parameter']]} = "
+        f"{row['value']:g})"
+        for row in ends
+    )
+    words = (
+        "The published sensitivity adds up bounds that cannot be attained together. The proven "
+        "constant of docs/theory.md, 7.1, keeps the same guarantees with less noise."
+        if tight
+        else "Under the same guarantees, the weights that minimise Theorem 3.6's bound are never "
+        "worse in that bound than weights proportional to ε. In test loss they can be: the bound "
+        "divides the noise of the labels by λ where the data's own curvature counts too, so it "
+        "buys more spread, and accepts more noise, than pays."
+    )
+    more = gains[gains.ratio < 1 - 1e-9]
+    less = gains[gains.ratio > 1 + 1e-9]
+    tally = (
+        f"The ratio of expected losses lies between {extremes}. Of {len(gains)} pairs of value and "
+        f"loss it is below one at {len(more)}, above one at {len(less)}, and one at "
+        f"{len(gains) - len(more) - len(less)}, where the two choices agree."
+    )
+    figures = [
+        Figure(
+            f"gain_{method}_{number + 1}",
+            f"Loss over that of the paper's choice, over {PARAMETERS[sweep.parameter]}; below one "
+            "is better. Medians over the draws.",
+            partial(
+                ridge_figures.gain_ratios,
+                gains[gains.sweep == number],
+                method,
+                sweep.parameter,
+            ),
+            f"Ratio of losses over {PARAMETERS[sweep.parameter]}.",
+        )
+        for number, sweep in enumerate(result.problem.sweeps)
+        if number == 0 or sweep.parameter == "label_noise"
+    ]
+    return Section(
+        heading,
+        (words, tally),
+        figures=tuple(figures),
+        tables=(
+            Table(
+                f"gains_{method}",
+                "Loss over that of the paper's choice (median over the draws), and the share of "
+                "draws in which it is smaller.",
+                gains.drop(columns=["method", "sweep"]),
+                {"wins": "smaller in"},
+                {"ratio": ".4g", "wins": ".0%", "value": "g"},
+            ),
+        ),
+    )
+
+
+def _bound_section(result: RidgeComparisonResult) -> Section:
+    """Draw Theorem 3.6."""
+    learner, best = result.problem.learner, result.best_regularization
+    found = (
+        f"Their sum is smallest at λ = {short(best)}."
+        if best is not None
+        else "Their sum falls all the way to the right, where the model is zero and its error is "
+        "‖θ*‖: with so few rows and so much privacy the bound cannot tell any of these models from "
+        "no model, although the test losses can."
+    )
+    return Section(
+        "Theorem 3.6: three errors, one λ",
+        (
+            f"With probability {1 - learner.delta:g} the released model is closer to the true one "
+            "than three terms: regularisation, which grows with λ, and the noise of privacy and of "
+            f"the labels, which fall. {found}",
+            "The theorem is evaluated with public assumptions alone: ‖θ*‖ at most "
+            f"{learner.coef_norm:.3g}, noise of the labels {learner.label_noise:g}, and "
+            "smallest eigenvalue of the weighted second moments at least "
+            f"{learner.smallest_eigenvalue:.3g}.",
+        ),
+        figures=(
+            Figure(
+                "error_bound",
+                "The terms of Theorem 3.6 over λ, for PDP-OP with the sensitivity of this run.",
+                partial(ridge_figures.error_bound, result.bound, learner.coef_norm, best),
+                "Three error terms and their sum over lambda, on logarithmic scales.",
+            ),
+        ),
+        tables=(
+            Table(
+                "error_bound",
+                "The terms of Theorem 3.6.",
+                result.bound.iloc[::10],
+                {"regularization": "λ", "bias": "regularisation", "labels": "label noise"},
+                dict.fromkeys(result.bound, ".3g"),
+            ),
+        ),
+    )
+
+
+def _confirmation_section(result: RidgeComparisonResult) -> Section:
+    largest = float(result.confirmation.z.abs().max())
+    return Section(
+        "How the losses were computed, and a check",
+        (
+            "The test loss of a released model is a quadratic in the noise, whose radius and "
+            "direction are independent with known moments. So its mean and standard deviation over "
+            "the noise are closed forms; for sampled rows they are so given the sample, and "
+            f"{result.problem.run.samples} samples are drawn.",
+            f"{CONFIRMING_DRAWS:,} releases simulated in some cells of the first draw agree: the "
+            f"largest distance is {largest:.1f} standard errors, of "
+            f"{count(len(result.confirmation), 'cell')}.",
+        ),
+        tables=(
+            Table(
+                "confirmation",
+                "Closed forms and simulations.",
+                result.confirmation.assign(method=result.confirmation.method.map(METHODS)),
+                {"z": "standard errors apart"},
+                {"exact": ".4g", "simulated": ".4g", "z": ".2f", "value": "g"},
+            ),
+        ),
+    )
