@@ -493,7 +493,7 @@ class DrawsTable(RunTable):
     """How to run: besides, how many draws of the data and the levels, and of each sample."""
 
     draws: Annotated[int, Field(ge=1, le=1_000)] = 25
-    samples: Annotated[int, Field(ge=2, le=10_000)] = 50
+    samples: Annotated[int, Field(ge=2, le=1_000)] = 50
 
 
 class RidgeComparisonProblem(_Problem):

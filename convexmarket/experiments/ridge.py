@@ -60,6 +60,7 @@ _CELL = ["sweep", "parameter", "value", "method", "loss"]
 
 CONFIRMED = ("pdp_op", "jorgensen_max", "nonpersonalized")
 CONFIRMING_DRAWS = 2000
+LARGEST_SAMPLE = 10_000_000  # rows over all samples, for the memory they take
 ORDER = ("pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized")
 MUCH = 10.0  # how much larger the non-personalised loss has to be for "<<"
 CLOSE = 1.5  # the factor within which a published cell counts as reproduced
@@ -413,7 +414,9 @@ def _confirm(problem: RidgeComparisonProblem) -> pd.DataFrame:
         exact = method_losses(problem, scene, alphas, _generator(problem, 0, _SAMPLES))
         for k in sorted({0, alphas.size // 2, alphas.size - 1}):
             for method in CONFIRMED:
-                simulated = _simulate(problem, scene, float(alphas[k]), method, rng)
+                simulated = _simulate(
+                    problem, scene, float(alphas[k]), method, rng, CONFIRMING_DRAWS
+                )
                 for loss in LOSSES:
                     claim, draws = exact[method, loss], simulated[loss]
                     error = np.hypot(draws.std() / np.sqrt(draws.size), claim.simulation_error[k])
@@ -437,12 +440,14 @@ def _simulate(
     alpha: float,
     method: str,
     rng: np.random.Generator,
+    number: int,
 ) -> dict[str, Floats]:
-    """Return the losses of released models, noise and samples drawn."""
+    """Return the losses of so many released models, noise and samples drawn."""
     epsilon, n_rows = scene.epsilon, scene.epsilon.size
     kappa = ridge_sensitivity(alpha, scene.X.shape[1], None, problem.learner.sensitivity)
     if method == "jorgensen_max":
-        kept = _samples(epsilon, float(epsilon.max()), CONFIRMING_DRAWS, rng)
+        number = min(number, max(50, LARGEST_SAMPLE // n_rows))
+        kept = _samples(epsilon, float(epsilon.max()), number, rng)
         kept = kept[kept.sum(axis=1) > 0]
         weights = kept / kept.sum(axis=1, keepdims=True)
         rates = kept.sum(axis=1) * epsilon.max() / kappa
@@ -450,7 +455,7 @@ def _simulate(
         share, total = epsilon / epsilon.sum(), epsilon.sum()
         if method == "nonpersonalized":
             share, total = np.full(n_rows, 1.0 / n_rows), n_rows * epsilon.min()
-        weights, rates = share[None], np.full(CONFIRMING_DRAWS, total / kappa)
+        weights, rates = share[None], np.full(number, total / kappa)
     models = _solutions(scene, weights, np.array([alpha]))[:, 0]
     noise = [gamma_sphere_noise(models.shape[1], rng) / rate for rate in rates]
     released = models + np.array(noise)

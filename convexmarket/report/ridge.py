@@ -32,6 +32,7 @@ HEADERS = {
     "pdp_op_tight": "PDP-OP tight",
     "pdp_op_optimal": "PDP-OP optimal weights",
 }
+SAME = 1e-9  # ratios closer to one than this are one
 STATISTICS = {"mean": "Expected", "std": "Standard deviation of the"}
 EVERY_METHOD = (
     "PDP-OP and the non-personalised baseline keep what was promised to each row: their noise "
@@ -114,6 +115,13 @@ def _summary(result: RidgeComparisonResult) -> tuple[str, ...]:
     if len(result.published):
         words.append(_published_words(result.published))
     tight = select(result.gains, method="pdp_op_tight")
+    if result.best_regularization is not None:
+        cells = select(result.cells, parameter="regularization", method="pdp_op", loss="unreg")
+        best = f"the bound of Theorem 3.6 is smallest at λ = {short(result.best_regularization)}"
+        if len(cells):
+            lowest = float(cells.sort_values("mean").value.iloc[0])
+            best += f"; of those compared, λ = {lowest:g} has the smallest expected test loss"
+        words.append(f"For PDP-OP {best}.")
     if result.problem.learner.sensitivity == "paper":
         words.append(
             "With the tight sensitivity the same guarantees need less noise: the expected loss is "
@@ -148,6 +156,12 @@ def _sweep_section(result: RidgeComparisonResult, number: int, sweep: SweepTable
     published = result.published[result.published.sweep == number]
     name = f"{number + 1}_{sweep.parameter}"
     parameter = PARAMETERS[sweep.parameter]
+    if sweep.parameter == "label_noise":  # it changes the optimal weights and nothing else
+        return Section(
+            f"Over the {parameter}",
+            (_fixed_words(result, sweep), "Only the weights that minimise the bound depend on it."),
+            tables=(_cells_table(name, cells, parameter),),
+        )
     figures = [_figure(f"losses_{name}", cells, published, "mean", parameter)]
     if "std" in set(published.statistic):
         figures.append(_figure(f"spread_{name}", cells, published, "std", parameter))
@@ -242,7 +256,7 @@ def _published_table(table: pd.DataFrame, parameter: str) -> Table:
         "mean squared error, reg.: with λ‖θ‖²).",
         pd.DataFrame(columns),
         headers,
-        {key: ".3g" for key in columns if key != "value"} | {"value": "g"},
+        dict.fromkeys(columns, ".3g") | {"value": "g"},
     )
 
 
@@ -259,7 +273,7 @@ def _cells_table(name: str, cells: pd.DataFrame, parameter: str) -> Table:
         "Expected losses of every method, median over the draws.",
         pd.DataFrame(columns),
         headers,
-        {key: ".3g" for key in columns if key != "value"} | {"value": "g"},
+        dict.fromkeys(columns, ".3g") | {"value": "g"},
     )
 
 
@@ -291,13 +305,19 @@ def _gain_section(result: RidgeComparisonResult, method: str) -> Section:
         "divides the noise of the labels by λ where the data's own curvature counts too, so it "
         "buys more spread, and accepts more noise, than pays."
     )
-    more = gains[gains.ratio < 1 - 1e-9]
-    less = gains[gains.ratio > 1 + 1e-9]
+    differing = gains[(gains.ratio - 1).abs() > SAME]
+    smaller = int((differing.ratio < 1).sum())
     tally = (
         f"The ratio of expected losses lies between {extremes}. Of {len(gains)} pairs of value and "
-        f"loss it is below one at {len(more)}, above one at {len(less)}, and one at "
-        f"{len(gains) - len(more) - len(less)}, where the two choices agree."
+        f"loss it is below one at {smaller}, above one at {len(differing) - smaller}, and one at "
+        f"{len(gains) - len(differing)}, where the two choices agree."
     )
+    if differing.empty:
+        tally = (
+            "Here the noise of privacy outweighs that of the labels so much that the two choices "
+            f"agree at all {len(gains)} pairs of value and loss; problems/ridge-weights.toml shows "
+            "a case where they differ."
+        )
     figures = [
         Figure(
             f"gain_{method}_{number + 1}",
@@ -312,7 +332,8 @@ def _gain_section(result: RidgeComparisonResult, method: str) -> Section:
             f"Ratio of losses over {PARAMETERS[sweep.parameter]}.",
         )
         for number, sweep in enumerate(result.problem.sweeps)
-        if number == 0 or sweep.parameter == "label_noise"
+        if (number == 0 or sweep.parameter == "label_noise")
+        and len(differing[differing.sweep == number])
     ]
     return Section(
         heading,
@@ -366,7 +387,7 @@ def _bound_section(result: RidgeComparisonResult) -> Section:
                 "The terms of Theorem 3.6.",
                 result.bound.iloc[::10],
                 {"regularization": "λ", "bias": "regularisation", "labels": "label noise"},
-                dict.fromkeys(result.bound, ".3g"),
+                dict.fromkeys(("bias", "privacy", "labels", "total"), ".3g"),
             ),
         ),
     )
@@ -381,8 +402,8 @@ def _confirmation_section(result: RidgeComparisonResult) -> Section:
             "direction are independent with known moments. So its mean and standard deviation over "
             "the noise are closed forms; for sampled rows they are so given the sample, and "
             f"{result.problem.run.samples} samples are drawn.",
-            f"{CONFIRMING_DRAWS:,} releases simulated in some cells of the first draw agree: the "
-            f"largest distance is {largest:.1f} standard errors, of "
+            f"Up to {CONFIRMING_DRAWS:,} releases simulated in some cells of the first draw agree: "
+            f"the largest distance is {largest:.1f} standard errors, of "
             f"{count(len(result.confirmation), 'cell')}.",
         ),
         tables=(

@@ -67,7 +67,7 @@ def losses_over(
             )
         axes.set_yscale("log")
         axes.set_xlabel(PARAMETERS[parameter])
-        axes.set_title(label if statistic == "mean" else f"standard deviation of the {label}")
+        axes.set_title(label if statistic == "mean" else f"{label}, std over the noise")
         if parameter in ("regularization", "label_noise"):
             _log(axes)
     handles, labels = panels[0].get_legend_handles_labels()
@@ -93,7 +93,8 @@ def gain_ratios(gains: pd.DataFrame, method: str, parameter: str) -> Figure:
         rows = gains[gains.loss == loss].sort_values("value")
         axes.plot(rows.value, rows.ratio, label=label, **series_style(position))
     axes.axhline(1.0, color=INK, lw=1.0, linestyle=(0, (8, 3)))
-    axes.set_yscale("log")
+    if gains.ratio.max() > 2.0 * gains.ratio.min():
+        axes.set_yscale("log")
     if parameter in ("regularization", "label_noise"):
         _log(axes)
     axes.set_xlabel(PARAMETERS[parameter])
