@@ -45,8 +45,8 @@ Floats = NDArray[np.float64]
 #: The methods, in the order that the paper claims for their losses, and what they are.
 METHODS = {
     "pdp_op": "PDP-OP",
-    "jorgensen_max": "Jorgensen, max",
-    "jorgensen_mean": "Jorgensen, mean",
+    "jorgensen_max": "Jorgensen max",
+    "jorgensen_mean": "Jorgensen mean",
     "nonpersonalized": "non-personalised",
     "nonprivate": "non-private",
     "pdp_op_tight": "PDP-OP, tight sensitivity",

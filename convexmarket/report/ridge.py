@@ -19,7 +19,7 @@ from convexmarket.report import ridge_figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import reproduction_section, select, short
 from convexmarket.report.ridge_figures import LOSSES, PARAMETERS
-from convexmarket.report.words import count, format_percent, listing
+from convexmarket.report.words import count, format_percent
 
 __all__ = ["ridge_comparison_report"]
 
@@ -107,7 +107,7 @@ def _summary(result: RidgeComparisonResult) -> tuple[str, ...]:
     lambdas = select(result.orderings, parameter="regularization")
     if len(lambdas):
         words.append(
-            f"The claimed ordering, {listing([METHODS[name] for name in ORDER])} with the last at "
+            f"The claimed ordering, {' < '.join(METHODS[name] for name in ORDER)}, the last at "
             f"least {MUCH:g} times the one before, holds at {lambdas.ours.sum()} of "
             f"{count(len(lambdas), 'pair')} of λ and loss in the medians over the draws, and in "
             f"{format_percent(float(lambdas.share_of_draws.mean()))} of single draws."
@@ -167,6 +167,8 @@ def _sweep_section(result: RidgeComparisonResult, number: int, sweep: SweepTable
         figures.append(_figure(f"spread_{name}", cells, published, "std", parameter))
     files = list(dict.fromkeys(published.file))
     tables = [_published_table(published[published.file == file], parameter) for file in files]
+    if files:
+        tables.insert(0, _verdicts(name, published))
     tables.append(_cells_table(name, cells, parameter))
     prose = [_fixed_words(result, sweep), _ordering_words(result, number)]
     prose += [_table_words(published[published.file == file]) for file in files]
@@ -220,16 +222,41 @@ def _ordering_words(result: RidgeComparisonResult, number: int) -> str:
 
 def _table_words(table: pd.DataFrame) -> str:
     """Say of one published table whether its figures come out."""
-    name = _table_name(table)
-    parts = []
-    for (method, loss), rows in table.groupby(["method", "loss"], sort=False):
-        ratios = f"{short(float(rows.ratio.min()))} to {short(float(rows.ratio.max()))}"
-        parts.append(
-            f"{METHODS[str(method)]} ({LOSSES[str(loss)]}) {int(rows.close.sum())} of {len(rows)}, "
-            f"ours over published {ratios}, published at the "
-            f"{format_percent(float(rows.percentile.median()))} quantile of our draws"
-        )
-    return f"{name}, cells within a factor of {CLOSE:g}: {'; '.join(parts)}."
+    return (
+        f"{_table_name(table)}: {int(table.close.sum())} of {len(table)} cells are within a factor "
+        f"of {CLOSE:g} of our median; ours over published lies between "
+        f"{short(float(table.ratio.min()))} and {short(float(table.ratio.max()))}."
+    )
+
+
+def _verdicts(name: str, published: pd.DataFrame) -> Table:
+    """Say column by column of the published tables whether their figures come out."""
+    rows = [
+        {
+            "table": _table_name(column),
+            "loss": LOSSES[str(loss)],
+            "method": METHODS[str(method)],
+            "cells": len(column),
+            "close": int(column.close.sum()),
+            "lowest": float(column.ratio.min()),
+            "highest": float(column.ratio.max()),
+            "percentile": float(column.percentile.median()),
+        }
+        for (_, loss, method), column in published.groupby(["file", "loss", "method"], sort=False)
+    ]
+    return Table(
+        f"verdicts_{name}",
+        "Our medians over the published figures, column by column, and the share of our single "
+        "draws that lie below the published figure (median over the column).",
+        pd.DataFrame(rows),
+        {
+            "close": f"within {CLOSE:g}×",
+            "lowest": "lowest ratio",
+            "highest": "highest ratio",
+            "percentile": "draws below",
+        },
+        {"lowest": ".3g", "highest": ".3g", "percentile": ".0%"},
+    )
 
 
 def _table_name(table: pd.DataFrame) -> str:
