@@ -1,0 +1,63 @@
+"""Problem files: one TOML file per experiment, one schema, errors that name the key.
+
+A problem file is data, never code. Its ``kind`` says which experiment it describes; each kind is
+one model here, and everything else about the file (syntax, overrides, errors, the published
+schema) is shared. Every model forbids keys that it does not know, so that a misspelt key is an
+error and not a default in disguise.
+"""
+
+from convexmarket.problems.base import ProblemSource, RunTable
+from convexmarket.problems.loading import KINDS, Problem, json_schema, load_problem, parse_problem
+from convexmarket.problems.market import BuyerTable, SellersTable
+from convexmarket.problems.regression_market import (
+    MedicalData,
+    RegressionMarketProblem,
+    RidgeTable,
+    SyntheticRegressionData,
+    UnitsTable,
+)
+from convexmarket.problems.ridge_comparison import (
+    MedicalRows,
+    PrivacyTable,
+    PublishedTable,
+    RidgeComparisonProblem,
+    SweepTable,
+)
+from convexmarket.problems.tradeoff import (
+    InlineData,
+    LearnerTable,
+    NaiveTable,
+    ObjectiveTable,
+    SyntheticData,
+    TradeoffProblem,
+    WdbcData,
+)
+
+__all__ = [
+    "KINDS",
+    "BuyerTable",
+    "InlineData",
+    "LearnerTable",
+    "MedicalData",
+    "MedicalRows",
+    "NaiveTable",
+    "ObjectiveTable",
+    "PrivacyTable",
+    "Problem",
+    "ProblemSource",
+    "PublishedTable",
+    "RegressionMarketProblem",
+    "RidgeComparisonProblem",
+    "RidgeTable",
+    "RunTable",
+    "SellersTable",
+    "SweepTable",
+    "SyntheticData",
+    "SyntheticRegressionData",
+    "TradeoffProblem",
+    "UnitsTable",
+    "WdbcData",
+    "json_schema",
+    "load_problem",
+    "parse_problem",
+]

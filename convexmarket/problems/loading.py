@@ -1,0 +1,241 @@
+"""Reading problem files: syntax, overrides, the schema, and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_args
+
+from pydantic import (
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.problems.base import ProblemSource, TableModel
+from convexmarket.problems.regression_market import RegressionMarketProblem
+from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
+from convexmarket.problems.tradeoff import TradeoffProblem
+
+__all__ = [
+    "KINDS",
+    "Problem",
+    "json_schema",
+    "load_problem",
+    "parse_problem",
+]
+
+
+#: A problem file holds a few numbers; anything larger is not one.
+LARGEST_FILE = 1_000_000
+
+Problem: TypeAlias = TradeoffProblem | RegressionMarketProblem | RidgeComparisonProblem
+
+#: The experiments that a problem file can describe, by ``kind``.
+KINDS: dict[str, type[Problem]] = {
+    "tradeoff": TradeoffProblem,
+    "regression-market": RegressionMarketProblem,
+    "ridge-comparison": RidgeComparisonProblem,
+}
+
+#: What TOML calls the types that pydantic names in Python's words.
+_EXPECTED = {
+    "tuple_type": "should be a list",
+    "too_short": "should have more entries",
+    "too_long": "should have fewer entries",
+    "model_type": "should be a table",
+    "model_attributes_type": "should be a table",
+}
+
+
+def load_problem(path: str | Path, overrides: Iterable[str] = ()) -> Problem:
+    """Read and validate a problem file.
+
+    Parameters
+    ----------
+    path : path of a TOML file
+    overrides : iterable of str
+        ``"objective.gamma=[0.001, 0.01]"`` and the like: a key path and a TOML value, which
+        replaces what the file says.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemFileError
+        If the file cannot be read, is not TOML, or does not follow the schema. There is one line
+        for each mistake: the file, the key path, what was found and what is allowed.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ProblemFileError(f"{path}: {error.strerror}; give a problem file") from None
+    if len(data) > LARGEST_FILE:
+        raise ProblemFileError(
+            f"{path}: {len(data)} bytes, but a problem file has at most {LARGEST_FILE}"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemFileError(f"{path}: {error}; a TOML file is UTF-8 text") from None
+    return parse_problem(text, overrides, path=str(path))
+
+
+def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> Problem:
+    """Validate the text of a problem file; see :func:`load_problem`.
+
+    Examples
+    --------
+    >>> parse_problem('kind = "tradeof"')
+    Traceback (most recent call last):
+    ...
+    convexmarket.errors.ProblemFileError: <text>: kind is 'tradeof'; did you mean 'tradeoff'?
+    """
+    source = ProblemSource(path, text, tuple(overrides))
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+    for override in source.overrides:
+        _override(table, override)
+    if "kind" not in table:
+        raise ProblemFileError(f"{path}: kind is missing; give one of {_listed(KINDS)}")
+    model = KINDS.get(str(table["kind"]))
+    if model is None:
+        advice = _suggestion(str(table["kind"]), KINDS)
+        raise ProblemFileError(f"{path}: kind is {table['kind']!r}; {advice}")
+    try:
+        problem = model.model_validate(table)
+    except ValidationError as error:
+        lines = [f"{path}: {_in_words(model, detail)}" for detail in _innermost(error)]
+        raise ProblemFileError("\n".join(lines)) from None
+    problem._source = source
+    return problem
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema that every problem file follows."""
+    schema = TypeAdapter(Annotated[Problem, Field(discriminator="kind")]).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _override(table: dict[str, Any], setting: str) -> None:
+    """Replace one value of the parsed file, in place."""
+    key, equals, value = setting.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise ProblemFileError(
+            f"--set {setting}: write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
+        )
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
+        raise ProblemFileError(
+            f"--set {key}: {value.strip()!r} is not a TOML value; write numbers as 0.01, lists as "
+            f"[0.001,0.01], and text in double quotes: --set '{key}=\"{value.strip()}\"'"
+        )
+    for depth, part in enumerate(path[:-1], start=1):
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ProblemFileError(
+                f"--set {key}: {'.'.join(path[:depth])} is not a table, so it has no keys to set"
+            )
+    table[path[-1]] = parsed["value"]
+
+
+def _innermost(error: ValidationError) -> list[ErrorDetails]:
+    """Leave out errors about a list that only say again that one of its entries is wrong."""
+    details = error.errors()
+    inside = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
+    return [detail for detail in details if detail["loc"] not in inside or not detail["loc"]]
+
+
+def _in_words(model: type[TableModel], detail: ErrorDetails) -> str:
+    """Return one of pydantic's errors as: key path, what was found, what is allowed."""
+    keys, table = _resolve(model, detail["loc"])
+    path = _dotted(keys) or "the file"
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            known = [] if table is None else list(table.model_fields)
+            return f"{path} is not a known key; {_suggestion(str(keys[-1]), known)}"
+        case "missing":
+            return f"{path} is missing"
+        case "union_tag_invalid":
+            allowed = context["expected_tags"].replace("'", "").split(", ")
+            key = f"{path}.{context['discriminator'].strip(chr(39))}"
+            return f"{key} is {context['tag']!r}; {_suggestion(context['tag'], allowed)}"
+        case "union_tag_not_found":
+            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
+        case "value_error":
+            return f"{path}: {context['error']}"
+        case "literal_error" if isinstance(detail["input"], str):
+            allowed = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return f"{path} is {detail['input']!r}; {_suggestion(detail['input'], allowed)}"
+    expected = _EXPECTED.get(detail["type"], detail["msg"])
+    for subject in ("Input", "String", "Tuple"):
+        expected = expected.removeprefix(f"{subject} ")
+    return f"{path} is {_short(detail['input'])}; it {expected}"
+
+
+def _resolve(
+    model: type[TableModel], location: tuple[int | str, ...]
+) -> tuple[list[int | str], type[TableModel] | None]:
+    """Return the key path of an error, and the table that its last key belongs to.
+
+    Where a table is one of several kinds, pydantic's location holds the name of the kind too,
+    which is not in the file.
+    """
+    path: list[int | str] = []
+    tables: list[type[TableModel]] = [model]
+    owner: type[TableModel] | None = model
+    for step in location:
+        if len(tables) > 1:
+            tables = [table for table in tables if step in _kind_of(table)]
+            continue
+        owner = tables[0] if tables else None
+        path.append(step)
+        field = owner.model_fields.get(str(step)) if owner else None
+        tables = _tables_in(field.annotation) if field else []
+    if path and owner and len(tables) > 1:  # the error is about which kind it is
+        owner = None
+    return path, owner
+
+
+def _kind_of(table: type[TableModel]) -> tuple[Any, ...]:
+    return get_args(next(iter(table.model_fields.values())).annotation)
+
+
+def _tables_in(annotation: Any) -> list[type[TableModel]]:
+    members = get_args(annotation) or (annotation,)
+    return [item for item in members if isinstance(item, type) and issubclass(item, TableModel)]
+
+
+def _dotted(keys: list[int | str]) -> str:
+    """Return a key path as one writes it, ``objective.gamma[1]``."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+def _suggestion(found: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(found, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {_listed(known)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
