@@ -482,27 +482,7 @@ def _published(problem: RidgeComparisonProblem) -> pd.DataFrame:
     for number, sweep in enumerate(problem.sweeps):
         for position, entry in enumerate(sweep.published):
             key = f"sweeps.{number}.published.{position}.file"
-            try:
-                frame = pd.read_csv(folder / entry.file)
-            except (OSError, ValueError) as error:
-                raise ProblemFileError(
-                    f"{key}: cannot read {folder / entry.file}: {error}; give the path of a CSV"
-                    " file relative to the problem file"
-                ) from error
-            if sweep.parameter not in frame:
-                raise ProblemFileError(
-                    f"{key}: {entry.file} has no column {sweep.parameter!r}; its columns are"
-                    f" {', '.join(frame.columns)}"
-                )
-            long = frame.melt(id_vars=sweep.parameter, value_name="published")
-            long[["loss", "method"]] = long.variable.str.split("_", n=1, expand=True)
-            unknown = set(long.method.astype(str)) - set(METHODS)
-            if unknown:
-                raise ProblemFileError(
-                    f"{key}: {entry.file} has columns for {', '.join(sorted(unknown))}; name"
-                    f" columns unreg_ or reg_ and one of {', '.join(METHODS)}"
-                )
-            long = long.rename(columns={sweep.parameter: "value"}).drop(columns="variable")
+            long = _long(_read_table(folder / entry.file, key), sweep, f"{key}: {entry.file}")
             tables.append(
                 long.assign(
                     sweep=number,
@@ -512,6 +492,47 @@ def _published(problem: RidgeComparisonProblem) -> pd.DataFrame:
                 )
             )
     return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
+
+
+def _read_table(path: Path, key: str) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise ProblemFileError(
+            f"{key}: cannot read {path}: {error}; give the path of a CSV file relative to the"
+            " problem file"
+        ) from error
+
+
+def _long(frame: pd.DataFrame, sweep: SweepTable, where: str) -> pd.DataFrame:
+    """Return a published table with one row per cell; refuse one that does not fit its sweep."""
+    if sweep.parameter not in frame:
+        raise ProblemFileError(
+            f"{where} has no column {sweep.parameter!r}; its columns are"
+            f" {', '.join(map(str, frame.columns))}"
+        )
+    known = [f"{loss}_{method}" for loss in LOSSES for method in METHODS]
+    unknown = [name for name in frame if name not in known and name != sweep.parameter]
+    if unknown:
+        raise ProblemFileError(
+            f"{where} has columns {', '.join(map(str, unknown))}; name columns unreg_ or reg_ and"
+            f" one of {', '.join(METHODS)}"
+        )
+    for name in frame:
+        if not pd.api.types.is_numeric_dtype(frame[name]) or frame[name].isna().any():
+            raise ProblemFileError(
+                f"{where} has cells that are no numbers in column {name!r}; leave out the rows or"
+                " the columns that are not published"
+            )
+    strange = sorted(set(frame[sweep.parameter]) - set(sweep.values))
+    if strange:
+        raise ProblemFileError(
+            f"{where} has rows for {sweep.parameter} = {', '.join(f'{v:g}' for v in strange)},"
+            " which the sweep does not try; add them to its values or drop the rows"
+        )
+    long = frame.melt(id_vars=sweep.parameter, value_name="published")
+    long[["loss", "method"]] = long.variable.str.split("_", n=1, expand=True)
+    return long.rename(columns={sweep.parameter: "value"}).drop(columns="variable")
 
 
 def _compare(published: pd.DataFrame, cells: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:

@@ -199,6 +199,11 @@ def write_problem(tmp_path, entry):
     (tmp_path / "table.csv").write_text("regularization,reg_pdp_op\n0.5,1.0\n2.0,1e-30\n")
     (tmp_path / "other.csv").write_text("lambda,reg_pdp_op\n0.5,1.0\n")
     (tmp_path / "method.csv").write_text("regularization,reg_magic\n0.5,1.0\n")
+    (tmp_path / "loss.csv").write_text("regularization,train_pdp_op\n0.5,1.0\n")
+    (tmp_path / "name.csv").write_text("regularization,pdp\n0.5,1.0\n")
+    (tmp_path / "word.csv").write_text("regularization,reg_pdp_op\n0.5,1.0x\n")
+    (tmp_path / "gap.csv").write_text("regularization,reg_pdp_op\n0.5,1.0\n2.0,\n")
+    (tmp_path / "value.csv").write_text("regularization,reg_pdp_op\n0.5,1.0\n3.0,1.0\n")
     path = tmp_path / "problem.toml"
     path.write_text(
         SMALL.replace("values = [0.5, 2.0]\n", f"values = [0.5, 2.0]\npublished = [{entry}]\n")
@@ -223,7 +228,12 @@ def test_published_cells_are_put_beside_ours(tmp_path) -> None:
     [
         ("missing.csv", "sweeps.0.published.0.file: cannot read"),
         ("other.csv", "has no column 'regularization'"),
-        ("method.csv", "columns for magic"),
+        ("method.csv", "method.csv has columns reg_magic; name columns unreg_ or reg_"),
+        ("loss.csv", "has columns train_pdp_op"),
+        ("name.csv", "has columns pdp;"),
+        ("word.csv", "no numbers in column 'reg_pdp_op'"),
+        ("gap.csv", "no numbers in column 'reg_pdp_op'"),
+        ("value.csv", "rows for regularization = 3, which the sweep does not try"),
     ],
 )
 def test_unfit_tables_are_refused_before_any_work(tmp_path, file, words) -> None:
