@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from convexmarket.experiments.ridge import METHODS
 from convexmarket.report.figures import INK, MUTED, WIDTH, series_style
+from convexmarket.report.words import format_number
 
 __all__ = ["error_bound", "gain_ratios", "losses_over"]
 
@@ -95,6 +96,9 @@ def gain_ratios(gains: pd.DataFrame, method: str, parameter: str) -> Figure:
     axes.axhline(1.0, color=INK, lw=1.0, linestyle=(0, (8, 3)))
     if gains.ratio.max() > 2.0 * gains.ratio.min():
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     if parameter in ("regularization", "label_noise"):
         _log(axes)
     axes.set_xlabel(PARAMETERS[parameter])

@@ -241,6 +241,19 @@ def test_unfit_tables_are_refused_before_any_work(tmp_path, file, words) -> None
         run_problem(write_problem(tmp_path, f'{{ file = "{file}" }}'))
 
 
+def test_a_choice_that_agrees_up_to_rounding_does_not_win(result) -> None:
+    draws = result.draws.assign(mean=1.0)
+    draws.loc[draws.method == "pdp_op_optimal", "mean"] = 1.0 - 1e-15
+    draws.loc[draws.method == "pdp_op_tight", "mean"] = 0.5
+    wins = experiment._gains(draws).groupby("method").wins.mean()
+    assert wins["pdp_op_optimal"] == 0
+    assert wins["pdp_op_tight"] == 1
+
+
+def test_the_order_without_the_factor_holds_wherever_the_order_with_it_does(result) -> None:
+    assert (result.orderings.in_order | ~result.orderings.ours).all()
+
+
 def test_results_are_plain_values(result) -> None:
     import json
 

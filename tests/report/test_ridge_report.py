@@ -27,10 +27,24 @@ def report(result):
 
 def test_every_published_table_is_shown_beside_ours(report) -> None:
     names = {table.name for table in report.tables}
-    assert {f"table_{k}" for k in (2, 4, 6, 8, 10, 12, 14)} <= names
-    table = next(table for table in report.tables if table.name == "table_4")
-    assert list(table.frame.columns)[:3] == ["value", "unreg_pdp_op_published", "unreg_pdp_op_ours"]
-    assert table.frame["reg_pdp_op_published"].iloc[0] == 122000
+    tables = (2, 4, 6, 8, 10, 12, 14)
+    assert {f"table_{k}_{loss}" for k in tables for loss in ("unreg", "reg")} <= names
+    table = next(table for table in report.tables if table.name == "table_4_reg")
+    assert list(table.frame.columns)[:3] == ["value", "pdp_op_published", "pdp_op_ours"]
+    assert table.frame["pdp_op_published"].iloc[0] == 122000
+
+
+def test_no_table_is_wider_than_the_page(report) -> None:
+    assert max(table.frame.shape[1] for table in report.tables) <= 9
+
+
+def test_cells_that_are_printed_twice_are_said_to_be(report) -> None:
+    assert "24 of them are printed in two tables" in " ".join(report.summary)
+
+
+def test_where_the_factor_is_missed_the_plain_order_is_told(report) -> None:
+    words = " ".join(text for section in report.sections for text in section.prose)
+    assert "have the same order with a smaller factor" in words
 
 
 def test_it_says_per_table_whether_ordering_and_ratios_hold(report) -> None:
@@ -70,5 +84,5 @@ def test_it_is_written(result, tmp_path) -> None:
     assert "Table 14" in text
     saved = json.loads((page.parent / "results.json").read_text())
     assert len(saved["published"]) == len(result.published)
-    assert (page.parent / "tables" / "table_2.csv").exists()
+    assert (page.parent / "tables" / "table_2_reg.csv").exists()
     assert (page.parent / "figures" / "spread_1_regularization.svg").exists()
