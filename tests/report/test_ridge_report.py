@@ -39,7 +39,7 @@ def test_no_table_is_wider_than_the_page(report) -> None:
 
 
 def test_cells_that_are_printed_twice_are_said_to_be(report) -> None:
-    assert "24 of them are printed in two tables" in " ".join(report.summary)
+    assert "(24 cells printed in two tables counted in both)" in " ".join(report.summary)
 
 
 def test_where_the_factor_is_missed_the_plain_order_is_told(report) -> None:
@@ -76,6 +76,16 @@ def test_a_minimum_is_said_and_drawn() -> None:
     assert "has the smallest expected test loss" in " ".join(report.summary)
     for figure in report.figures:
         figure.draw()
+
+
+def test_where_a_baseline_is_better_it_is_said() -> None:
+    problem = load_problem(
+        PROBLEMS / "ridge-weights.toml", ["run.draws=3", "run.samples=5", "run.jobs=1"]
+    )
+    report = build_report(run_problem(problem))
+    words = " ".join(text for section in report.sections for text in section.prose)
+    assert "has a smaller loss than PDP-OP" in words
+    assert not any("tight" in fact.label for fact in report.facts)
 
 
 def test_it_is_written(result, tmp_path) -> None:
