@@ -2,13 +2,13 @@
 
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.logistic import PrivateLogisticRegression, logistic_risk_constants
-from convexmarket.learners.ridge import (
+from convexmarket.learners.ridge import PersonalizedRidge
+from convexmarket.learners.ridge_baselines import (
     NonPersonalizedRidge,
     NonPrivateRidge,
-    PersonalizedRidge,
     SampledRidge,
-    expected_loss,
 )
+from convexmarket.learners.ridge_expected import expected_loss
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,

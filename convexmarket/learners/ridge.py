@@ -2,83 +2,49 @@ r"""Ridge regression by output perturbation, under a guarantee chosen seller by 
 
 The released model is the weighted ridge solution plus noise of density :math:`e^{-\eta_z\|z\|}`
 (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). :class:`PersonalizedRidge` weighs each
-row by what its owner granted; the baselines of the paper have the same interface.
+row by what its owner granted; the baselines of the paper are in
+:mod:`.ridge_baselines`.
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from convexmarket.allocation.guarantees import weights_for_guarantees
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners.ridge_domain import (
+    RANGE_SLACK,
+    Domain,
+    Range,
+    check_rows,
+    checked_epsilon,
+    is_number,
+    pair_of_bounds,
+    per_feature,
+    positive_width,
+    warn_of_leak,
+)
 from convexmarket.learners.ridge_math import (
     Matrix,
-    NoisyLoss,
     Vector,
-    chunks,
     noise_rate,
-    noisy_loss,
     ridge_risk_constants,
-    sampling_probabilities,
     solve_ridge,
 )
 from convexmarket.privacy.accounting import Guarantee, check_weights
 from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
-__all__ = [
-    "NonPersonalizedRidge",
-    "NonPrivateRidge",
-    "PersonalizedRidge",
-    "SampledRidge",
-    "expected_loss",
-]
+__all__ = ["PersonalizedRidge", "Plan", "RidgeRelease"]
 
-Range: TypeAlias = tuple[ArrayLike, ArrayLike]
-
-RANGE_SLACK = 1e-12  # of the range's width; rows scaled to it in floating point may exceed it
-
-
-@dataclass(frozen=True, eq=False)
-class Domain:
-    """The public box that rows and labels lie in, mapped to [0, 1]^d and [-1, 1]."""
-
-    low: Vector
-    width: Vector
-    centre: float
-    half: float
-
-    def unit_rows(self, X: Matrix) -> UnitRows:
-        """Return the rows on the unit scale, computed when they are asked for."""
-        return UnitRows(X, self)
-
-    def unit_labels(self, y: Vector) -> Vector:
-        """Return the labels on the unit scale."""
-        return (y - self.centre) / self.half
-
-
-@dataclass(frozen=True, eq=False)
-class UnitRows:
-    """Rows on the unit scale, a slice at a time, so that no scaled copy of the data is kept."""
-
-    X: Matrix
-    domain: Domain
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Numbers of rows and of features."""
-        return self.X.shape
-
-    def __getitem__(self, rows: slice) -> Matrix:
-        return (self.X[rows] - self.domain.low) / self.domain.width
+SMALLEST_RATE = 1e-280  # of the noise, which would overflow below it
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +56,7 @@ class Plan:
     epsilon: Vector
 
 
-class _RidgeRelease(RegressorMixin, BaseEstimator):
+class RidgeRelease(RegressorMixin, BaseEstimator):
     """What every estimator here shares: the domain, the fit, the guarantee, the prediction."""
 
     alpha: float
@@ -135,6 +101,11 @@ class _RidgeRelease(RegressorMixin, BaseEstimator):
         X, labels, granted, domain = self._prepare(X, y, epsilon)
         rng = resolve_generator(self.random_state)
         plan = self._plan(granted, X.shape[1], rng)
+        if plan.rate < SMALLEST_RATE:
+            raise ParameterError(
+                f"alpha = {self.alpha!r} and an epsilon of {granted.min():g} need noise beyond the"
+                " range of floating point: use a larger alpha, or leave out the smallest epsilon."
+            )
         model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
         if np.isfinite(plan.rate):
             model = model + gamma_sphere_noise(model.size, rng) / plan.rate
@@ -165,16 +136,20 @@ class _RidgeRelease(RegressorMixin, BaseEstimator):
         self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike
     ) -> tuple[Matrix, Vector, Vector, Domain]:
         """Return the rows, the labels on the unit scale, the guarantees and the domain."""
+        for name in ("alpha", "bound", "label_noise", "delta"):
+            value = getattr(self, name, None)
+            if not (is_number(value) or (value is None and name != "alpha")):
+                raise ParameterError(f"{name} must be a number, not {value!r}.")
         try:
             checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         except ValueError as error:
             raise DataError(str(error)) from error
         X, y = (np.asarray(part, dtype=np.float64) for part in checked)
-        granted = _checked_epsilon(epsilon, y.size)
+        granted = checked_epsilon(epsilon, y.size)
         low, width = self._features(X)
         bottom, top = self._targets(y)
         domain = Domain(low, width, (bottom + top) / 2.0, (top - bottom) / 2.0)
-        _check_rows(domain.unit_rows(X))
+        check_rows(domain.unit_rows(X))
         labels = domain.unit_labels(y)
         outside = np.count_nonzero(np.abs(labels) > 1.0 + RANGE_SLACK)
         if outside:
@@ -187,22 +162,25 @@ class _RidgeRelease(RegressorMixin, BaseEstimator):
     def _features(self, X: Matrix) -> tuple[Vector, Vector]:
         """Return low and width of every column."""
         if self.feature_range is None:
-            _warn("feature_range")
+            warn_of_leak("feature_range")
             low, high = X.min(axis=0), X.max(axis=0)
             low = np.where(high > low, low, high - 1.0)  # a constant column becomes one
             return low, high - low
-        low, high = (_per_feature(bound, X.shape[1]) for bound in self.feature_range)
-        return low, _positive_width("feature_range", low, high)
+        bounds = pair_of_bounds("feature_range", self.feature_range)
+        low, high = (per_feature(bound, X.shape[1]) for bound in bounds)
+        return low, positive_width("feature_range", low, high)
 
     def _targets(self, y: Vector) -> tuple[float, float]:
         """Return the public range of the labels."""
         if self.target_range is None:
-            _warn("target_range")
+            warn_of_leak("target_range")
             low, high = float(y.min()), float(y.max())
             return (low, high) if high > low else (low - 1.0, high + 1.0)
-        low, high = (float(bound) for bound in self.target_range)
-        _positive_width("target_range", np.array([low]), np.array([high]))
-        return low, high
+        bottom, top = pair_of_bounds("target_range", self.target_range)
+        if bottom.size != 1 or top.size != 1:
+            raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
+        positive_width("target_range", bottom, top)
+        return float(bottom), float(top)
 
     def _guarantee(self, plan: Plan) -> Guarantee:
         ranges = "rows and labels lie within feature_range and target_range, which are public"
@@ -215,7 +193,7 @@ class _RidgeRelease(RegressorMixin, BaseEstimator):
         if self.random_state is not None:
             noise = "the random_state that was passed stays secret and is used for no other release"
         if np.isinf(plan.rate):
-            noise = "no noise was added: there is no guarantee"
+            noise = "no noise was added: rows with a positive weight have no guarantee"
         assumptions = (
             ranges,
             *self._assumptions(),
@@ -242,7 +220,7 @@ class _RidgeRelease(RegressorMixin, BaseEstimator):
         return ridge_sensitivity(self.alpha, n_features, self.bound, self.sensitivity)
 
 
-class PersonalizedRidge(_RidgeRelease):
+class PersonalizedRidge(RidgeRelease):
     r"""Ridge regression whose coefficients keep what was promised to each row (PDP-OP).
 
     Parameters
@@ -342,7 +320,8 @@ class PersonalizedRidge(_RidgeRelease):
         weights = self._weights(epsilon, n_features)
         rate = noise_rate(weights, epsilon, kappa)
         used = weights > 0
-        kept = np.minimum(weights * kappa * rate, epsilon, where=used, out=np.zeros_like(weights))
+        kept = np.zeros_like(weights)  # a row without weight loses nothing
+        kept[used] = np.minimum(weights[used] * kappa * rate, epsilon[used])
         return Plan(weights, rate, kept)
 
     def _weights(self, epsilon: Vector, n_features: int) -> Vector:
@@ -365,314 +344,3 @@ class PersonalizedRidge(_RidgeRelease):
             self.alpha, n_features, self.label_noise, self.delta, self.bound, self.sensitivity
         )
         return weights_for_guarantees(epsilon, mu, sigma)[0]
-
-
-class NonPersonalizedRidge(_RidgeRelease):
-    """Ridge regression that gives everybody what the most demanding row asks for.
-
-    The baseline of Acharya et al., section 4.1: equal weights, and noise for the smallest epsilon.
-
-    Parameters
-    ----------
-    alpha, bound, sensitivity, feature_range, target_range, random_state
-        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
-
-    Examples
-    --------
-    >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
-    >>> NonPersonalizedRidge(random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
-    array([1., 1., 1.])
-    """
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        bound: float | None = None,
-        sensitivity: Sensitivity = "tight",
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        random_state: RandomSource = None,
-    ) -> None:
-        self.alpha = alpha
-        self.bound = bound
-        self.sensitivity = sensitivity
-        self.feature_range = feature_range
-        self.target_range = target_range
-        self.random_state = random_state
-
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
-        least = np.full_like(epsilon, epsilon.min())
-        weights = np.full_like(epsilon, 1.0 / epsilon.size)
-        return Plan(weights, noise_rate(weights, least, self._kappa(n_features)), least)
-
-
-class SampledRidge(_RidgeRelease):
-    r"""Ridge regression on a sample that leaves out demanding rows more often.
-
-    The baseline of Jorgensen, Yu and Cormode (2015): row i is kept with probability
-    :math:`(e^{\varepsilon_i}-1)/(e^t-1)`, or surely if :math:`\varepsilon_i \ge t`, and the sample
-    goes into a mechanism that guarantees t to everybody.
-
-    Parameters
-    ----------
-    threshold : {"max", "mean"} or float, default "max"
-        t: the largest epsilon, their mean, or a positive number.
-    normalization : {"rows", "sample"}, default "rows"
-        ``"rows"``: a row that is not sampled is replaced by a null row, so that weights stay
-        1 / n_rows and the noise does not depend on the size of the sample; then the guarantee is
-        proven. ``"sample"``: weights and noise follow the size of the sample, as in the
-        experiments of Acharya et al.; replacing a row is then not covered by the argument of
-        amplification by sampling, and only t is guaranteed.
-    alpha, bound, sensitivity, feature_range, target_range, random_state
-        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
-
-    Notes
-    -----
-    Under ``"rows"``, let P be the release's distribution, Q and Q' that with the row and with its
-    replacement in the sample, and N that with the null row. All three are within a factor
-    :math:`e^t` of each other, so :math:`Q - Q' \le (e^t-1)\min(N, Q')`, whence
-    :math:`P = (1-p)N + pQ \le (1 + p(e^t-1))\,P'`, and that is :math:`e^{\varepsilon_i}`.
-
-    Which rows were sampled, and under ``"sample"`` their number, hence ``noise_rate_``, is not to
-    be published.
-
-    Examples
-    --------
-    >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
-    >>> SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
-    array([1., 2., 2.])
-    """
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        threshold: Literal["max", "mean"] | float = "max",
-        normalization: Literal["rows", "sample"] = "rows",
-        bound: float | None = None,
-        sensitivity: Sensitivity = "tight",
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        random_state: RandomSource = None,
-    ) -> None:
-        self.alpha = alpha
-        self.threshold = threshold
-        self.normalization = normalization
-        self.bound = bound
-        self.sensitivity = sensitivity
-        self.feature_range = feature_range
-        self.target_range = target_range
-        self.random_state = random_state
-
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
-        threshold = self._threshold(epsilon)
-        kept = rng.random(epsilon.size) < sampling_probabilities(epsilon, threshold)
-        if self.normalization == "rows":
-            divisor, guaranteed = epsilon.size, np.minimum(epsilon, threshold)
-        elif self.normalization == "sample":
-            divisor, guaranteed = int(kept.sum()), np.full_like(epsilon, threshold)
-        else:
-            raise ParameterError(
-                f"normalization must be 'rows' or 'sample', not {self.normalization!r}."
-            )
-        if not divisor:  # nothing was sampled: the zero model, which needs no noise
-            return Plan(kept.astype(np.float64), np.inf, guaranteed)
-        rate = threshold * divisor / self._kappa(n_features)
-        return Plan(kept / divisor, float(rate), guaranteed)
-
-    def _threshold(self, epsilon: Vector) -> float:
-        if self.threshold in ("max", "mean"):
-            threshold = float(epsilon.max() if self.threshold == "max" else epsilon.mean())
-        elif isinstance(self.threshold, str):
-            raise ParameterError(
-                f"threshold must be 'max', 'mean' or a positive number, not {self.threshold!r}."
-            )
-        else:
-            threshold = float(self.threshold)
-        if not 0 < threshold < np.inf:
-            raise ParameterError(f"the threshold must be positive and finite, not {threshold!r}.")
-        return threshold
-
-    def _assumptions(self) -> tuple[str, ...]:
-        return ("which rows were sampled is kept secret, and so is their number",)
-
-
-class NonPrivateRidge(_RidgeRelease):
-    """Ridge regression without noise and without a guarantee: what privacy is compared with.
-
-    Parameters
-    ----------
-    alpha : float, default 1.0
-        Nonnegative; zero is least squares, of least norm where it is not unique.
-    feature_range, target_range
-        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [1.0]]), np.array([0.0, 0.5])
-    >>> NonPrivateRidge(alpha=0.0).fit(X, y).coef_.round(6)
-    array([0.5])
-    """
-
-    bound = None
-    sensitivity = "tight"
-    random_state = 0
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-    ) -> None:
-        self.alpha = alpha
-        self.feature_range = feature_range
-        self.target_range = target_range
-
-    def fit(self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike = np.inf) -> Self:
-        """Solve, and release the solution as it is; ``epsilon`` is not kept to.
-
-        Parameters
-        ----------
-        X, y, epsilon
-            As for :meth:`PersonalizedRidge.fit`.
-
-        Returns
-        -------
-        self
-        """
-        return super().fit(X, y, epsilon=epsilon)
-
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
-        if not (np.isfinite(self.alpha) and self.alpha >= 0):
-            raise ParameterError(f"alpha must be nonnegative and finite, not {self.alpha!r}.")
-        size = epsilon.size
-        return Plan(np.full(size, 1.0 / size), np.inf, np.full(size, np.inf))
-
-
-def expected_loss(
-    estimator: _RidgeRelease,
-    X: ArrayLike,
-    y: ArrayLike,
-    X_test: ArrayLike,
-    y_test: ArrayLike,
-    *,
-    epsilon: ArrayLike = np.inf,
-    penalty: float = 0.0,
-    samples: int = 200,
-    random_state: RandomSource = 0,
-) -> NoisyLoss:
-    r"""Test loss that an estimator is to be expected to have, over its own noise.
-
-    Nothing is released: the result depends on the private rows, without a guarantee.
-
-    Parameters
-    ----------
-    estimator : PersonalizedRidge, NonPersonalizedRidge, SampledRidge or NonPrivateRidge
-        Fitted or not; it is left as it is.
-    X, y, epsilon
-        What it would be fitted on.
-    X_test, y_test : array_like
-        Rows to measure the loss on.
-    penalty : float, default 0
-        :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
-    samples : int, default 200
-        How often a :class:`SampledRidge` draws its sample. The noise is integrated in closed form,
-        so the other estimators need no simulation.
-    random_state : default 0
-        Source of these draws.
-
-    Returns
-    -------
-    NoisyLoss
-        In squared units of the label.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((500, 2))
-    >>> y = X @ [0.5, -0.25]
-    >>> loss = expected_loss(PersonalizedRidge(0.1), X, y, X, y, epsilon=1.0)
-    >>> 0.0 < loss.std < 3 * loss.mean
-    True
-    """
-    if samples < 1:
-        raise ParameterError(f"samples must be at least 1, not {samples!r}.")
-    estimator = clone(estimator)
-    X, labels, granted, domain = estimator._prepare(X, y, epsilon)
-    rows = domain.unit_rows(X)
-    test = domain.unit_rows(np.asarray(X_test, dtype=np.float64))[:]
-    truth = domain.unit_labels(np.asarray(y_test, dtype=np.float64))
-    rng = resolve_generator(random_state)
-    losses = []
-    for _ in range(samples if isinstance(estimator, SampledRidge) else 1):
-        plan = estimator._plan(granted, X.shape[1], rng)
-        model = solve_ridge(rows, labels, plan.weights, estimator.alpha)
-        losses.append(noisy_loss(model, plan.rate, test, truth, penalty))
-    means = np.array([loss.mean for loss in losses]) * domain.half**2
-    stds = np.array([loss.std for loss in losses]) * domain.half**2
-    # The law of total variance: over the noise given the sample, and over the sample.
-    return NoisyLoss(
-        mean=float(means.mean()),
-        std=float(np.sqrt(np.mean(stds**2) + means.var())),
-        simulation_error=float(means.std() / np.sqrt(means.size)),
-    )
-
-
-def _checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:
-    """Return one positive guarantee per row."""
-    array = np.asarray(epsilon, dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(n_rows, float(array))
-    if array.shape != (n_rows,):
-        raise ParameterError(
-            f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or one"
-            " for all."
-        )
-    if not np.all(array > 0):
-        raise ParameterError(
-            "epsilon must be positive: leave out the rows of those who sell no privacy."
-        )
-    return array
-
-
-def _per_feature(bound: ArrayLike, n_features: int) -> Vector:
-    array = np.asarray(bound, dtype=np.float64)
-    if array.shape not in ((), (n_features,)):
-        raise ParameterError(
-            f"feature_range has a bound of shape {array.shape} for {n_features} features; give a"
-            " number, or one per feature."
-        )
-    return np.broadcast_to(array, n_features)
-
-
-def _positive_width(name: str, low: Vector, high: Vector) -> Vector:
-    width = high - low
-    if not (np.all(np.isfinite(width)) and np.all(width > 0)):
-        raise ParameterError(f"{name} must be finite with low < high, not ({low}, {high}).")
-    return width
-
-
-def _check_rows(rows: UnitRows) -> None:
-    """Refuse rows outside their domain, a few thousand at a time."""
-    outside = 0
-    for part in chunks(rows.shape[0]):
-        unit = rows[part]
-        if unit.min() < -RANGE_SLACK or unit.max() > 1.0 + RANGE_SLACK:
-            bad = (unit < -RANGE_SLACK) | (unit > 1.0 + RANGE_SLACK)
-            outside += int(np.count_nonzero(bad.any(axis=1)))
-    if outside:
-        raise DataError(
-            f"{outside} of {rows.shape[0]} rows lie outside feature_range: pass a wider public"
-            " range, or clip each row to it."
-        )
-
-
-def _warn(name: str) -> None:
-    warnings.warn(
-        f"{name} was computed from the private rows, so no guarantee covers it: pass a public"
-        " range.",
-        PrivacyLeakWarning,
-        stacklevel=5,
-    )

@@ -442,6 +442,14 @@ def test_ranges_from_the_data_leak_and_say_so() -> None:
         ({"feature_range": ([0, 0], 1)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
         ({"target_range": (0, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
         ({"random_state": "x"}, [[0.2]], [0], 1.0, cm.ParameterError, "random_state"),
+        ({}, [[0.2]], [0], "many", cm.ParameterError, "epsilon must be numbers"),
+        ({}, [[0.2]], [0], 1e-320, cm.ParameterError, "beyond the range"),
+        ({"alpha": "large"}, [[0.2]], [0], 1.0, cm.ParameterError, "alpha must be a number"),
+        ({"bound": "small"}, [[0.2]], [0], 1.0, cm.ParameterError, "bound must be a number"),
+        ({"feature_range": 1.0}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
+        ({"feature_range": "unit"}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
+        ({"target_range": (0, 1, 2)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
+        ({"target_range": ([0, 1], 2)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
     ],
 )
 def test_bad_input_is_named(estimator, parameters, X, y, epsilon, error, words) -> None:
@@ -457,6 +465,7 @@ def test_bad_input_is_named(estimator, parameters, X, y, epsilon, error, words) 
         (cm.PersonalizedRidge(weights=[0.5, 0.6]), "sum to one"),
         (cm.SampledRidge(threshold="median"), "threshold"),
         (cm.SampledRidge(threshold=-1.0), "threshold"),
+        (cm.SampledRidge(threshold=None), "threshold"),
         (cm.SampledRidge(normalization="none"), "normalization"),
         (cm.NonPrivateRidge(alpha=-1.0), "alpha"),
     ],
@@ -464,6 +473,34 @@ def test_bad_input_is_named(estimator, parameters, X, y, epsilon, error, words) 
 def test_bad_parameters_are_named(model, words) -> None:
     with pytest.raises(cm.ParameterError, match=words):
         model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
+
+
+def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
+    X, y, epsilon = sample(18)
+    epsilon[:5] = np.inf
+    model = cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon)
+    assert np.all(np.isinf(model.epsilon_[:5]))
+    assert np.all(model.epsilon_[5:] == 0)
+    assert "rows with a positive weight have no guarantee" in str(model.guarantee_)
+    alone = cm.NonPrivateRidge(1.0).fit(X[:5], y[:5])
+    assert model.coef_ == pytest.approx(alone.coef_, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"y_test": [0.0]}, cm.DataError, "test rows"),
+        ({"X_test": [[np.nan, 0, 0]], "y_test": [0]}, cm.DataError, "test rows"),
+        ({"X_test": [[0.0]], "y_test": [0]}, cm.DataError, "1 features"),
+        ({"penalty": -1.0}, cm.ParameterError, "penalty"),
+        ({"samples": 0}, cm.ParameterError, "samples"),
+    ],
+)
+def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> None:
+    X, y, epsilon = sample(19)
+    given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
+    with pytest.raises(error, match=words):
+        cm.expected_loss(cm.PersonalizedRidge(), X, y, **given)
 
 
 def test_a_failed_fit_leaves_no_model() -> None:

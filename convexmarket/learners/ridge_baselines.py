@@ -1,0 +1,208 @@
+"""What personalised ridge regression is compared with: one guarantee for all, sampling, none."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from convexmarket.errors import ParameterError
+from convexmarket.learners.ridge import Plan, RidgeRelease
+from convexmarket.learners.ridge_domain import (
+    Range,
+    is_number,
+)
+from convexmarket.learners.ridge_math import (
+    Vector,
+    noise_rate,
+    sampling_probabilities,
+)
+from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.sensitivity import Sensitivity
+
+__all__ = ["NonPersonalizedRidge", "NonPrivateRidge", "SampledRidge"]
+
+
+class NonPersonalizedRidge(RidgeRelease):
+    """Ridge regression that gives everybody what the most demanding row asks for.
+
+    The baseline of Acharya et al., section 4.1: equal weights, and noise for the smallest epsilon.
+
+    Parameters
+    ----------
+    alpha, bound, sensitivity, feature_range, target_range, random_state
+        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
+
+    Examples
+    --------
+    >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
+    >>> NonPersonalizedRidge(random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
+    array([1., 1., 1.])
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        bound: float | None = None,
+        sensitivity: Sensitivity = "tight",
+        feature_range: Range | None = (0.0, 1.0),
+        target_range: tuple[float, float] | None = (-1.0, 1.0),
+        random_state: RandomSource = None,
+    ) -> None:
+        self.alpha = alpha
+        self.bound = bound
+        self.sensitivity = sensitivity
+        self.feature_range = feature_range
+        self.target_range = target_range
+        self.random_state = random_state
+
+    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+        least = np.full_like(epsilon, epsilon.min())
+        weights = np.full_like(epsilon, 1.0 / epsilon.size)
+        return Plan(weights, noise_rate(weights, least, self._kappa(n_features)), least)
+
+
+class SampledRidge(RidgeRelease):
+    r"""Ridge regression on a sample that leaves out demanding rows more often.
+
+    The baseline of Jorgensen, Yu and Cormode (2015): row i is kept with probability
+    :math:`(e^{\varepsilon_i}-1)/(e^t-1)`, or surely if :math:`\varepsilon_i \ge t`, and the sample
+    goes into a mechanism that guarantees t to everybody.
+
+    Parameters
+    ----------
+    threshold : {"max", "mean"} or float, default "max"
+        t: the largest epsilon, their mean, or a positive number.
+    normalization : {"rows", "sample"}, default "rows"
+        ``"rows"``: a row that is not sampled is replaced by a null row, so that weights stay
+        1 / n_rows and the noise does not depend on the size of the sample; then the guarantee is
+        proven. ``"sample"``: weights and noise follow the size of the sample, as in the
+        experiments of Acharya et al.; replacing a row is then not covered by the argument of
+        amplification by sampling, and only t is guaranteed.
+    alpha, bound, sensitivity, feature_range, target_range, random_state
+        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
+
+    Notes
+    -----
+    Under ``"rows"``, let P be the release's distribution, Q and Q' that with the row and with its
+    replacement in the sample, and N that with the null row. All three are within a factor
+    :math:`e^t` of each other, so :math:`Q - Q' \le (e^t-1)\min(N, Q')`, whence
+    :math:`P = (1-p)N + pQ \le (1 + p(e^t-1))\,P'`, and that is :math:`e^{\varepsilon_i}`.
+
+    Which rows were sampled, and under ``"sample"`` their number, hence ``noise_rate_``, is not to
+    be published.
+
+    Examples
+    --------
+    >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
+    >>> SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
+    array([1., 2., 2.])
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        threshold: Literal["max", "mean"] | float = "max",
+        normalization: Literal["rows", "sample"] = "rows",
+        bound: float | None = None,
+        sensitivity: Sensitivity = "tight",
+        feature_range: Range | None = (0.0, 1.0),
+        target_range: tuple[float, float] | None = (-1.0, 1.0),
+        random_state: RandomSource = None,
+    ) -> None:
+        self.alpha = alpha
+        self.threshold = threshold
+        self.normalization = normalization
+        self.bound = bound
+        self.sensitivity = sensitivity
+        self.feature_range = feature_range
+        self.target_range = target_range
+        self.random_state = random_state
+
+    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+        threshold = self._threshold(epsilon)
+        kept = rng.random(epsilon.size) < sampling_probabilities(epsilon, threshold)
+        if self.normalization == "rows":
+            divisor, guaranteed = epsilon.size, np.minimum(epsilon, threshold)
+        elif self.normalization == "sample":
+            divisor, guaranteed = int(kept.sum()), np.full_like(epsilon, threshold)
+        else:
+            raise ParameterError(
+                f"normalization must be 'rows' or 'sample', not {self.normalization!r}."
+            )
+        if not divisor:  # nothing was sampled: the zero model, which needs no noise
+            return Plan(kept.astype(np.float64), np.inf, guaranteed)
+        rate = threshold * divisor / self._kappa(n_features)
+        return Plan(kept / divisor, float(rate), guaranteed)
+
+    def _threshold(self, epsilon: Vector) -> float:
+        if self.threshold in ("max", "mean"):
+            threshold = float(epsilon.max() if self.threshold == "max" else epsilon.mean())
+        elif not is_number(self.threshold):
+            raise ParameterError(
+                f"threshold must be 'max', 'mean' or a positive number, not {self.threshold!r}."
+            )
+        else:
+            threshold = float(self.threshold)
+        if not 0 < threshold < np.inf:
+            raise ParameterError(f"the threshold must be positive and finite, not {threshold!r}.")
+        return threshold
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return ("which rows were sampled is kept secret, and so is their number",)
+
+
+class NonPrivateRidge(RidgeRelease):
+    """Ridge regression without noise and without a guarantee: what privacy is compared with.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Nonnegative; zero is least squares, of least norm where it is not unique.
+    feature_range, target_range
+        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [1.0]]), np.array([0.0, 0.5])
+    >>> NonPrivateRidge(alpha=0.0).fit(X, y).coef_.round(6)
+    array([0.5])
+    """
+
+    bound = None
+    sensitivity = "tight"
+    random_state = 0
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        feature_range: Range | None = (0.0, 1.0),
+        target_range: tuple[float, float] | None = (-1.0, 1.0),
+    ) -> None:
+        self.alpha = alpha
+        self.feature_range = feature_range
+        self.target_range = target_range
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike = np.inf) -> Self:
+        """Solve, and release the solution as it is; ``epsilon`` is not kept to.
+
+        Parameters
+        ----------
+        X, y, epsilon
+            As for :meth:`PersonalizedRidge.fit`.
+
+        Returns
+        -------
+        self
+        """
+        return super().fit(X, y, epsilon=epsilon)
+
+    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+        if not (np.isfinite(self.alpha) and self.alpha >= 0):
+            raise ParameterError(f"alpha must be nonnegative and finite, not {self.alpha!r}.")
+        size = epsilon.size
+        return Plan(np.full(size, 1.0 / size), np.inf, np.full(size, np.inf))

@@ -1,0 +1,151 @@
+"""What a ridge regression accepts: public boxes for rows and labels, and their unit scale."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.learners.ridge_math import (
+    Matrix,
+    Vector,
+    chunks,
+)
+
+__all__ = [
+    "RANGE_SLACK",
+    "Domain",
+    "Range",
+    "UnitRows",
+    "check_rows",
+    "checked_epsilon",
+    "is_number",
+    "pair_of_bounds",
+    "per_feature",
+    "positive_width",
+    "warn_of_leak",
+]
+
+Range: TypeAlias = tuple[ArrayLike, ArrayLike]
+
+RANGE_SLACK = 1e-12  # of the range's width; rows scaled to it in floating point may exceed it
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The public box that rows and labels lie in, mapped to [0, 1]^d and [-1, 1]."""
+
+    low: Vector
+    width: Vector
+    centre: float
+    half: float
+
+    def unit_rows(self, X: Matrix) -> UnitRows:
+        """Return the rows on the unit scale, computed when they are asked for."""
+        return UnitRows(X, self)
+
+    def unit_labels(self, y: Vector) -> Vector:
+        """Return the labels on the unit scale."""
+        return (y - self.centre) / self.half
+
+
+@dataclass(frozen=True, eq=False)
+class UnitRows:
+    """Rows on the unit scale, a slice at a time, so that no scaled copy of the data is kept."""
+
+    X: Matrix
+    domain: Domain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and of features."""
+        return self.X.shape
+
+    def __getitem__(self, rows: slice) -> Matrix:
+        return (self.X[rows] - self.domain.low) / self.domain.width
+
+
+def checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:
+    """Return one positive guarantee per row."""
+    try:
+        array = np.asarray(epsilon, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"epsilon must be numbers, one per row or one for all, not {epsilon!r:.60}."
+        ) from None
+    if array.ndim == 0:
+        array = np.full(n_rows, float(array))
+    if array.shape != (n_rows,):
+        raise ParameterError(
+            f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or one"
+            " for all."
+        )
+    if not np.all(array > 0):
+        raise ParameterError(
+            "epsilon must be positive: leave out the rows of those who sell no privacy."
+        )
+    return array
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is one real number."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def pair_of_bounds(name: str, bounds: Any) -> tuple[Vector, Vector]:
+    """Return low and high as arrays."""
+    try:
+        low, high = bounds
+        return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"{name} must be a pair (low, high) of public bounds, or None, not {bounds!r}."
+        ) from None
+
+
+def per_feature(array: Vector, n_features: int) -> Vector:
+    """Return a bound as one number per feature."""
+    if array.shape not in ((), (n_features,)):
+        raise ParameterError(
+            f"feature_range has a bound of shape {array.shape} for {n_features} features; give a"
+            " number, or one per feature."
+        )
+    return np.broadcast_to(array, n_features)
+
+
+def positive_width(name: str, low: Vector, high: Vector) -> Vector:
+    """Return ``high - low``, or refuse a range without width."""
+    width = high - low
+    if not (np.all(np.isfinite(width)) and np.all(width > 0)):
+        raise ParameterError(f"{name} must be finite with low < high, not ({low}, {high}).")
+    return width
+
+
+def check_rows(rows: UnitRows) -> None:
+    """Refuse rows outside their domain, a few thousand at a time."""
+    outside = 0
+    for part in chunks(rows.shape[0]):
+        unit = rows[part]
+        if unit.min() < -RANGE_SLACK or unit.max() > 1.0 + RANGE_SLACK:
+            bad = (unit < -RANGE_SLACK) | (unit > 1.0 + RANGE_SLACK)
+            outside += int(np.count_nonzero(bad.any(axis=1)))
+    if outside:
+        raise DataError(
+            f"{outside} of {rows.shape[0]} rows lie outside feature_range: pass a wider public"
+            " range, or clip each row to it."
+        )
+
+
+def warn_of_leak(name: str) -> None:
+    """Warn that a range was computed from private rows."""
+    warnings.warn(
+        f"{name} was computed from the private rows, so no guarantee covers it: pass a public"
+        " range.",
+        PrivacyLeakWarning,
+        stacklevel=5,
+    )
