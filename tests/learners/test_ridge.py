@@ -338,6 +338,19 @@ def test_expected_losses_are_those_of_a_simulation(estimator, penalty) -> None:
     assert (expected.simulation_error > 0) == (estimator is cm.SampledRidge)
 
 
+def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
+    """Little noise, so that nearly all of the spread is that of the sample."""
+    X, y, _ = sample(20, 12)
+    epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
+    model = cm.SampledRidge(0.05)
+    expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=3000)
+    rng, losses = np.random.default_rng(1), []
+    for _ in range(1500):
+        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        losses.append(np.mean((y - fitted.predict(X)) ** 2))
+    assert expected.std == pytest.approx(np.std(losses), rel=0.15)
+
+
 def test_without_noise_the_expected_loss_is_the_loss() -> None:
     X, y, _ = sample(13)
     loss = cm.expected_loss(cm.NonPrivateRidge(0.1), X, y, X, y)
