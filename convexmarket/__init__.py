@@ -46,7 +46,7 @@ from convexmarket.learners import (
     ridge_error_bound,
     ridge_risk_constants,
 )
-from convexmarket.market import Market, StandardForm
+from convexmarket.market import Incentives, Market, StandardForm
 from convexmarket.payments import payments
 from convexmarket.priors import (
     Beta,
@@ -62,14 +62,24 @@ from convexmarket.priors import (
 )
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
+    Budget,
     Cap,
     Constraint,
     EtaRange,
+    ExponentialCost,
+    GivenEpsilon,
+    GroupShare,
+    LinearCost,
+    MaxEpsilon,
+    NegativeEntropy,
     Noise,
     Objective,
     Payments,
+    PowerCost,
+    PrivacyCost,
     Quantities,
     Spread,
+    SquaredSpread,
     Term,
 )
 
@@ -79,6 +89,7 @@ __all__ = [
     "Allocation",
     "AllocationError",
     "Beta",
+    "Budget",
     "Cap",
     "Constraint",
     "ConvexMarketError",
@@ -87,11 +98,18 @@ __all__ = [
     "EmpiricalPrior",
     "EtaRange",
     "Exponential",
+    "ExponentialCost",
     "Gamma",
+    "GivenEpsilon",
+    "GroupShare",
     "IncentiveAudit",
+    "Incentives",
     "InfeasibleMarketError",
+    "LinearCost",
     "LogNormal",
     "Market",
+    "MaxEpsilon",
+    "NegativeEntropy",
     "Noise",
     "NoisyLoss",
     "NonPersonalizedRidge",
@@ -103,8 +121,10 @@ __all__ = [
     "Payments",
     "PersonalizedRidge",
     "Power",
+    "PowerCost",
     "Prior",
     "PriorError",
+    "PrivacyCost",
     "PrivacyLeakWarning",
     "PrivateLogisticRegression",
     "ProblemFileError",
@@ -116,6 +136,7 @@ __all__ = [
     "SolveRecord",
     "SolverError",
     "Spread",
+    "SquaredSpread",
     "StandardForm",
     "Term",
     "TruncatedNormal",

@@ -13,17 +13,21 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
+    Budget,
     Cap,
     Constraint,
     EtaRange,
+    LinearCost,
     Noise,
     Objective,
     Payments,
+    PrivacyCost,
     Spread,
     Term,
 )
+from convexmarket.terms.checks import check_convex, reads_reports
 
-__all__ = ["Market", "StandardForm"]
+__all__ = ["Incentives", "Market", "StandardForm"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,25 @@ class StandardForm:
         return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
 
 
+class Incentives(str):
+    """Whether truthful prices exist: a verdict, which it equals as a text, with its reason.
+
+    Attributes
+    ----------
+    reason : str
+        One sentence.
+    """
+
+    __slots__ = ("reason",)
+    reason: str
+
+    def __new__(cls, verdict: str, reason: str) -> Incentives:
+        """Return the verdict as a text that carries its reason."""
+        text = super().__new__(cls, verdict)
+        text.reason = reason
+        return text
+
+
 @dataclass(frozen=True, init=False, eq=False)
 class Market:
     """A buyer's problem: whom to buy how much privacy from.
@@ -72,7 +95,10 @@ class Market:
     Raises
     ------
     ParameterError
-        If an argument is not of its kind, or payments are weighted with zero.
+        If an argument is not of its kind or does not fit the number of sellers, or payments are
+        weighted with zero.
+    CurvatureError
+        If a piece is not convex; the message names it and the curvature that CVXPY found.
 
     Examples
     --------
@@ -109,12 +135,14 @@ class Market:
         for constraint in constraints:
             if not isinstance(constraint, Constraint):
                 raise ParameterError(f"{constraint!r} is not a constraint such as Cap(5)")
+            constraint.check(len(sellers))
         for part in objective.parts:
             if isinstance(part.term, Payments) and part.weight == 0:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
                     "would want infinitely much; give gamma > 0"
                 )
+        check_convex(objective, constraints, sellers.virtual_costs)
         object.__setattr__(self, "sellers", sellers)
         object.__setattr__(self, "objective", objective)
         object.__setattr__(self, "constraints", constraints)
@@ -149,13 +177,21 @@ class Market:
     def standard_form(self) -> StandardForm | None:
         """The market as A's Eq. (11) in numbers; None where it has another piece."""
         known_terms = all(
-            type(part.term) in (Spread, Noise, Payments) for part in self.objective.parts
+            (type(term) is Spread and term.p == 2)
+            or type(term) is Noise
+            or (type(term) is Payments and term.is_linear)
+            for term in self.terms
         )
-        known_constraints = all(type(item) in (Cap, EtaRange) for item in self.constraints)
+        known_constraints = all(
+            (type(item) is Cap and np.ndim(item.k) == 0) or type(item) is EtaRange
+            for item in self.constraints
+        )
         gamma = self.objective.weight_of(Payments)
         if not (known_terms and known_constraints and gamma > 0):
             return None
-        caps = [item.k / len(self.sellers) for item in self.constraints if isinstance(item, Cap)]
+        caps = [
+            float(item.k) / len(self.sellers) for item in self.constraints if isinstance(item, Cap)
+        ]
         ranges = [item for item in self.constraints if isinstance(item, EtaRange)]
         return StandardForm(
             virtual_costs=self.sellers.virtual_costs,
@@ -165,6 +201,70 @@ class Market:
             max_weight=min([1.0, *caps]),
             eta_low=max([0.0, *(item.low for item in ranges)]),
             eta_high=min([np.inf, *(item.high for item in ranges)]),
+        )
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of the objective, without their weights."""
+        return tuple(part.term for part in self.objective.parts)
+
+    @property
+    def privacy_cost(self) -> PrivacyCost:
+        """What losing privacy costs the sellers: that of the payments, linear where there are none.
+
+        Raises
+        ------
+        ParameterError
+            If two payment terms disagree about it.
+        """
+        costs = [term.privacy_cost for term in self.terms if isinstance(term, Payments)]
+        if any(cost != costs[0] for cost in costs):
+            raise ParameterError(
+                "the payment terms have different privacy costs, so that what a seller's privacy "
+                "costs is not defined; use one"
+            )
+        return costs[0] if costs else LinearCost()
+
+    @cached_property
+    def incentives(self) -> Incentives:
+        """Whether each seller sells less the more it asks for, so that truthful prices exist.
+
+        "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
+        global minimum then has eps_i nonincreasing in c_i (docs/theory.md, section 9).
+        "not guaranteed": a constraint of this package reads the reports. "unknown": a user's own
+        piece reads them. The audit settles it for given reports.
+        """
+        for item in self.constraints:
+            if type(item) is Budget:
+                return Incentives(
+                    "not guaranteed",
+                    "the budget puts the reports into a constraint: a seller that asks for more "
+                    "makes the buyer poorer, who may then buy more of it; the truthful way to "
+                    "meet a budget is calibrate_gamma",
+                )
+        pieces: tuple[Term | Constraint, ...] = (*self.terms, *self.constraints)
+        reading = [piece for piece in pieces if reads_reports(piece, len(self.sellers))]
+        if reading:
+            return Incentives(
+                "unknown",
+                f"{reading[0]!r} reads the virtual costs, and what that does to a seller's "
+                "guarantee as a function of its report is not known; audit_incentives tries it",
+            )
+        payments = [term for term in self.terms if isinstance(term, Payments)]
+        if any(term.privacy_cost != payments[0].privacy_cost for term in payments):
+            return Incentives(
+                "unknown",
+                "the payment terms have different privacy costs, so that what a "
+                "seller's privacy costs is not defined",
+            )
+        if not payments:
+            return Incentives(
+                "by construction", "reports do not enter the problem, so no report changes it"
+            )
+        return Incentives(
+            "by construction",
+            "reports enter only through the payments, so a dearer seller sells no more; this "
+            "rests on the global minimum, which the allocation's certificate proves up to its gap",
         )
 
     def __repr__(self) -> str:

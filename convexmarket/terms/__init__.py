@@ -7,17 +7,42 @@ CVXPY from the three linked quantities of the problem: the weights ``a``, the gu
 """
 
 from convexmarket.terms.base import Constraint, Objective, Quantities, Term, WeightedTerm
-from convexmarket.terms.standard import Cap, EtaRange, Noise, Payments, Spread
+from convexmarket.terms.constraints import (
+    Budget,
+    Cap,
+    EtaRange,
+    GivenEpsilon,
+    GroupShare,
+    MaxEpsilon,
+)
+from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost
+from convexmarket.terms.objectives import (
+    NegativeEntropy,
+    Noise,
+    Payments,
+    Spread,
+    SquaredSpread,
+)
 
 __all__ = [
+    "Budget",
     "Cap",
     "Constraint",
     "EtaRange",
+    "ExponentialCost",
+    "GivenEpsilon",
+    "GroupShare",
+    "LinearCost",
+    "MaxEpsilon",
+    "NegativeEntropy",
     "Noise",
     "Objective",
     "Payments",
+    "PowerCost",
+    "PrivacyCost",
     "Quantities",
     "Spread",
+    "SquaredSpread",
     "Term",
     "WeightedTerm",
 ]

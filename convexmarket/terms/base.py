@@ -62,6 +62,27 @@ class Term(ABC):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the term as a scalar, convex CVXPY expression."""
 
+    def simplex_minimum(
+        self, weight: float, costs: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        """Return the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
+
+        A certificate keeps the curvature of one such term; the others are replaced by tangents.
+        Only a term in the weights alone can know it. It has to be a lower bound also in floating
+        point, up to rounding.
+
+        Parameters
+        ----------
+        weight : float
+            Positive.
+        costs : ndarray, shape (..., m)
+
+        Returns
+        -------
+        ndarray, shape (...), or None
+        """
+        return None
+
     def __mul__(self, weight: float) -> Objective:
         return Objective((WeightedTerm(weight, self),))
 
@@ -75,11 +96,17 @@ class Term(ABC):
 
 
 class Constraint(ABC):
-    """One restriction on a market, convex in the quantities it uses."""
+    """One restriction on a market, convex in the weights a and 1/eta.
+
+    A bound on guarantees is written with these two: ``eps_i <= e`` as ``a_i <= e * inverse_eta``.
+    """
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the restriction as CVXPY constraints."""
+
+    def check(self, n_sellers: int) -> None:  # noqa: B027
+        """Raise a ParameterError if the restriction does not fit so many sellers."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +145,15 @@ class Objective:
         pieces = []
         for part in self.parts:
             piece = part.term.expression(quantities)
+            if not isinstance(piece, cp.Expression) or not piece.is_scalar():
+                found = f"shape {piece.shape}" if isinstance(piece, cp.Expression) else repr(piece)
+                raise ParameterError(
+                    f"the expression of {part.term!r} is {found}; return a scalar CVXPY expression"
+                )
             if not piece.is_convex():
                 raise CurvatureError(
-                    f"{part.term!r} is {piece.curvature.lower()}, but a term must be convex"
+                    f"{part.term!r} is {piece.curvature.lower()}, but a term must be convex "
+                    "in the weights, epsilon and 1/eta"
                 )
             pieces.append(part.weight * piece)
         return cp.sum(cp.hstack(pieces)) if len(pieces) > 1 else pieces[0]

@@ -1,0 +1,286 @@
+"""What a buyer may not do: too much weight, too large a guarantee, too high a bill, unfairness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.terms.base import Constraint, Quantities
+
+__all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
+
+Floats = NDArray[np.float64]
+
+
+_TOO_SMALL = (
+    "m weights of at most cap/m can only sum to one if cap >= 1; give a number >= 1, or leave the "
+    "cap out"
+)
+
+
+def _one_or_each(name: str, value: Any, example: str) -> float | Floats:
+    """Return a positive number, or one nonnegative number for each seller, read-only."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if not 0 < float(value) < np.inf:
+            raise ParameterError(
+                f"{name} is {value!r}; give a finite number > 0, such as {example}"
+            )
+        return value  # type: ignore[return-value]
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        array = np.empty((0, 0))
+    if array.ndim != 1 or array.size == 0:
+        raise ParameterError(
+            f"{name} is {value!r}; give a finite number > 0, such as {example}, or a vector with "
+            "one for each seller"
+        )
+    good = (array >= 0) & (array < np.inf)
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ParameterError(f"{name}[{first}] is {array[first]}; give finite numbers >= 0")
+    array.flags.writeable = False
+    return array
+
+
+def _check_length(name: str, values: float | Floats, n_sellers: int) -> None:
+    if isinstance(values, np.ndarray) and values.size != n_sellers:
+        raise ParameterError(
+            f"{name} has {values.size} entries for {n_sellers} sellers; give one for each, or one "
+            "number for all"
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other))
+
+
+@dataclass(frozen=True, eq=False)
+class Cap(Constraint):
+    """No seller may weigh more than ``k`` times the average: a_i <= k/m (A, Eq. 11).
+
+    Parameters
+    ----------
+    k : float or array_like, shape (m,)
+        For all sellers, at least 1 (or the weights could not sum to one; ``k = 1`` makes all
+        equal), or one number >= 0 for each seller, at least 1 on average.
+    """
+
+    k: float | Floats
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, Real) and not self.k >= 1:
+            raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
+        k = _one_or_each("cap", self.k, "5")
+        if np.mean(k) < 1:
+            raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
+        object.__setattr__(self, "k", k)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that there is one cap, or one for each seller."""
+        _check_length("cap", self.k, n_sellers)
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return a_i <= k/m, written for m*a, whose entries are of order one."""
+        m = quantities.weights.size
+        return [m * quantities.weights <= self.k]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cap) and _same(self.k, other.k)
+
+    def __hash__(self) -> int:
+        return hash((type(self), np.asarray(self.k).tobytes()))
+
+
+@dataclass(frozen=True, eq=False)
+class MaxEpsilon(Constraint):
+    """No guarantee may be weaker than this: eps_i <= e_i.
+
+    Parameters
+    ----------
+    epsilon : float or array_like, shape (m,)
+        e > 0 for all sellers, or one number >= 0 for each.
+    """
+
+    epsilon: float | Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "epsilon", _one_or_each("the largest epsilon", self.epsilon, "1.0")
+        )
+
+    def check(self, n_sellers: int) -> None:
+        """Check that there is one bound, or one for each seller, and that somebody may sell."""
+        _check_length("the largest epsilon", self.epsilon, n_sellers)
+        if not np.any(np.asarray(self.epsilon) > 0):
+            raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
+        m = quantities.weights.size
+        bound = m * np.broadcast_to(self.epsilon, m)
+        return [m * quantities.weights <= bound * quantities.inverse_eta]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and _same(self.epsilon, other.epsilon)
+
+    def __hash__(self) -> int:
+        return hash((type(self), np.asarray(self.epsilon).tobytes()))
+
+
+class GivenEpsilon(MaxEpsilon):
+    """What the sellers have already granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
+
+    Parameters
+    ----------
+    epsilon : array_like, shape (m,)
+        What each seller granted, >= 0. The market uses at most that.
+    """
+
+    def __post_init__(self) -> None:
+        """Check the guarantees."""
+        if np.ndim(self.epsilon) != 1:
+            raise ParameterError(
+                f"the given epsilon is {self.epsilon!r}; give a vector with one for each seller, "
+                "or MaxEpsilon(1.0) for one bound on all"
+            )
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Budget(Constraint):
+    """The expected payments are at most this: psi'eps <= amount.
+
+    The reports stand in this constraint, so that a seller may gain by lying; the truthful way to
+    meet a budget is :func:`convexmarket.calibrate_gamma`.
+
+    Parameters
+    ----------
+    amount : float or cvxpy.Parameter
+        In the currency of the sensitivities, > 0. A parameter can be changed between solves of a
+        declared problem; see :func:`convexmarket.sweep`.
+    """
+
+    amount: float | cp.Parameter
+
+    def __post_init__(self) -> None:
+        if isinstance(self.amount, cp.Parameter):
+            if not (self.amount.is_scalar() and self.amount.is_nonneg()):
+                raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
+            return
+        if not isinstance(self.amount, Real) or not 0 < self.amount < np.inf:
+            raise ParameterError(f"the budget is {self.amount!r}; give a finite number > 0")
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
+        scale = 1.0 / max(float(np.mean(quantities.virtual_costs)), np.finfo(float).tiny)
+        spent = (scale * quantities.virtual_costs) @ quantities.weights
+        return [spent <= (scale * self.amount) * quantities.inverse_eta]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupShare(Constraint):
+    """Each group of sellers carries at least, or at most, a share of the weight; or all the same.
+
+    Parameters
+    ----------
+    groups : array_like or pandas column, length m
+        The group of each seller.
+    at_least, at_most : mapping from group to share, optional
+        Shares in [0, 1].
+    equal : bool
+        All groups carry the same share.
+    """
+
+    groups: Any = field(repr=False)
+    at_least: Mapping[Any, float] = field(default_factory=dict)
+    at_most: Mapping[Any, float] = field(default_factory=dict)
+    equal: bool = False
+
+    def __post_init__(self) -> None:
+        groups = np.array(self.groups)
+        if groups.ndim != 1 or groups.size == 0:
+            raise ParameterError("groups must name the group of each seller: a column or a list")
+        groups.flags.writeable = False
+        known = list(dict.fromkeys(groups.tolist()))
+        for name in ("at_least", "at_most"):
+            shares = getattr(self, name)
+            if not isinstance(shares, Mapping):
+                raise ParameterError(f"{name} is {shares!r}; give shares by group, {{'A': 0.2}}")
+            for group, share in shares.items():
+                if group not in known:
+                    raise ParameterError(
+                        f"{name} names the group {group!r}, which no seller is in; the groups are "
+                        f"{', '.join(map(repr, known[:10]))}"
+                    )
+                if not isinstance(share, Real) or not 0 <= float(share) <= 1:
+                    raise ParameterError(f"{name}[{group!r}] is {share!r}; a share is in [0, 1]")
+            object.__setattr__(self, name, dict(shares))
+        if not (self.at_least or self.at_most or self.equal):
+            raise ParameterError(
+                "the group share says nothing; give at_least, at_most or equal=True"
+            )
+        object.__setattr__(self, "groups", groups)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that each seller has a group."""
+        if self.groups.size != n_sellers:
+            raise ParameterError(
+                f"groups has {self.groups.size} entries for {n_sellers} sellers; give one for each"
+            )
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return the bounds on the shares of the groups, linear in the weights."""
+
+        def share(group: Any) -> cp.Expression:
+            return (self.groups == group).astype(float) @ quantities.weights
+
+        found: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
+        found += [share(g) <= high for g, high in self.at_most.items()]
+        if self.equal:
+            known = list(dict.fromkeys(self.groups.tolist()))
+            found += [share(g) == 1.0 / len(known) for g in known[1:]]
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GroupShare) or not _same(self.groups, other.groups):
+            return False
+        mine = (self.at_least, self.at_most, self.equal)
+        return mine == (other.at_least, other.at_most, other.equal)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class EtaRange(Constraint):
+    """The total privacy bought lies between two public numbers, low <= eta <= high.
+
+    It makes an otherwise degenerate market well posed (the papers' naive model, mu = sigma = 0),
+    and is what the papers' grid over eta amounts to. When a bound is active, it decided the
+    answer; :attr:`Allocation.binding` says so.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
+        if not numbers or not 0 < self.low <= self.high < np.inf:
+            raise ParameterError(
+                f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
+                "0 < low <= high"
+            )
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return 1/high <= 1/eta <= 1/low."""
+        return [
+            quantities.inverse_eta >= 1.0 / self.high,
+            quantities.inverse_eta <= 1.0 / self.low,
+        ]

@@ -1,0 +1,110 @@
+"""What a unit of lost privacy costs a seller: u(eps), convex, increasing, u(0) = 0 (B, section 4).
+
+A seller with sensitivity c who sells eps bears the cost ``c * u(eps)``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Real
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost"]
+
+Floats = NDArray[np.float64]
+
+
+class PrivacyCost(ABC):
+    """A privacy cost u, the same for all sellers.
+
+    Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
+    """
+
+    @abstractmethod
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return u(eps), entry by entry, as a convex CVXPY expression."""
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        """Return u(eps) for numbers eps >= 0; same shape as ``epsilon``."""
+        value = np.asarray(epsilon, dtype=float)
+        return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
+
+    def conjugate(self, price: Floats) -> Floats | None:
+        """Return ``max over eps >= 0 of price*eps - u(eps)``; None where it is not known.
+
+        With it a market without a spread term is certified in few solves.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class LinearCost(PrivacyCost):
+    """u(eps) = eps (A, section II)."""
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return eps."""
+        return epsilon
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        """Return eps."""
+        return np.asarray(epsilon, dtype=float)
+
+
+@dataclass(frozen=True)
+class PowerCost(PrivacyCost):
+    """u(eps) = eps ** power: much privacy lost at once costs more than in proportion.
+
+    Parameters
+    ----------
+    power : float
+        At least 1; 1 is the linear cost.
+    """
+
+    power: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.power, Real) or not 1 <= self.power < np.inf:
+            raise ParameterError(
+                f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
+                "give a finite number >= 1"
+            )
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return eps ** power."""
+        return epsilon if self.power == 1 else cp.power(epsilon, float(self.power))
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        """Return eps ** power."""
+        return np.asarray(epsilon, dtype=float) ** self.power
+
+    def conjugate(self, price: Floats) -> Floats | None:
+        """Return ``(power - 1) * (price / power) ** (power / (power - 1))``."""
+        if self.power == 1:
+            return None
+        exponent = self.power / (self.power - 1)
+        with np.errstate(over="ignore"):
+            return (self.power - 1) * (np.maximum(price, 0.0) / self.power) ** exponent
+
+
+@dataclass(frozen=True)
+class ExponentialCost(PrivacyCost):
+    """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one."""
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return exp(eps) - 1."""
+        return cp.exp(epsilon) - 1
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        """Return exp(eps) - 1."""
+        return np.expm1(np.asarray(epsilon, dtype=float))
+
+    def conjugate(self, price: Floats) -> Floats | None:
+        """Return ``price * log(price) - price + 1`` where price >= 1, else 0."""
+        sold = np.maximum(price, 1.0)
+        return sold * np.log(sold) - sold + 1.0

@@ -1,0 +1,166 @@
+"""What a buyer minimises: spread of the weights, noise in the model, payments to the sellers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from numbers import Real
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from convexmarket.errors import ParameterError
+from convexmarket.terms.base import Quantities, Term
+from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
+
+__all__ = ["NegativeEntropy", "Noise", "Payments", "Spread", "SquaredSpread"]
+
+Floats = NDArray[np.float64]
+_MAX_NEWTON = 200
+
+
+@dataclass(frozen=True, repr=False)
+class Spread(Term):
+    """A norm of the weights, ||a||_p: the price of relying on few sellers.
+
+    With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). For every p it is
+    smallest, ``m ** (1/p - 1)``, when all sellers count alike.
+
+    Parameters
+    ----------
+    p : float
+        More than 1, possibly inf (the largest weight). With p = 1 it would be 1 for all weights.
+    """
+
+    p: float = 2
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.p, Real) or not self.p > 1:
+            raise ParameterError(
+                f"p is {self.p!r}; the spread ||a||_p needs a number p > 1, or inf (for p = 1 it "
+                "is the sum of the weights, always one)"
+            )
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return ||a||_p."""
+        if self.p == np.inf:
+            return cp.max(quantities.weights)
+        return cp.pnorm(quantities.weights, self.p)  # type: ignore[arg-type]
+
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
+        """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.
+
+        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
+        """
+        q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
+        tau = costs.min(axis=-1) + weight
+        for _ in range(_MAX_NEWTON):
+            norm, slope = _dual_norm(tau, costs, q)
+            step = (norm - weight) / slope
+            tau = tau - np.maximum(step, 0.0)
+            if np.all(step <= 4e-16 * np.maximum(np.abs(tau), weight)):
+                break
+        # The norm grows at least as fast as tau, so that this tau is feasible.
+        excess = _dual_norm(tau, costs, q)[0] - weight
+        return tau - np.maximum(excess, 0.0)
+
+    def __repr__(self) -> str:
+        return "Spread()" if self.p == 2 else f"Spread(p={self.p:g})"
+
+
+def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
+    """Return ``||(tau - costs)_+||_q`` and its derivative in tau, which is at least 1."""
+    margin = np.maximum(tau[..., None] - costs, 0.0)
+    top = margin.max(axis=-1, keepdims=True)
+    ratio = np.divide(margin, top, out=np.zeros_like(margin), where=top > 0)
+    scaled = (ratio**q).sum(axis=-1) ** (1.0 / q)
+    slope = np.where(ratio > 0, ratio ** (q - 1), 0.0).sum(axis=-1)
+    slope = slope / np.where(scaled > 0, scaled, 1.0) ** (q - 1)
+    return top[..., 0] * scaled, np.maximum(slope, 1.0)
+
+
+@dataclass(frozen=True)
+class SquaredSpread(Term):
+    """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17)."""
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return ||a||^2."""
+        return cp.sum_squares(quantities.weights)
+
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
+        """Return the minimum of ``weight * ||a||^2 + costs'a``, by its dual.
+
+        Every tau proves ``tau - sum (tau - costs)_+^2 / (4 * weight)``; the best one has
+        ``sum (tau - costs)_+ = 2 * weight``.
+        """
+        tau = costs.min(axis=-1) + 2 * weight
+        for _ in range(_MAX_NEWTON):
+            margin = np.maximum(tau[..., None] - costs, 0.0)
+            step = (margin.sum(axis=-1) - 2 * weight) / np.count_nonzero(margin, axis=-1)
+            tau = tau - np.maximum(step, 0.0)
+            if np.all(step <= 1e-12 * weight):
+                break
+        margin = np.maximum(tau[..., None] - costs, 0.0)
+        return tau - (margin**2).sum(axis=-1) / (4 * weight)
+
+
+@dataclass(frozen=True)
+class NegativeEntropy(Term):
+    """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
+
+    Everybody is bought from, however dear: near zero its slope has no bound.
+    """
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return sum a_i log a_i."""
+        return -cp.sum(cp.entr(quantities.weights))
+
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
+        """Return the minimum of ``weight * sum a log a + costs'a``, which has a closed form."""
+        return np.asarray(-weight * logsumexp(-costs / weight, axis=-1))
+
+
+@dataclass(frozen=True)
+class Noise(Term):
+    """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
+
+    It is the term ``sigma / eta`` of the excess risk (A, Theorem II.4).
+    """
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return 1/eta."""
+        return quantities.inverse_eta
+
+
+@dataclass(frozen=True, repr=False)
+class Payments(Term):
+    """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
+
+    Parameters
+    ----------
+    privacy_cost : PrivacyCost
+        u, what losing privacy costs; linear where left out.
+    """
+
+    privacy_cost: PrivacyCost = field(default_factory=LinearCost)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.privacy_cost, PrivacyCost):
+            raise ParameterError(
+                f"privacy_cost is {self.privacy_cost!r}; give LinearCost(), PowerCost(2), "
+                "ExponentialCost() or your own PrivacyCost"
+            )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the payments are proportional to the privacy sold."""
+        cost = self.privacy_cost
+        return isinstance(cost, LinearCost) or (isinstance(cost, PowerCost) and cost.power == 1)
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return psi'u(eps)."""
+        return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
+
+    def __repr__(self) -> str:
+        return "Payments()" if self.is_linear else f"Payments({self.privacy_cost!r})"
