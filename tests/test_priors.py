@@ -21,6 +21,7 @@ from convexmarket.priors import (
     Exponential,
     Gamma,
     LogNormal,
+    Mixture,
     Power,
     Prior,
     TruncatedNormal,
@@ -82,10 +83,13 @@ def histogram(weights, edges) -> Prior:
     return Prior.from_scipy(frozen)
 
 
+TWO_GROUPS = Mixture([1, 1], [TruncatedNormal(0.2, 0.1, 0, 1), TruncatedNormal(0.8, 0.1, 0, 1)])
 IRREGULAR = [
     Beta(0.5, 0.5),
     Beta(1, 0.3, 1, 2),
     Prior.from_scipy(_TwoHumps(a=0, b=1, name="two_humps")()),
+    TWO_GROUPS,
+    Mixture([3, 1], [Uniform(0.1, 1), Uniform(0.5, 2)]),
     histogram([1, 5, 1, 2, 8], [0.0, 1, 2, 3, 4, 5]),
 ]
 histograms = st.builds(
@@ -493,6 +497,9 @@ def test_parse_prior_refuses_a_file_without_a_full_numeric_column(tmp_path, cont
         ({"family": "uniform", "low": 0, "high": 1, "width": 2}, "unexpected keyword.*'width'"),
         ({"family": "uniform", "low": 0, "high": "much"}, "high = 'much'; give a finite number"),
         ({"family": "scipy", "distribution": "poisson"}, "'poisson' is not a continuous"),
+        ({"family": "mixture", "weights": [1]}, "missing a required argument: 'components'"),
+        ({"family": "mixture", "weights": [1], "components": ["uniform"]}, "no key 'family'"),
+        ({"family": "mixture", "weights": [1], "components": 3}, r"components\[0\] is 3"),
         ({"family": "scipy", "distribution": "gamma"}, "correct args and kwds"),
     ],
 )
@@ -501,12 +508,75 @@ def test_prior_from_dict_refuses_in_words(described, words):
         prior_from_dict(described)
 
 
+# Mixtures.
+
+
+def test_a_mixture_is_what_it_says():
+    custom = Prior.from_scipy(_TwoHumps(a=0, b=1, name="two_humps")())
+    c = np.linspace(0.01, 0.99, 50)
+    np.testing.assert_allclose(TWO_GROUPS.cdf(c), custom.cdf(c))
+    np.testing.assert_allclose(TWO_GROUPS.pdf(c), custom.pdf(c))
+    np.testing.assert_allclose(TWO_GROUPS.virtual_cost(c), custom.virtual_cost(c))
+    np.testing.assert_allclose(
+        TWO_GROUPS.ironed_virtual_cost(c), custom.ironed_virtual_cost(c), rtol=1e-6
+    )
+    np.testing.assert_allclose(TWO_GROUPS.breakpoints, custom.breakpoints, atol=2e-3)
+    u = np.linspace(0, 1, 21)
+    np.testing.assert_allclose(TWO_GROUPS.cdf(TWO_GROUPS.quantile(u)), u, atol=1e-12)
+    drawn = TWO_GROUPS.sample(4000, np.random.default_rng(3))
+    assert stats.kstest(drawn, TWO_GROUPS.cdf).pvalue > 1e-3
+    assert TWO_GROUPS.mean == pytest.approx(custom.mean)
+
+
+def test_a_mixture_of_one_is_that_one():
+    c = [0.02, 0.05, 0.1, 0.2]
+    alone = Mixture([7], [Exponential(0.05)])
+    assert alone.is_regular
+    assert alone.support == (0, np.inf)
+    assert alone.quantile([0, 1]).tolist() == [0, np.inf]
+    np.testing.assert_allclose(alone.virtual_cost(c), Exponential(0.05).virtual_cost(c))
+
+
+def test_where_a_component_ends_psi_jumps_and_payments_are_told():
+    prior = Mixture([3, 1], [Uniform(0.1, 1), Uniform(0.5, 2)])
+    assert {0.5, 1.0} <= set(prior.breakpoints)
+    # Below 0.5 only one density counts, in psi too.
+    assert prior.virtual_cost(0.4) == pytest.approx(0.7)
+    assert prior.virtual_cost(1 + 1e-9) > 3 * prior.virtual_cost(1 - 1e-9)
+
+
+def test_a_mixture_in_words():
+    prior = parse_prior("mixture: 0.7*truncnorm:0.03,0.01,0,0.1; 0.3*uniform:0.02,0.2")
+    parts = [TruncatedNormal(0.03, 0.01, 0, 0.1), Uniform(0.02, 0.2)]
+    assert prior == Mixture([7, 3], parts) != Mixture([3, 7], parts)
+    assert hash(prior) == hash(Mixture([7, 3], parts))
+    described = prior.to_dict()
+    assert described["weights"] == [0.7, 0.3]
+    assert prior_from_dict(json.loads(json.dumps(described))) == prior
+    nested = Mixture([1, 1], [prior, Beta(2, 2)])
+    assert prior_from_dict(nested.to_dict()) == nested
+    assert eval(repr(prior), vars(__import__("convexmarket"))) == prior
+
+
 # Refusals.
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: Mixture([1], [Uniform(0, 1)] * 2), r"2 components and weights of shape \(1,\)"),
+        (lambda: Mixture([], []), "one weight for each of at least one component"),
+        (lambda: Mixture([1, -1], [Uniform(0, 1)] * 2), r"weights\[1\] = -1.0; give finite"),
+        (lambda: Mixture([1], Uniform(0, 1).cdf), r"components\[0\] is <bound .*Uniform\(0, 1\)"),
+        (
+            lambda: Mixture([1], [EmpiricalPrior([1])]),
+            r"is EmpiricalPrior\(\[1.0\]\), which is not",
+        ),
+        (lambda: Mixture([1, 1], [Uniform(2, 3), Uniform(0, 1)]), "nothing lies between 1 and 2"),
+        (lambda: Mixture([1, 1], [Beta(2, 2), Beta(2, 2, 1, 2)]), "density is 0.0 at c = 1"),
+        (lambda: Mixture([1, 1], [Beta(2, 2), Beta(0.5, 2, 0.3, 1)]), "density is inf at c = 0.3"),
+        (lambda: parse_prior("mixture:uniform:0,1"), r"'uniform:0,1' is not WEIGHT\*PRIOR"),
+        (lambda: parse_prior("mixture:a*uniform:0,1"), r"is not WEIGHT\*PRIOR; write mixture:"),
         (lambda: Uniform(0.1, 0.1), "Uniform: low = 0.1, high = 0.1; give 0 <= low < high"),
         (lambda: Uniform(-1, 1), "low = -1, high = 1; give 0 <= low < high"),
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),

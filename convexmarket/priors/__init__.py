@@ -25,6 +25,7 @@ from convexmarket.priors.families import (
     TruncatedNormal,
     Uniform,
 )
+from convexmarket.priors.mixture import Mixture
 from convexmarket.priors.parsing import parse_prior, prior_from_dict
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Exponential",
     "Gamma",
     "LogNormal",
+    "Mixture",
     "Power",
     "Prior",
     "TruncatedNormal",

@@ -331,6 +331,22 @@ class ContinuousPrior(Prior):
             return np.where(beyond, tail, ironed)
         return ironed
 
+    def _check_density(self) -> None:
+        """Refuse a density that is zero or not finite at a node inside the support."""
+        low, high = self._support
+        nodes = self._nodes
+        inside = nodes[(nodes > low) & (nodes < high)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bad = ~np.isfinite(self._frozen.logpdf(inside))
+        if bad.any():
+            c = inside[np.argmax(bad)]
+            raise PriorError(
+                f"{self!r}: the density is {self._frozen.pdf(c)} at c = {c:.6g}, inside the "
+                f"support [{low:g}, {high:g}], so psi = c + F/f is undefined there. Use a "
+                "distribution with a positive, finite density between its ends, or "
+                "EmpiricalPrior(samples)"
+            )
+
     @cached_property
     def _nodes(self) -> FloatArray:
         return dense_nodes(self._quantile, self._support)
@@ -350,21 +366,6 @@ class ScipyPrior(ContinuousPrior):
         self._frozen = frozen
         self._check_density()
         super().__init__(frozen, self._support)
-
-    def _check_density(self) -> None:
-        low, high = self._support
-        nodes = self._nodes
-        inside = nodes[(nodes > low) & (nodes < high)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bad = ~np.isfinite(self._frozen.logpdf(inside))
-        if bad.any():
-            c = inside[np.argmax(bad)]
-            raise PriorError(
-                f"{self!r}: the density is {self._frozen.pdf(c)} at c = {c:.6g}, inside the "
-                f"support [{low:g}, {high:g}], so psi = c + F/f is undefined there. Use a "
-                "distribution with a positive, finite density between its ends, or "
-                "EmpiricalPrior(samples)"
-            )
 
     @property
     def _is_public(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from scipy import stats
 
 from convexmarket.errors import PriorError
 from convexmarket.priors.arguments import FloatArray
-from convexmarket.priors.base import Prior, ScipyPrior
+from convexmarket.priors.base import ContinuousPrior, Prior, ScipyPrior
 from convexmarket.priors.empirical import EmpiricalPrior
 from convexmarket.priors.families import (
     Beta,
@@ -26,6 +26,7 @@ from convexmarket.priors.families import (
     TruncatedNormal,
     Uniform,
 )
+from convexmarket.priors.mixture import Mixture
 
 __all__ = ["parse_prior", "prior_from_dict"]
 
@@ -40,6 +41,7 @@ _FAMILIES: dict[str, type[Prior]] = {
         LogNormal,
         Gamma,
         EmpiricalPrior,
+        Mixture,
     )
 }
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
@@ -52,7 +54,8 @@ def parse_prior(text: str) -> Prior:
     ----------
     text : str
         A family, a colon, and its parameters in the order of its constructor; or
-        ``empirical:FILE.csv``, whose first numeric column holds the samples.
+        ``empirical:FILE.csv``, whose first numeric column holds the samples; or ``mixture:`` with
+        components ``WEIGHT*PRIOR`` between semicolons.
 
     Raises
     ------
@@ -74,6 +77,8 @@ def parse_prior(text: str) -> Prior:
     kind = _family(family)
     if kind is EmpiricalPrior:
         return EmpiricalPrior(_first_numeric_column(arguments.strip()))
+    if kind is Mixture:
+        return _mixture(text, arguments)
     try:
         numbers = [float(number) for number in arguments.split(",")]
     except ValueError as error:
@@ -103,9 +108,27 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     if not isinstance(described, Mapping) or "family" not in described:
         raise PriorError(f"prior = {described!r} has no key 'family'; name one of {_EXAMPLES}")
     parameters = {name: value for name, value in described.items() if name != "family"}
+    if described["family"] == Mixture.family and isinstance(parameters.get("components"), list):
+        parameters["components"] = [prior_from_dict(part) for part in parameters["components"]]
     if described["family"] == ScipyPrior.family:
         return _build(_rebuilt_scipy_prior, [], parameters)
     return _build(_family(described["family"]), [], parameters)
+
+
+def _mixture(text: str, arguments: str) -> Prior:
+    weights, components = [], []
+    for part in arguments.split(";"):
+        weight, times, prior = part.partition("*")
+        try:
+            weights.append(float(weight))
+        except ValueError:
+            times = ""
+        if not times:
+            raise PriorError(
+                f"prior {text!r}: {part!r} is not WEIGHT*PRIOR; write {Mixture.example}"
+            )
+        components.append(cast(ContinuousPrior, parse_prior(prior)))  # Mixture checks it
+    return Mixture(weights, components)
 
 
 def _rebuilt_scipy_prior(
