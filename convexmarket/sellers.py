@@ -1,18 +1,23 @@
-"""Who sells: ids, reported sensitivities and the prior they are drawn from."""
+"""Who sells: ids, reported sensitivities and the prior, or priors, they are drawn from."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.errors import SellersError
+from convexmarket.errors import ParameterError, PriorError, SellersError
 from convexmarket.priors import Prior
 
-__all__ = ["Sellers"]
+__all__ = ["PriorOrPriors", "Sellers"]
+
+#: One prior for all, one for each seller, or one for each group.
+PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -22,27 +27,36 @@ class Sellers:
     Parameters
     ----------
     sensitivities : array_like, shape (m,), optional
-        Reported cost of each seller per unit of privacy lost, in the prior's support.
-    prior : Prior, optional
-        The distribution that the sensitivities are drawn from, common knowledge. Required with
-        ``sensitivities``.
+        Reported cost of each seller per unit of privacy lost, in its prior's support.
+    prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
+        The distribution that the sensitivities are drawn from, common knowledge: one for all, one
+        for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
     ids : sequence, length m, optional
         A distinct name for each seller; 0, 1, ..., m - 1 where left out.
     virtual_costs : array_like, shape (m,), optional
         psi(c_i) >= 0, instead of sensitivities and prior. Allocation works with these alone;
         payments do not, because they depend on the prior.
+    groups : array_like or pandas column, length m, optional
+        The group of each seller, which everybody sees.
 
     Attributes
     ----------
     virtual_costs : ndarray, shape (m,)
-        psi(c_i), ironed where the prior is not regular; what the allocation sees.
+        psi_i(c_i), each by its own prior, ironed where that is not regular; what the allocation
+        sees.
+    priors : tuple of Prior
+        The distinct priors; empty where only virtual costs are known.
+    prior : Prior or None
+        The one prior that all sellers share; None where there are several, or none.
+    groups : ndarray, shape (m,), or None
 
     Raises
     ------
     SellersError
-        If there is no seller, lengths differ, ids repeat, or a value is not a finite number >= 0.
+        If there is no seller, lengths differ, ids repeat, a value is not a finite number >= 0, or
+        a seller has no prior.
     PriorError
-        If a sensitivity lies outside the prior's support.
+        If a sensitivity lies outside the support of its prior.
 
     Examples
     --------
@@ -50,65 +64,253 @@ class Sellers:
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
     >>> sellers.virtual_costs
     array([0.2, 1.2])
+    >>> young_and_old = {"young": cm.Uniform(0, 1), "old": cm.Uniform(0.5, 1)}
+    >>> cm.Sellers([0.1, 0.6], young_and_old, groups=["young", "old"]).virtual_costs
+    array([0.2, 0.7])
     """
 
     sensitivities: NDArray[np.float64] | None
-    prior: Prior | None
+    priors: tuple[Prior, ...]
     ids: Any = field(repr=False)
     virtual_costs: NDArray[np.float64]
+    groups: NDArray[Any] | None
+    _prior_of: NDArray[np.intp] | None = field(repr=False)  # place in priors, if there are several
 
     def __init__(
         self,
         sensitivities: ArrayLike | None = None,
-        prior: Prior | None = None,
+        prior: PriorOrPriors | None = None,
         ids: Any = None,
         *,
         virtual_costs: ArrayLike | None = None,
+        groups: Any = None,
     ) -> None:
         if (sensitivities is None) == (virtual_costs is None):
             raise SellersError(
                 "give either sensitivities with their prior, or virtual_costs; got "
                 + ("neither" if sensitivities is None else "both")
             )
-        if virtual_costs is not None:
-            if prior is not None:
-                raise SellersError("virtual_costs already contain the prior; leave prior out")
-            reports = None
-            costs = _costs("virtual_costs", virtual_costs)
-        else:
-            if prior is None:
-                raise SellersError(
-                    "sensitivities need the prior they are drawn from, for example "
-                    "prior=Uniform(0.02, 0.10); without one, give virtual_costs"
-                )
-            if not isinstance(prior, Prior):
-                raise SellersError(
-                    f"prior is {prior!r}, which is not a prior; give one such as "
-                    "Uniform(0.02, 0.10), or Prior.from_scipy(frozen distribution)"
-                )
-            reports = _costs("sensitivities", sensitivities)
-            prior.check_reports(reports)
-            costs = np.asarray(prior.ironed_virtual_cost(reports), dtype=float)
-            costs.flags.writeable = False
-        object.__setattr__(self, "sensitivities", reports)
-        object.__setattr__(self, "prior", prior)
-        object.__setattr__(self, "virtual_costs", costs)
-        object.__setattr__(self, "ids", _ids(ids, costs.size))
+        if virtual_costs is not None and prior is not None:
+            raise SellersError("virtual_costs already contain the prior; leave prior out")
+        known = virtual_costs is not None
+        values = (
+            _costs("virtual_costs", virtual_costs)
+            if known
+            else _costs("sensitivities", sensitivities)
+        )
+        labels = _groups(groups, values.size)
+        priors, prior_of = ((), None) if known else _priors(prior, labels, values.size)
+        object.__setattr__(self, "ids", _ids(ids, values.size))
+        object.__setattr__(self, "groups", labels)
+        object.__setattr__(self, "priors", priors)
+        object.__setattr__(self, "_prior_of", prior_of)
+        object.__setattr__(self, "sensitivities", None if known else values)
+        object.__setattr__(self, "virtual_costs", values if known else self._virtual(values))
+
+    @classmethod
+    def draw(
+        cls, n_sellers: int, prior: PriorOrPriors, rng: np.random.Generator, *, groups: Any = None
+    ) -> Sellers:
+        """Draw sellers who report the truth, each from its own prior.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import convexmarket as cm
+        >>> cm.Sellers.draw(3, cm.Uniform(0, 1), np.random.default_rng(0)).sensitivities.round(2)
+        array([0.64, 0.27, 0.04])
+        """
+        if isinstance(n_sellers, bool) or not isinstance(n_sellers, int | np.integer):
+            raise ParameterError(f"n_sellers is {n_sellers!r}; give a whole number >= 1")
+        if n_sellers < 1:
+            raise ParameterError(f"n_sellers is {n_sellers}; give a whole number >= 1")
+        priors, prior_of = _priors(prior, _groups(groups, n_sellers), n_sellers)
+        drawn = np.empty(n_sellers)
+        for one, who in _parts(priors, prior_of, np.arange(n_sellers)):
+            drawn[who] = one.sample(who.size, rng)
+        each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
+        return cls(drawn, each, groups=groups)
+
+    @property
+    def prior(self) -> Prior | None:
+        """The one prior that all sellers share; None where there are several, or none."""
+        return self.priors[0] if len(self.priors) == 1 else None
+
+    def prior_of(self, position: int) -> Prior:
+        """Return the prior of one seller."""
+        self._check_reports_known()
+        return self.priors[0 if self._prior_of is None else self._prior_of[position]]
+
+    def by_prior(
+        self, positions: NDArray[np.intp] | None = None
+    ) -> list[tuple[Prior, NDArray[np.intp]]]:
+        """Return each distinct prior with the places, within ``positions``, of its sellers.
+
+        Parameters
+        ----------
+        positions : ndarray of int, shape (n,), optional
+            Some sellers; all of them where left out, so that places are positions.
+        """
+        everyone = np.arange(len(self)) if positions is None else positions
+        return _parts(self.priors, self._prior_of, everyone)
 
     def __len__(self) -> int:
         return int(self.virtual_costs.size)
 
     def __repr__(self) -> str:
-        source = "virtual costs" if self.prior is None else repr(self.prior)
+        source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"
+        if len(self.priors) > 1:
+            more = ", ..." if len(self.priors) > 3 else ""
+            source = f"{len(self.priors)} priors: {source}{more}"
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
         """Return the same sellers, one of them reporting another sensitivity."""
+        prior = self.prior_of(position)
+        report = _costs("sensitivity", [sensitivity])
+        prior.check_reports(report)
+        changed = self.with_virtual_cost(position, float(prior.ironed_virtual_cost(report)[0]))
+        for name in ("priors", "_prior_of"):
+            object.__setattr__(changed, name, getattr(self, name))
+        reports = _replaced(self.sensitivities, position, float(report[0]))
+        object.__setattr__(changed, "sensitivities", reports)
+        return changed
+
+    def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
+        """Return the same sellers by their virtual costs alone, one of which is another.
+
+        At +inf the seller is out of the market.
+        """
+        if not virtual_cost >= 0:
+            raise SellersError(f"virtual_cost is {virtual_cost!r}; give a number >= 0, or inf")
+        changed = copy.copy(self)
+        costs = _replaced(self.virtual_costs, position, virtual_cost)
+        for name, value in (
+            ("virtual_costs", costs),
+            ("sensitivities", None),
+            ("priors", ()),
+            ("_prior_of", None),
+        ):
+            object.__setattr__(changed, name, value)
+        return changed
+
+    def _check_reports_known(self) -> None:
         if self.sensitivities is None:
             raise SellersError("sellers known by their virtual costs have no reports to change")
-        reports = self.sensitivities.copy()
-        reports[position] = sensitivity
-        return Sellers(reports, self.prior, self.ids)
+
+    def _virtual(self, reports: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the virtual costs of the reports, each checked against its own prior."""
+        costs = np.empty(reports.size)
+        for prior, who in _parts(self.priors, self._prior_of, np.arange(reports.size)):
+            try:
+                prior.check_reports(reports[who])
+            except PriorError as error:
+                if len(self.priors) == 1:
+                    raise
+                low, high = prior.support
+                outside = (reports[who] < low) | (reports[who] > high)
+                first = who[np.argmax(outside)]
+                group = "" if self.groups is None else f" (group {self.groups.tolist()[first]!r})"
+                raise PriorError(
+                    f"sensitivities[{first}] is {reports[first]}{group}, outside the support of "
+                    f"its prior: {error}"
+                ) from None
+            costs[who] = prior.ironed_virtual_cost(reports[who])
+        costs.flags.writeable = False
+        return costs
+
+
+def _parts(
+    priors: tuple[Prior, ...], prior_of: NDArray[np.intp] | None, positions: NDArray[np.intp]
+) -> list[tuple[Prior, NDArray[np.intp]]]:
+    """Return the priors of some sellers, each with its sellers' places among ``positions``."""
+    if prior_of is None:
+        return [(prior, np.arange(positions.size)) for prior in priors]
+    own = prior_of[positions]
+    order = np.argsort(own, kind="stable")
+    kinds, first = np.unique(own[order], return_index=True)
+    places = np.split(order, first[1:]) if kinds.size else []
+    return [(priors[kind], place) for kind, place in zip(kinds, places, strict=True)]
+
+
+def _priors(
+    given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
+) -> tuple[tuple[Prior, ...], NDArray[np.intp] | None]:
+    """Return the distinct priors, and each seller's place among them if there are several."""
+    if given is None:
+        raise SellersError(
+            "sensitivities need the prior they are drawn from, for example "
+            "prior=Uniform(0.02, 0.10); without one, give virtual_costs"
+        )
+    if isinstance(given, Prior):
+        return (given,), None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise SellersError(
+            f"prior is {given!r}, which is not a prior; give one such as "
+            "Uniform(0.02, 0.10), or Prior.from_scipy(frozen distribution); or one for each "
+            "seller, or a mapping from group to prior"
+        )
+    if isinstance(given, Mapping):
+        each = _by_group(given, groups)
+    else:
+        each = list(given)
+        if len(each) != m:
+            raise SellersError(f"{len(each)} priors for {m} sellers; give one for each, or one")
+        for position, prior in enumerate(each):
+            _check_prior(f"prior[{position}]", prior)
+    place = {prior: number for number, prior in enumerate(dict.fromkeys(each))}
+    if len(place) == 1:
+        return tuple(place), None
+    return tuple(place), np.array([place[prior] for prior in each], dtype=np.intp)
+
+
+def _by_group(given: Mapping[Any, Prior], groups: NDArray[Any] | None) -> list[Prior]:
+    """Return the prior of each seller from its group."""
+    if groups is None:
+        raise SellersError(
+            "prior is a mapping from group to prior, but groups is missing; give the group of "
+            "each seller, groups=[...]"
+        )
+    for group, prior in given.items():
+        _check_prior(f"prior[{group!r}]", prior)
+    names = groups.tolist()
+    for position, name in enumerate(names):
+        if name not in given:
+            raise SellersError(
+                f"groups[{position}] is {name!r}, but prior has no such group; it has "
+                f"{', '.join(map(repr, list(given)[:10]))}"
+            )
+    return [given[name] for name in names]
+
+
+def _check_prior(name: str, prior: object) -> None:
+    if not isinstance(prior, Prior):
+        raise SellersError(
+            f"{name} is {prior!r}, which is not a prior; give one such as Uniform(0.02, 0.10), or "
+            "Prior.from_scipy(frozen distribution)"
+        )
+
+
+def _groups(groups: Any, m: int) -> NDArray[Any] | None:
+    """Return the group of each seller, read-only."""
+    if groups is None:
+        return None
+    labels = np.array(groups)
+    if labels.shape != (m,):
+        raise SellersError(
+            f"groups has shape {labels.shape} for {m} sellers; give one group for each"
+        )
+    labels.flags.writeable = False
+    return labels
+
+
+def _replaced(
+    values: NDArray[np.float64] | None, position: int, value: float
+) -> NDArray[np.float64]:
+    changed = np.array(values)
+    changed[position] = value
+    changed.flags.writeable = False
+    return changed
 
 
 def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:

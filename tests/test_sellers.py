@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
@@ -73,6 +74,106 @@ def test_another_report_of_one_seller():
         cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5)
 
 
+# ------------------------------------------------------------------------- several priors
+
+
+def two_groups():
+    return {"young": cm.Uniform(0.0, 1.0), "old": cm.Beta(2, 1, 0.5, 2.0)}
+
+
+def test_a_prior_for_each_group():
+    priors, groups = two_groups(), ["old", "young", "old"]
+    sellers = cm.Sellers([0.6, 0.2, 1.0], priors, groups=groups)
+    expected = [
+        float(priors[group].virtual_cost(c))
+        for group, c in zip(groups, [0.6, 0.2, 1.0], strict=True)
+    ]
+    np.testing.assert_allclose(sellers.virtual_costs, expected)
+    assert sellers.prior is None
+    assert sellers.priors == (priors["old"], priors["young"])
+    assert sellers.groups.tolist() == groups
+    assert [(p, who.tolist()) for p, who in sellers.by_prior()] == [
+        (priors["old"], [0, 2]),
+        (priors["young"], [1]),
+    ]
+    assert [(p, who.tolist()) for p, who in sellers.by_prior(np.array([1, 2]))] == [
+        (priors["old"], [1]),
+        (priors["young"], [0]),
+    ]
+    assert sellers.prior_of(1) == priors["young"]
+    assert repr(sellers) == (
+        "Sellers(3 sellers, 2 priors: Beta(2.0, 1.0, 0.5, 2.0), Uniform(0.0, 1.0))"
+    )
+
+
+def test_a_prior_for_each_seller():
+    priors = [cm.Uniform(0, 1), cm.Uniform(0, 2), cm.Uniform(0, 1.0), cm.Uniform(0, 3)]
+    sellers = cm.Sellers([0.5, 0.5, 0.7, 2.5], priors)
+    assert len(sellers.priors) == 3
+    assert [who.tolist() for _, who in sellers.by_prior()] == [[0, 2], [1], [3]]
+    assert [sellers.prior_of(i) for i in range(4)] == priors
+    array = cm.Sellers([0.5, 0.5], np.array(priors[:2], dtype=object))
+    assert array.priors == tuple(priors[:2])
+    many = cm.Sellers([0.5] * 5, [cm.Uniform(0, k) for k in range(1, 6)])
+    assert repr(many).endswith("Uniform(0.0, 3.0), ...)")
+
+
+def test_the_same_prior_for_everybody_is_one_prior():
+    one = cm.Sellers([0.5, 0.7], [cm.Uniform(0, 1), cm.Uniform(0, 1)], groups=["a", "b"])
+    assert one.prior == cm.Uniform(0, 1)
+    assert [who.tolist() for _, who in one.by_prior()] == [[0, 1]]
+    assert one.groups.tolist() == ["a", "b"]
+
+
+def test_groups_from_a_table_and_with_virtual_costs():
+    table = pd.DataFrame({"c": [0.6, 0.2], "age": pd.Categorical(["old", "young"])})
+    sellers = cm.Sellers(table["c"], two_groups(), groups=table["age"])
+    assert sellers.groups.tolist() == ["old", "young"]
+    assert not sellers.groups.flags.writeable
+    assert cm.Sellers(virtual_costs=[1, 2], groups=[7, 7]).groups.tolist() == [7, 7]
+    assert cm.Sellers(virtual_costs=[1, 2]).by_prior() == []
+    numbered = cm.Sellers([0.5, 1.5], {1: cm.Uniform(0, 1), 2: cm.Uniform(0, 2)}, groups=[1, 2])
+    assert len(numbered.priors) == 2
+
+
+def test_another_report_with_several_priors():
+    sellers = cm.Sellers([0.6, 0.2], two_groups(), groups=["old", "young"], ids="ab")
+    changed = sellers.with_report(0, 1.8)
+    again = cm.Sellers([1.8, 0.2], two_groups(), groups=["old", "young"])
+    np.testing.assert_array_equal(changed.virtual_costs, again.virtual_costs)
+    np.testing.assert_array_equal(changed.sensitivities, [1.8, 0.2])
+    assert (changed.priors, changed.ids) == (again.priors, ("a", "b"))
+    assert changed.groups.tolist() == ["old", "young"]
+    assert changed.prior_of(0) == two_groups()["old"]
+    with pytest.raises(cm.PriorError, match=r"not in the support \[0, 1\]"):
+        sellers.with_report(1, 1.8)
+    with pytest.raises(cm.SellersError, match=r"sensitivity\[0\] is nan"):
+        sellers.with_report(1, np.nan)
+
+
+def test_another_virtual_cost_of_one_seller():
+    sellers = cm.Sellers([0.2, 0.5], uniform(), ids="ab", groups=["x", "y"])
+    out = sellers.with_virtual_cost(0, np.inf)
+    assert out.virtual_costs.tolist() == [np.inf, sellers.virtual_costs[1]]
+    assert (out.sensitivities, out.priors, out.ids) == (None, (), ("a", "b"))
+    assert out.groups.tolist() == ["x", "y"]
+    assert not out.virtual_costs.flags.writeable
+    with pytest.raises(cm.SellersError, match="virtual_cost is -1; give a number >= 0, or inf"):
+        sellers.with_virtual_cost(0, -1)
+
+
+def test_drawn_sellers_come_from_their_own_priors():
+    rng = np.random.default_rng(0)
+    groups = ["old", "young"] * 500
+    sellers = cm.Sellers.draw(1000, two_groups(), rng, groups=groups)
+    for prior, who in sellers.by_prior():
+        assert scipy.stats.kstest(sellers.sensitivities[who], prior.cdf).pvalue > 1e-3
+    one = cm.Sellers.draw(5, uniform(), np.random.default_rng(1))
+    np.testing.assert_array_equal(one.sensitivities, uniform().sample(5, np.random.default_rng(1)))
+    each = cm.Sellers.draw(2, iter([cm.Uniform(0, 1), cm.Uniform(1, 2)]), rng)
+    assert each.sensitivities[0] < 1 < each.sensitivities[1]
+
+
 # Each row: what is wrong, the call, the error, and what the message says.
 BAD = {
     "nothing": (lambda: cm.Sellers(), cm.SellersError, "give either sensitivities .* got neither"),
@@ -100,6 +201,61 @@ BAD = {
         lambda: cm.Sellers([0.2], "uniform:0,1"),
         cm.SellersError,
         r"prior is 'uniform:0,1', which is not a prior; give one such as Uniform\(0.02, 0.10\)",
+    ),
+    "a class": (
+        lambda: cm.Sellers([0.2], cm.Uniform),
+        cm.SellersError,
+        "which is not a prior",
+    ),
+    "too few priors": (
+        lambda: cm.Sellers([0.2, 0.3], [uniform()]),
+        cm.SellersError,
+        "1 priors for 2 sellers; give one for each",
+    ),
+    "not all priors": (
+        lambda: cm.Sellers([0.2, 0.3], [uniform(), 3]),
+        cm.SellersError,
+        r"prior\[1\] is 3, which is not a prior",
+    ),
+    "no groups": (
+        lambda: cm.Sellers([0.2], two_groups()),
+        cm.SellersError,
+        "groups is missing; give the group of each seller",
+    ),
+    "a group without prior": (
+        lambda: cm.Sellers([0.2, 0.3], two_groups(), groups=["young", "middle"]),
+        cm.SellersError,
+        r"groups\[1\] is 'middle', but prior has no such group; it has 'young', 'old'",
+    ),
+    "a group's prior is none": (
+        lambda: cm.Sellers([0.2], {"young": "uniform"}, groups=["young"]),
+        cm.SellersError,
+        r"prior\['young'\] is 'uniform', which is not a prior",
+    ),
+    "groups of another length": (
+        lambda: cm.Sellers([0.2], uniform(), groups=["a", "b"]),
+        cm.SellersError,
+        r"groups has shape \(2,\) for 1 sellers; give one group for each",
+    ),
+    "a report outside its own prior": (
+        lambda: cm.Sellers([0.7, 0.2], two_groups(), groups=["young", "old"]),
+        cm.PriorError,
+        r"sensitivities\[1\] is 0.2 \(group 'old'\), outside .*\[0.5, 2\]",
+    ),
+    "a report outside its seller's prior": (
+        lambda: cm.Sellers([0.7, 0.2], [uniform(), cm.Uniform(1, 2)]),
+        cm.PriorError,
+        r"sensitivities\[1\] is 0.2, outside",
+    ),
+    "nobody drawn": (
+        lambda: cm.Sellers.draw(0, uniform(), np.random.default_rng(0)),
+        cm.ParameterError,
+        "n_sellers is 0; give a whole number >= 1",
+    ),
+    "half a seller drawn": (
+        lambda: cm.Sellers.draw(0.5, uniform(), np.random.default_rng(0)),
+        cm.ParameterError,
+        "n_sellers is 0.5; give a whole number >= 1",
     ),
     "empty": (
         lambda: cm.Sellers([], uniform()),
