@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -87,6 +87,9 @@ class TableModel(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    #: The table that says what the entries of this one may hold, where they are only parts of it.
+    completed_as: ClassVar[type[TableModel] | None] = None
 
 
 @dataclass(frozen=True)

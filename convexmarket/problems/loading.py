@@ -6,7 +6,8 @@ import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic import (
     Field,
@@ -20,6 +21,7 @@ from convexmarket.problems.base import ProblemSource, TableModel
 from convexmarket.problems.regression_market import RegressionMarketProblem
 from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
 from convexmarket.problems.tradeoff import TradeoffProblem
+from convexmarket.problems.variants import VariantsProblem
 
 __all__ = [
     "KINDS",
@@ -33,13 +35,16 @@ __all__ = [
 #: A problem file holds a few numbers; anything larger is not one.
 LARGEST_FILE = 1_000_000
 
-Problem: TypeAlias = TradeoffProblem | RegressionMarketProblem | RidgeComparisonProblem
+Problem: TypeAlias = (
+    TradeoffProblem | RegressionMarketProblem | RidgeComparisonProblem | VariantsProblem
+)
 
 #: The experiments that a problem file can describe, by ``kind``.
 KINDS: dict[str, type[Problem]] = {
     "tradeoff": TradeoffProblem,
     "regression-market": RegressionMarketProblem,
     "ridge-comparison": RidgeComparisonProblem,
+    "variants": VariantsProblem,
 }
 
 #: What TOML calls the types that pydantic names in Python's words.
@@ -195,28 +200,54 @@ def _resolve(
     which is not in the file.
     """
     path: list[int | str] = []
-    tables: list[type[TableModel]] = [model]
     owner: type[TableModel] | None = model
+    here: Any = model
     for step in location:
-        if len(tables) > 1:
-            tables = [table for table in tables if step in _kind_of(table)]
+        tables = _tables_in(here)
+        if len(tables) > 1:  # the step is the name of a kind
+            here = next((table for table in tables if step in _kinds_of(table)), None)
             continue
-        owner = tables[0] if tables else None
         path.append(step)
-        field = owner.model_fields.get(str(step)) if owner else None
-        tables = _tables_in(field.annotation) if field else []
-    if path and owner and len(tables) > 1:  # the error is about which kind it is
+        owner = tables[0] if tables else None
+        here = _entry(owner, step) if owner else _member(here)
+    if path and owner and len(_tables_in(here)) > 1:  # the error is about which kind it is
         owner = None
     return path, owner
 
 
-def _kind_of(table: type[TableModel]) -> tuple[Any, ...]:
-    return get_args(next(iter(table.model_fields.values())).annotation)
+def _kinds_of(table: type[TableModel]) -> set[Any]:
+    """Return the names of the kind of a table: what its literal fields can be."""
+    literals = (field.annotation for field in table.model_fields.values())
+    return {name for kind in literals if get_origin(kind) is Literal for name in get_args(kind)}
 
 
 def _tables_in(annotation: Any) -> list[type[TableModel]]:
-    members = get_args(annotation) or (annotation,)
+    """Return the tables that an annotation allows, itself or as one of several."""
+    annotation = _bare(annotation)
+    members = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else [annotation]
+    members = [_bare(member) for member in members]
     return [item for item in members if isinstance(item, type) and issubclass(item, TableModel)]
+
+
+def _entry(table: type[TableModel], key: int | str) -> Any:
+    """Return the annotation of a table's key."""
+    whole = table.completed_as
+    field = (whole and whole.model_fields.get(str(key))) or table.model_fields.get(str(key))
+    return field.annotation if field else None
+
+
+def _member(annotation: Any) -> Any:
+    """Return the annotation of what a list or a table of free keys holds."""
+    annotation = _bare(annotation)
+    members = get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return members[0]
+    return members[1] if get_origin(annotation) is dict else None
+
+
+def _bare(annotation: Any) -> Any:
+    """Return an annotation without what ``Annotated`` adds to it."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _dotted(keys: list[int | str]) -> str:

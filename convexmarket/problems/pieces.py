@@ -1,0 +1,293 @@
+"""Tables for the pieces of a market: each builds the term or the constraint that it describes.
+
+What a piece may be is checked by the piece itself. A table only says which key is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from convexmarket.problems.base import EtaRange, Nonnegative, Positive, TableModel
+from convexmarket.terms import (
+    Budget,
+    Cap,
+    Constraint,
+    ExponentialCost,
+    GivenEpsilon,
+    GroupShare,
+    LinearCost,
+    MaxEpsilon,
+    NegativeEntropy,
+    Noise,
+    Objective,
+    Payments,
+    PowerCost,
+    PrivacyCost,
+    Spread,
+    SquaredSpread,
+    Term,
+)
+from convexmarket.terms import EtaRange as EtaRangeConstraint
+
+__all__ = [
+    "ConstraintsTable",
+    "GroupShareTable",
+    "NegativeEntropyTable",
+    "NoiseTable",
+    "Number",
+    "PaymentsTable",
+    "SpreadTable",
+    "SquaredSpreadTable",
+    "TermsTable",
+    "objective_of",
+]
+
+_NAMED_COSTS: dict[str, PrivacyCost] = {"linear": LinearCost(), "exponential": ExponentialCost()}
+
+
+def _privacy_cost(value: Any) -> PrivacyCost:
+    """Return the cost that a file names; a cost that is one already passes."""
+    if isinstance(value, PrivacyCost):
+        return value
+    if isinstance(value, str) and value in _NAMED_COSTS:
+        return _NAMED_COSTS[value]
+    if isinstance(value, Mapping) and set(value) == {"power"} and type(value["power"]) is not bool:
+        return PowerCost(value["power"])
+    raise ValueError(f'{value!r} is no privacy cost; give "linear", "exponential" or {{power = 2}}')
+
+
+def _cost_in_words(cost: PrivacyCost) -> str | dict[str, float]:
+    if isinstance(cost, PowerCost):
+        return {"power": cost.power}
+    return next(name for name, known in _NAMED_COSTS.items() if known == cost)
+
+
+PrivacyCostEntry = Annotated[
+    PrivacyCost,
+    PlainValidator(_privacy_cost),
+    PlainSerializer(_cost_in_words),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"enum": list(_NAMED_COSTS)},
+                {
+                    "type": "object",
+                    "properties": {"power": {"type": "number", "minimum": 1}},
+                    "required": ["power"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
+
+def _one_or_each(value: Any) -> float | tuple[float, ...]:
+    """Return a number, or one for each seller."""
+    if _is_number(value):
+        return value
+    if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
+        return tuple(value)
+    raise ValueError(f"{value!r} is neither a number nor a list with a number for each seller")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float:
+    if not (_is_number(value) and math.isfinite(value)):
+        raise ValueError(f"{value!r} is not a finite number")
+    return value
+
+
+#: A number that stays what the file wrote, an integer or not.
+Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+
+
+OneOrEach = Annotated[
+    float | tuple[float, ...],
+    PlainValidator(_one_or_each),
+    WithJsonSchema({"oneOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}),
+]
+
+
+# ------------------------------------------------------------------------------------------- terms
+
+
+class _TermTable(TableModel):
+    """A term and its weight in the objective."""
+
+    weight: Nonnegative
+
+    def build(self) -> Term:
+        """Return the term."""
+        raise NotImplementedError
+
+
+class SpreadTable(_TermTable):
+    """The norm of the weights, ``||a||_p``; p may be inf."""
+
+    term: Literal["spread"]
+    p: Annotated[float, Field(gt=1, allow_inf_nan=True)] = 2.0
+
+    def build(self) -> Term:
+        """Return the term."""
+        return Spread(self.p)
+
+
+class SquaredSpreadTable(_TermTable):
+    """The squared Euclidean norm of the weights."""
+
+    term: Literal["squared-spread"]
+
+    def build(self) -> Term:
+        """Return the term."""
+        return SquaredSpread()
+
+
+class NegativeEntropyTable(_TermTable):
+    """The negative entropy of the weights."""
+
+    term: Literal["negative-entropy"]
+
+    def build(self) -> Term:
+        """Return the term."""
+        return NegativeEntropy()
+
+
+class NoiseTable(_TermTable):
+    """The reciprocal of the total privacy bought."""
+
+    term: Literal["noise"]
+
+    def build(self) -> Term:
+        """Return the term."""
+        return Noise()
+
+
+class PaymentsTable(_TermTable):
+    """The expected payments, with the sellers' privacy cost."""
+
+    term: Literal["payments"]
+    weight: Positive
+    privacy_cost: PrivacyCostEntry = LinearCost()
+
+    def build(self) -> Term:
+        """Return the term."""
+        return Payments(self.privacy_cost)
+
+
+def _named_by_label(table: Any) -> Any:
+    """Let a label say which term it is, where the entry does not."""
+    if not isinstance(table, Mapping):
+        return table
+    return {
+        label: {"term": label, **entry} if isinstance(entry, Mapping) else entry
+        for label, entry in table.items()
+    }
+
+
+#: Terms by label. A label that is the name of a term need not repeat it.
+TermsTable = Annotated[
+    dict[
+        str,
+        Annotated[
+            SpreadTable | SquaredSpreadTable | NegativeEntropyTable | NoiseTable | PaymentsTable,
+            Field(discriminator="term"),
+        ],
+    ],
+    BeforeValidator(_named_by_label),
+]
+
+
+def objective_of(terms: Mapping[str, _TermTable]) -> Objective:
+    """Return the weighted sum of the terms, in the order of the file."""
+    weighted = [entry.weight * entry.build() for entry in terms.values()]
+    return sum(weighted[1:], start=weighted[0])
+
+
+# ------------------------------------------------------------------------------------- constraints
+
+ShareOfWeight = Annotated[float, Field(ge=0, le=1)]
+
+
+class GroupShareTable(TableModel):
+    """How much of the weight groups of sellers carry: at least, at most, or all the same."""
+
+    at_least: dict[str, ShareOfWeight] = Field(default_factory=dict)
+    at_most: dict[str, ShareOfWeight] = Field(default_factory=dict)
+    equal: bool = False
+
+    @model_validator(mode="after")
+    def _says_something(self) -> GroupShareTable:
+        if not (self.at_least or self.at_most or self.equal):
+            raise ValueError("the table says nothing; give at_least, at_most or equal = true")
+        return self
+
+
+class ConstraintsTable(TableModel):
+    """What the buyer may not do; each key is one constraint."""
+
+    cap: OneOrEach | None = None
+    max_epsilon: OneOrEach | None = None
+    given_epsilon: OneOrEach | None = None
+    budget: Positive | None = None
+    eta_range: EtaRange | None = None
+    group_share: GroupShareTable | None = None
+
+    def build(self, groups: NDArray[np.str_] | None = None) -> list[Constraint]:
+        """Return the constraints, in the order of the keys above.
+
+        Parameters
+        ----------
+        groups : ndarray, shape (m,), optional
+            The group of each seller; ``group_share`` needs it.
+        """
+        built: list[Constraint] = []
+        for key, kind in _ONE_OR_EACH.items():
+            value = getattr(self, key)
+            if value is not None:
+                built.append(kind(value))
+        if self.budget is not None:
+            built.append(Budget(self.budget))
+        if self.eta_range is not None:
+            built.append(EtaRangeConstraint(*self.eta_range))
+        if self.group_share is not None:
+            if groups is None:
+                raise ValueError(
+                    "constraints.group_share needs groups; give sellers.groups, each with a name "
+                    "and a count"
+                )
+            share = self.group_share
+            built.append(GroupShare(groups, share.at_least, share.at_most, share.equal))
+        return built
+
+    @field_validator("cap", "max_epsilon", "given_epsilon")
+    @classmethod
+    def _possible(cls, value: Any, info: Any) -> Any:
+        """Let the constraint itself refuse what it cannot be."""
+        if value is not None:
+            _ONE_OR_EACH[info.field_name](value)
+        return value
+
+
+_ONE_OR_EACH: dict[str, type[Cap | MaxEpsilon]] = {
+    "cap": Cap,
+    "max_epsilon": MaxEpsilon,
+    "given_epsilon": GivenEpsilon,
+}
