@@ -5,9 +5,11 @@ from importlib.metadata import version as _version
 from convexmarket import datasets
 from convexmarket.allocation import (
     Allocation,
+    ConvexProgram,
     SolveRecord,
     allocate,
     declare,
+    sweep,
     weights_for_guarantees,
 )
 from convexmarket.audit import (
@@ -94,6 +96,7 @@ __all__ = [
     "Cap",
     "Constraint",
     "ConvexMarketError",
+    "ConvexProgram",
     "CurvatureError",
     "DataError",
     "EmpiricalPrior",
@@ -155,6 +158,7 @@ __all__ = [
     "payments",
     "ridge_error_bound",
     "ridge_risk_constants",
+    "sweep",
     "truthful_payment",
     "virtual_cost_payment",
     "weights_for_guarantees",

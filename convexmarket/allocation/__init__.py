@@ -1,8 +1,17 @@
-"""Allocations: formulations in CVXPY, the exact solver, the certified search, the dispatch."""
+"""Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
 
+from convexmarket.allocation.convex import ConvexProgram, sweep
+from convexmarket.allocation.declaration import declare
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.allocation.formulations import declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.result import Allocation, SolveRecord
 
-__all__ = ["Allocation", "SolveRecord", "allocate", "declare", "weights_for_guarantees"]
+__all__ = [
+    "Allocation",
+    "ConvexProgram",
+    "SolveRecord",
+    "allocate",
+    "declare",
+    "sweep",
+    "weights_for_guarantees",
+]

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.exact import solve_exact
+from convexmarket.allocation.guarantees import allocate_guarantees, largest_guarantees
 from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
+from convexmarket.allocation.views import JointView
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market, StandardForm
 
 __all__ = ["allocate", "standard_form_of"]
 
-Method = Literal["auto", "exact", "line_search", "projected_gradient"]
+Method = Literal[
+    "auto", "exact", "convex_program", "branch_and_bound", "line_search", "projected_gradient"
+]
+
+_OPTIONS: dict[Method, set[str]] = {
+    "exact": set(),
+    "convex_program": {"solver_options"},
+    "branch_and_bound": {"max_solves", "solver_options", "start"},
+    "line_search": {"max_solves", "solver_options"},
+    "projected_gradient": {"grid", "eta_max", "step", "max_iterations", "tolerance"},
+}
 
 
 def allocate(
@@ -33,21 +47,29 @@ def allocate(
     Parameters
     ----------
     market : Market
-    method : {"auto", "exact", "line_search", "projected_gradient"}
-        "auto" takes the best method for the market; for the papers' problem that is "exact".
-        "line_search" is the certified search over eta with a conic solver, "projected_gradient"
-        the papers' own method (A, section IV), a baseline.
+    method : str
+        "auto" takes the best method that can serve the market, in this order:
+
+        - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
+          linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
+          ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+        - "convex_program": one conic solve, where no term uses the guarantees;
+        - "branch_and_bound": the certified search over eta, for any market.
+
+        For comparison, "line_search" is the certified search by chords with three formulations of
+        the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta; for the search.
+        CVXPY declaration of the subproblem at a fixed eta; for the line search.
     solver : str
-        Any solver that CVXPY has installed; for the search.
+        Any solver that CVXPY has installed; for the methods that need one.
     gap : float
-        Relative gap at which the search stops.
+        Relative gap at which a search stops.
     progress : callable, optional
-        Called with the :class:`SolveRecord` of each solve of the search.
+        Called with the :class:`SolveRecord` of each solve.
     **options
-        Passed to the method: ``max_solves``, ``solver_options`` for the search; ``grid``,
-        ``eta_max``, ``max_iterations``, ``tolerance`` for projected gradient.
+        Passed to the method: ``max_solves``, ``solver_options`` for the searches, ``start`` (an
+        eta to look at first) for branch and bound; ``grid``, ``eta_max``, ``step``,
+        ``max_iterations``, ``tolerance`` for projected gradient.
 
     Returns
     -------
@@ -73,19 +95,34 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
-    if method in ("auto", "exact"):
-        if options:
-            raise ParameterError(f"the exact solver takes no options, got {sorted(options)}")
-        return _exact(standard_form_of(market, "the exact solver"))
+    if method not in get_args(Method):
+        known = ", ".join(map(repr, get_args(Method)))
+        raise ParameterError(f"method is {method!r}; choose one of {known}")
+    if method == "auto":
+        method = _best_method(market)
+    unknown = sorted(set(options) - _OPTIONS[method])
+    if unknown:
+        allowed = ", ".join(sorted(_OPTIONS[method])) or "no options"
+        raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
+    numerical: dict[str, Any] = {"solver": solver, "gap": gap, "progress": progress}
+    if method == "convex_program":
+        return solve_convex(market, **numerical, **options)
+    if method == "branch_and_bound":
+        return branch_and_bound(market, **numerical, **options)
     if method == "line_search":
-        return line_search(
-            market, formulation=formulation, solver=solver, gap=gap, progress=progress, **options
-        )
+        return line_search(market, formulation=formulation, **numerical, **options)
     if method == "projected_gradient":
         return projected_gradient(market, **options)
-    raise ParameterError(
-        f"method is {method!r}; choose 'auto', 'exact', 'line_search' or 'projected_gradient'"
-    )
+    granted = largest_guarantees(market)
+    if granted is not None:
+        return allocate_guarantees(market, granted)
+    return _exact(standard_form_of(market, "the exact solver"))
+
+
+def _best_method(market: Market) -> Method:
+    if market.standard_form is not None or largest_guarantees(market) is not None:
+        return "exact"
+    return "branch_and_bound" if JointView(market).uses_epsilon else "convex_program"
 
 
 def standard_form_of(market: Market, who: str) -> StandardForm:

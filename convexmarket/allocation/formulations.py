@@ -23,12 +23,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.optimize import brentq
 
 from convexmarket.allocation.simplex import (
@@ -37,9 +36,9 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
     projection_step,
 )
+from convexmarket.allocation.views import spread_out
 from convexmarket.errors import (
     AllocationError,
-    CurvatureError,
     InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
@@ -51,7 +50,7 @@ from convexmarket.terms import Quantities
 __all__ = [
     "FixedEtaProblem",
     "Formulation",
-    "declare",
+    "declare_papers",
     "embed",
     "marginal_price",
     "papers_form",
@@ -146,42 +145,8 @@ def embed(weights: NDArray[np.float64], sellers: NDArray[np.bool_]) -> NDArray[n
     return everyone
 
 
-def declare(market: Market, eta: float, formulation: str = "primal") -> FixedEtaProblem:
-    """Declare the buyer's problem at a fixed total privacy as a CVXPY problem.
-
-    Parameters
-    ----------
-    market : Market
-        Of the papers' form (A, Eq. 11): spread, noise, payments, perhaps a cap and a range of eta.
-    eta : float
-        Total privacy bought; may be changed later through the attribute, without compiling again.
-    formulation : {"primal", "dual", "projection"}
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has other pieces, or ``mu = 0`` and the formulation divides by it.
-    ParameterError
-        If eta or formulation is not one of the values allowed.
-    InfeasibleMarketError
-        If the sellers with finite virtual costs cannot carry all the weight.
-
-    Examples
-    --------
-    >>> from convexmarket.market import Market
-    >>> from convexmarket.sellers import Sellers
-    >>> market = Market.standard(Sellers(virtual_costs=[0.0, 1.0]), mu=1, sigma=1, gamma=0.5)
-    >>> problem = declare(market, eta=1.0)
-    >>> value = problem.solve(solver="CLARABEL")
-    >>> problem.weights.round(3)
-    array([0.689, 0.311])
-    >>> problem.eta = 1.5  # compiled once
-    >>> value = problem.solve(solver="CLARABEL")
-    """
-    if formulation not in get_args(Formulation):
-        raise ParameterError(
-            f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
-        )
+def declare_papers(market: Market, eta: float, formulation: str = "primal") -> FixedEtaProblem:
+    """Declare a market of the papers' form at a fixed eta; see :func:`convexmarket.declare`."""
     form, finite = papers_form(market)
     if form.mu == 0 and formulation != "primal":
         raise NotSupportedError(
@@ -195,8 +160,6 @@ def declare(market: Market, eta: float, formulation: str = "primal") -> FixedEta
         problem = DualProblem(form, finite, eta)
     else:
         problem = ProjectionProblem(form, finite)
-    if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
-        raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
     problem.eta = eta
     return problem
 
@@ -306,7 +269,7 @@ class PrimalProblem(FixedEtaProblem):
         n_finite = form.virtual_costs.size
         scaled_weights = cp.Variable(n_finite, name="scaled_weights")
         t = cp.Parameter(nonneg=True, name="t")
-        weights = _spread_out(scaled_weights, sellers) / sellers.size
+        weights = spread_out(scaled_weights, sellers) / sellers.size
         quantities = Quantities(
             weights=weights,
             epsilon=(t / form.gamma) * weights,
@@ -324,13 +287,6 @@ class PrimalProblem(FixedEtaProblem):
     def _raw_weights(self) -> NDArray[np.float64]:
         value = self.var_dict["scaled_weights"].value
         return np.asarray(value, dtype=float) / self._sellers.size
-
-
-def _spread_out(variable: cp.Variable, sellers: NDArray[np.bool_]) -> cp.Expression:
-    """Return the expression of shape (m,) that is zero for sellers who are left out."""
-    if sellers.all():
-        return variable
-    return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ variable
 
 
 def _inverse_eta(t: cp.Parameter, gamma: float) -> cp.CallbackParam:

@@ -11,14 +11,80 @@ objective is linear plus the root of a quadratic.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.allocation.result import Allocation
 from convexmarket.errors import ParameterError
+from convexmarket.market import Market
+from convexmarket.terms import GivenEpsilon, MaxEpsilon, Noise, Spread
 
-__all__ = ["weights_for_guarantees"]
+__all__ = ["allocate_guarantees", "largest_guarantees", "weights_for_guarantees"]
 
 Floats = NDArray[np.float64]
+
+
+def largest_guarantees(market: Market) -> Floats | None:
+    """Return what each seller may sell at most, shape (m,), if that is all that limits the buyer.
+
+    That is, in a market of ``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``;
+    None for any other market.
+    """
+    known = all(
+        (type(term) is Spread and term.p == 2) or type(term) is Noise for term in market.terms
+    )
+    bounds = [item for item in market.constraints if type(item) in (GivenEpsilon, MaxEpsilon)]
+    finite = np.isfinite(market.sellers.virtual_costs)
+    if not (known and bounds and len(bounds) == len(market.constraints) and finite.all()):
+        return None
+    if market.objective.weight_of(Noise) == 0:  # then eta is not determined
+        return None
+    granted = np.full(len(market.sellers), np.inf)
+    for item in bounds:
+        assert isinstance(item, MaxEpsilon)
+        granted = np.minimum(granted, item.epsilon)
+    return granted if granted.max() > 0 else None
+
+
+def allocate_guarantees(market: Market, granted: Floats) -> Allocation:
+    """Return the exact allocation under given guarantees, with its dual bound."""
+    start = time.perf_counter()
+    mu, sigma = market.objective.weight_of(Spread), market.objective.weight_of(Noise)
+    weights, eta = weights_for_guarantees(granted, mu, sigma)
+    norm = float(np.linalg.norm(weights))
+    price, bound = _dual(granted, mu, sigma, weights, norm)
+    return Allocation(
+        weights=weights,
+        eta=eta,
+        objective=mu * norm + sigma / eta,
+        lower_bound=bound,
+        multiplier=price / eta,
+        method="exact",
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _dual(
+    granted: Floats, mu: float, sigma: float, weights: Floats, norm: float
+) -> tuple[float, float]:
+    """Return the multiplier of ``sum a = 1`` and the lower bound that it proves.
+
+    With y = mu*a/||a|| and multipliers z >= 0 of ``a <= s*epsilon`` the objective is at least
+    ``min(y + z)``, provided that ``z'epsilon <= sigma``.
+    """
+    able = granted > 0
+    slope = mu * weights[able] / norm
+    level = float(slope.max(initial=0.0))
+    spare = sigma - float(np.maximum(level - slope, 0.0) @ granted[able])
+    if spare > 0:  # everybody gives everything, and more would be welcome from all
+        level += spare / float(granted[able].sum())
+    extra = np.maximum(level - slope, 0.0)
+    cost = float(extra @ granted[able])
+    if cost > sigma:
+        extra *= sigma / cost
+    return level, float(np.min(slope + extra))
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:

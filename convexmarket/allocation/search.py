@@ -17,10 +17,8 @@ gap; it cannot make the certificate wrong.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Protocol
 
 import cvxpy as cp
@@ -39,17 +37,19 @@ from convexmarket.allocation.bounds import (
 )
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
-    declare,
+    declare_papers,
     embed,
     marginal_price,
     papers_form,
 )
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.errors import (
-    NotSupportedError,
-    ParameterError,
-    SolverError,
+from convexmarket.allocation.solvers import (
+    check_solver,
+    run_solver,
+    solver_options,
+    solver_version,
 )
+from convexmarket.errors import ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
 from convexmarket.sellers import Sellers
 
@@ -59,10 +59,8 @@ __all__ = [
     "Outcome",
     "assemble",
     "certify_weights",
-    "check_solver",
     "line_search",
     "minimise_certified",
-    "solver_version",
     "to_record",
 ]
 
@@ -219,15 +217,6 @@ def _next_point(
     return middle if left < middle < right else None
 
 
-_DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
-
-# First-order solvers stop at tolerances too loose for a gap of 1e-6.
-_TIGHT: dict[str, dict[str, Any]] = {
-    "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
-    "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
-}
-
-
 class _SolverEvaluator:
     """Evaluates V by solving one of the declared formulations, compiled once.
 
@@ -247,9 +236,9 @@ class _SolverEvaluator:
         self.form = form
         self.solver = solver
         self.version = solver_version(solver)
-        self.options = {**_TIGHT.get(solver, {}), **options}
+        self.options = solver_options(solver, options)
         market, self.unit = _dimensionless(form, outer.low)
-        self.problem = declare(market, outer.low * self.unit, formulation)
+        self.problem = declare_papers(market, outer.low * self.unit, formulation)
 
     def evaluate(self, t: float) -> Evaluation:
         """Solve at t and certify what came back."""
@@ -298,15 +287,12 @@ def _solve(
     problem: FixedEtaProblem, solver: str, version: str, eta: float, options: Mapping[str, Any]
 ) -> NDArray[np.float64]:
     """Return the solver's weights made feasible, or say who failed, how, and what else to try."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
-            problem.solve(solver=solver, **options)
-        status = str(problem.status)
-        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+    status = run_solver(problem, solver, options)
+    if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        try:
             return problem.weights
-    except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
-        status = f"{type(error).__name__}: {error}"
+        except SolverError as error:
+            status = f"{status}, but {error}"
     remedy = (
         "another solver"
         if problem.formulation == "projection"
@@ -316,31 +302,6 @@ def _solve(
         f"{solver} {version} failed on the {problem.formulation} formulation at "
         f"eta = {eta:.10g} (status {status}); try {remedy}"
     )
-
-
-def solver_version(solver: str) -> str:
-    """Return the version of the Python package that provides a CVXPY solver."""
-    try:
-        return metadata.version(_DISTRIBUTIONS.get(solver, solver.lower()))
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def check_solver(solver: str) -> str:
-    """Return the solver's name in CVXPY's spelling.
-
-    Raises
-    ------
-    NotSupportedError
-        If CVXPY does not find it; the message lists those it finds.
-    """
-    installed = cp.installed_solvers()
-    name = str(solver).upper()
-    if name not in installed:
-        raise NotSupportedError(
-            f"solver {solver!r} is not installed; CVXPY finds {', '.join(sorted(installed))}"
-        )
-    return name
 
 
 def line_search(

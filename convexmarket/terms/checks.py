@@ -85,8 +85,9 @@ def reads_reports(piece: Term | Constraint, m: int) -> bool:
     costs = cp.Parameter(m, nonneg=True, value=np.ones(m))
     try:
         if isinstance(piece, Term):
-            return costs in piece.expression(_unknowns(costs)).parameters()
-        found = piece.constraints(_unknowns(costs))
-        return any(costs in item.parameters() for item in found)
+            read = piece.expression(_unknowns(costs)).parameters()
+        else:
+            read = [p for c in piece.constraints(_unknowns(costs)) for p in c.parameters()]
+        return any(parameter is costs for parameter in read)
     except Exception:  # numpy functions do not take a parameter
         return True

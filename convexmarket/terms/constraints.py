@@ -279,8 +279,8 @@ class EtaRange(Constraint):
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return 1/high <= 1/eta <= 1/low."""
+        """Return 1 <= high/eta and low/eta <= 1."""
         return [
-            quantities.inverse_eta >= 1.0 / self.high,
-            quantities.inverse_eta <= 1.0 / self.low,
+            self.high * quantities.inverse_eta >= 1,
+            self.low * quantities.inverse_eta <= 1,
         ]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
-    declare,
     embed,
     marginal_price,
     recover_weights,
@@ -26,7 +26,7 @@ from convexmarket.errors import (
 )
 from convexmarket.market import Market, StandardForm
 from convexmarket.sellers import Sellers
-from convexmarket.terms import EtaRange, Noise, Payments, Spread, Term
+from convexmarket.terms import EtaRange, Noise, Payments, Spread
 
 FORMULATIONS = ["primal", "dual", "projection"]
 
@@ -253,15 +253,15 @@ def test_eta_range_is_checked_and_its_ends_belong_to_it(formulation):
         problem.eta = 5.1
 
 
-def test_markets_of_another_form_are_refused():
-    class Entropy(Term):
-        def expression(self, quantities):
-            return -cp.sum(cp.entr(quantities.weights))
-
+@pytest.mark.parametrize("formulation", ["dual", "projection"])
+def test_markets_of_another_form_have_a_primal_only(formulation):
     sellers = Sellers(virtual_costs=[1.0, 2.0])
-    for objective in (Entropy() + Payments(), Spread() + Noise()):
-        with pytest.raises(NotSupportedError, match="Payments"):
-            declare(Market(sellers, objective, [EtaRange(1, 2)]), 1.0)
+    market = Market(sellers, Spread(3) + Noise() + Payments(), [EtaRange(1, 2)])
+    with pytest.raises(NotSupportedError, match=f"{formulation} formulation.*Payments.*primal"):
+        declare(market, 1.0, formulation)
+    assert declare(market, 1.0).solve() > 0
+    with pytest.raises(ParameterError, match="eta is 3, outside what EtaRange"):
+        declare(market, 3)
 
 
 def test_problem_survives_pickling():

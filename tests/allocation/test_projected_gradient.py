@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from convexmarket.allocation.formulations import declare
+from convexmarket.allocation import declare
 from convexmarket.allocation.projected_gradient import descend, projected_gradient
 from convexmarket.allocation.search import line_search
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError

@@ -11,7 +11,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from convexmarket.allocation.formulations import declare
+from convexmarket.allocation import declare
 from convexmarket.allocation.search import line_search
 from convexmarket.market import Market
 from convexmarket.sellers import Sellers

@@ -1,0 +1,379 @@
+"""The certified search for any market: branch and bound on eta, with a cut from every solve.
+
+For a fixed eta the market is one convex program, compiled once. Each solve gives a feasible point,
+hence an upper bound, and a cut (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal
+value at *every* eta. The range of eta is split where the lower bound is lowest; the program is
+solved there unless the cuts at hand already prove that nothing better lies there. The search ends
+when no interval can hold a point that is better by more than the gap.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.allocation.cuts import Cut, Linearizer
+from convexmarket.allocation.region import Region, RegionFinder, mend
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.solvers import (
+    check_solver,
+    run_solver,
+    solver_options,
+    solver_version,
+)
+from convexmarket.allocation.views import FixedEta, JointView
+from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
+from convexmarket.market import Market
+from convexmarket.terms import EtaRange, Noise, Payments
+
+__all__ = ["branch_and_bound", "check_gap", "finish"]
+
+Floats = NDArray[np.float64]
+
+#: How often the range of eta is widened fourfold before an optimum counts as running away.
+_MAX_WIDENINGS = 40
+#: Solves that may fail to prove their own point to the gap before the search gives in.
+_PATIENCE = 3
+_MAX_SPLITS = 20_000
+#: Weights below this, relative to the average, may be what interior-point methods leave.
+_TRACE = 1e-5
+
+
+def check_gap(gap: float, max_solves: int = 1) -> None:
+    """Check the arguments that every numerical method has."""
+    if not 0 < gap < np.inf:
+        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
+    if max_solves < 1:
+        raise ParameterError(f"max_solves is {max_solves!r}; give at least 1")
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What a solve found: a feasible point and its cut."""
+
+    weights: Floats
+    eta: float
+    objective: float
+    cut: Cut
+
+
+class _Solver:
+    """Solves the market at one eta after the other and certifies what comes back."""
+
+    def __init__(
+        self,
+        view: JointView,
+        region: Region,
+        eta: float,
+        solver: str,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        self.view = view
+        self.region = region
+        self.solver = solver
+        self.version = solver_version(solver)
+        self.options = solver_options(solver, options)
+        self.linearizer = Linearizer(view)
+        start = view.active / np.count_nonzero(view.active)
+        scale = abs(view.value(start, eta))
+        self._scale = scale if 0 < scale < np.inf else 1.0
+        self.problem = FixedEta(view.market, eta, self._scale)
+        self.records: list[SolveRecord] = []
+
+    def solve(self, eta: float) -> _Point:
+        """Return a feasible point near eta and the cut of its multipliers."""
+        start = time.perf_counter()
+        self.problem.eta = eta
+        status = run_solver(self.problem, self.solver, self.options)
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            raise SolverError(
+                f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
+                "another solver, or bound eta with EtaRange(low, high)"
+            )
+        raw = self.problem.weights
+        cut = self.linearizer.cut(raw, eta, self._multipliers())
+        weights, near = mend(self.view, raw, eta, self.region.inside)
+        objective = self.view.value(weights, near)
+        point = _Point(weights, near, objective, cut)
+        self.records.append(
+            SolveRecord(
+                eta=near,
+                upper=objective,
+                lower=cut(near),
+                status=status,
+                seconds=time.perf_counter() - start,
+            )
+        )
+        return point
+
+    def _multipliers(self) -> list[Floats | None]:
+        """Return the multipliers of all constraints; none for those that do not bind weights."""
+        return [
+            None
+            if item.dual_value is None or not item.variables()
+            else self._scale * np.asarray(item.dual_value, dtype=float)
+            for _, items in self.problem.pieces
+            for item in items
+        ]
+
+
+def branch_and_bound(
+    market: Market,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    start: float | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> Allocation:
+    """Allocate privacy in any market, with a certificate.
+
+    Parameters
+    ----------
+    market : Market
+    solver : str
+        One of ``cvxpy.installed_solvers()`` that takes the market's cones.
+    gap : float
+        Relative distance between objective and lower bound to stop at.
+    max_solves : int
+        At most this many convex programs.
+    solver_options : mapping, optional
+        Passed on to the solver.
+    start : float, optional
+        Where to look first, for example the eta of a similar market.
+    progress : callable, optional
+        Called with the :class:`SolveRecord` of each solve.
+
+    Returns
+    -------
+    Allocation
+        Its ``gap`` may exceed the one asked for where ``max_solves`` or the accuracy of the
+        solver does not allow it; the bound is valid all the same.
+
+    Raises
+    ------
+    InfeasibleMarketError
+        If the constraints clash; the message names them.
+    UnattainedOptimumError
+        If the infimum is at eta = 0 or eta = infinity.
+    SolverError
+        If the solver fails.
+    """
+    began = time.perf_counter()
+    check_gap(gap, max_solves)
+    solver = check_solver(solver)
+    view = JointView(market)
+    finder = RegionFinder(view)
+    region = finder.find()
+    if not view.has_noise and region.low == 0:
+        raise UnattainedOptimumError(
+            "no term falls as more privacy is bought (the weight of Noise is 0), so less is always "
+            "cheaper and eta tends to 0; add sigma * Noise() with sigma > 0, or an EtaRange"
+        )
+    first = _inside(start if start is not None else _first_eta(market, view), region)
+    runner = _Solver(view, region, first, solver, solver_options)
+    best, bound = _search(runner, first, gap, max_solves, progress)
+    return finish(
+        view,
+        finder,
+        best.weights,
+        best.eta,
+        bound,
+        best.cut.price,
+        tuple(runner.records),
+        gap,
+        method="branch_and_bound",
+        seconds=time.perf_counter() - began,
+        formulation="primal",
+        solver=solver,
+        solver_version=runner.version,
+    )
+
+
+def _search(
+    runner: _Solver,
+    first: float,
+    gap: float,
+    max_solves: int,
+    progress: Callable[[SolveRecord], None] | None,
+) -> tuple[_Point, float]:
+    """Return the best point and a lower bound for all eta."""
+    region = runner.region
+    points: dict[float, _Point] = {}
+
+    def solve(eta: float) -> _Point:
+        points[eta] = runner.solve(eta)
+        if progress is not None:
+            progress(runner.records[-1])
+        return points[eta]
+
+    def bounded(low: float, high: float) -> tuple[float, float, float, float, int]:
+        """Return (bound, low, high, where, cuts used) of an interval."""
+        found = [point.cut.minimum(low, high) for point in points.values()]
+        where, value = max(found, key=lambda end: end[1])
+        return value, low, high, where, len(points)
+
+    best = solve(first)
+    heap = [bounded(low, high) for low, high in _pair((region.low, first, region.high))]
+    heapq.heapify(heap)
+    unproved = 0
+    for _ in range(_MAX_SPLITS):
+        value, low, high, where, used = heapq.heappop(heap)
+        if used < len(points):  # later cuts may have raised the bound
+            fresh = bounded(low, high)
+            if heap and fresh[0] > heap[0][0]:
+                heapq.heappush(heap, fresh)
+                continue
+            value, where = fresh[0], fresh[3]
+        target = best.objective - gap * abs(best.objective)
+        heapq.heappush(heap, (value, low, high, where, len(points)))
+        if value >= target or len(points) >= max_solves or unproved >= _PATIENCE:
+            break
+        eta = _split_at(low, high, where)
+        _check_attained(eta, first, best.objective, value)
+        if not low < eta < high:
+            break
+        if max(point.cut(eta) for point in points.values()) < target:
+            point = solve(eta)
+            best = min(best, point, key=lambda p: p.objective)
+            # The solver's accuracy, not the distance between solves, may limit the bound.
+            unproved += point.cut(eta) < best.objective - gap * abs(best.objective)
+            unproved *= point.cut(eta) < point.objective - gap * abs(point.objective)
+        heapq.heappop(heap)
+        for piece in _pair((low, eta, high)):
+            heapq.heappush(heap, bounded(*piece))
+    return best, heap[0][0]
+
+
+def _pair(ends: tuple[float, float, float]) -> list[tuple[float, float]]:
+    """Return the two intervals, without those of no length."""
+    low, middle, high = ends
+    return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
+
+
+def _split_at(low: float, high: float, where: float) -> float:
+    """Return where to split: at the lowest point of the bound, but not next to an end."""
+    if high == np.inf:
+        return min(max(where, 1.5 * low), 4 * low)
+    if low == 0:
+        return max(min(where, high / 1.5), high / 4)
+    width = np.log(high / low)
+    return float(low * np.exp(np.clip(np.log(max(where, low) / low), 0.1 * width, 0.9 * width)))
+
+
+def _check_attained(eta: float, first: float, objective: float, bound: float) -> None:
+    """Raise an error once the search has left every reasonable scale."""
+    reach = 4.0**_MAX_WIDENINGS
+    if first / reach < eta < first * reach:
+        return
+    where = "infinity" if eta > first else "0"
+    what = (
+        "buying ever more privacy keeps lowering the objective: sellers with virtual cost 0 can "
+        "carry the weight, or no payment limits what is bought"
+        if eta > first
+        else "buying ever less privacy keeps lowering the objective"
+    )
+    raise UnattainedOptimumError(
+        f"the optimum is not attained (eta -> {where}; objective {objective:.10g}, lower bound "
+        f"{bound:.10g}): {what}. Give an EtaRange, a tighter Cap, or a prior whose support starts "
+        "above 0"
+    )
+
+
+def _first_eta(market: Market, view: JointView) -> float:
+    """Return the eta at which noise and payments balance if all sellers weigh the same."""
+    noise = market.objective.weight_of(Noise)
+    paid = [
+        (part.weight, part.term)
+        for part in market.objective.parts
+        if isinstance(part.term, Payments)
+    ]
+    costs = view.quantities.virtual_costs[view.active]
+    m, mean = view.active.size, float(costs.mean())
+    if not (noise > 0 and paid and mean > 0):
+        return float(m)
+
+    def excess(log_eta: float) -> float:
+        share = np.exp(log_eta) / m
+        with np.errstate(over="ignore"):
+            bill = sum(w * m * mean * float(t.privacy_cost(share)) for w, t in paid)
+            return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
+
+    return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
+
+
+def _inside(eta: float, region: Region) -> float:
+    """Return eta moved well inside the region."""
+    low, high = region.low, region.high
+    if low == high:
+        return low
+    if low > 0 and high < np.inf:
+        share = np.clip(np.log(eta / low) / np.log(high / low), 0.05, 0.95)
+        return float(low * (high / low) ** share)
+    return float(np.clip(eta, 1.5 * low if low > 0 else 0.0, high / 1.5 if high < np.inf else eta))
+
+
+def _without_traces(
+    view: JointView, finder: RegionFinder, weights: Floats, eta: float, tolerance: float
+) -> tuple[Floats, float, float]:
+    """Return the point without the traces of interior-point methods, unless that is worse.
+
+    What it may cost, relative to the objective, is a tenth of ``tolerance``.
+    """
+    objective = view.value(weights, eta)
+    kept = np.where(weights * view.active.size < _TRACE, 0.0, weights)
+    if np.array_equal(kept, weights):
+        return weights, eta, objective
+    try:
+        cleaned, near = mend(view, kept, eta, finder.inside(kept > 0))
+    except SolverError:
+        return weights, eta, objective
+    value = view.value(cleaned, near)
+    if value <= objective + 0.1 * tolerance * abs(objective):
+        return cleaned, near, value
+    return weights, eta, objective
+
+
+def finish(
+    view: JointView,
+    finder: RegionFinder,
+    weights: Floats,
+    eta: float,
+    lower_bound: float,
+    price: float,
+    records: tuple[SolveRecord, ...],
+    tolerance: float,
+    **provenance: Any,
+) -> Allocation:
+    """Return the allocation that a point and a lower bound amount to."""
+    weights, eta, objective = _without_traces(view, finder, weights, eta, tolerance)
+    return Allocation(
+        weights=weights,
+        eta=eta,
+        objective=objective,
+        lower_bound=lower_bound,
+        multiplier=price / eta,
+        solves=records,
+        tolerance=tolerance,
+        binding=_binding(view.market, eta),
+        **provenance,
+    )
+
+
+def _binding(market: Market, eta: float) -> tuple[str, ...]:
+    """Return which bound of an EtaRange, if any, the answer lies at."""
+    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
+    found = []
+    if any(eta <= item.low * (1 + 1e-6) for item in ranges):
+        found.append("eta_low")
+    if any(eta >= item.high * (1 - 1e-6) for item in ranges):
+        found.append("eta_high")
+    return tuple(found)

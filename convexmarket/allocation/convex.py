@@ -1,0 +1,247 @@
+"""Markets that are one convex program in the weights and 1/eta: no search over eta.
+
+That is so where no term of the objective uses the guarantees: given guarantees, or a budget in
+place of a price of money. What limits the privacy bought then stands in the constraints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.branch import check_gap, finish
+from convexmarket.allocation.cuts import Linearizer
+from convexmarket.allocation.region import Region, RegionFinder, mend
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.solvers import (
+    check_solver,
+    run_solver,
+    solver_options,
+    solver_version,
+)
+from convexmarket.allocation.views import JointView
+from convexmarket.errors import (
+    AllocationError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
+from convexmarket.market import Market
+
+__all__ = ["ConvexProgram", "solve_convex", "sweep"]
+
+Floats = NDArray[np.float64]
+
+
+class ConvexProgram(cp.Problem):
+    """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
+
+    Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
+    as the amount of a :class:`Budget`, can be changed between solves without compiling again.
+
+    Attributes
+    ----------
+    formulation : str
+        "joint".
+    """
+
+    formulation = "joint"
+
+    def __init__(self, market: Market, eta_scale: float = 1.0, scale: float = 1.0) -> None:
+        view = JointView(market, 1.0 / eta_scale)
+        if view.uses_epsilon:
+            raise NotSupportedError(
+                f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not "
+                "convex in the weights and 1/eta together; declare it at a fixed eta: "
+                "declare(market, eta=...)"
+            )
+        self.view = view
+        objective = view.objective()
+        super().__init__(
+            cp.Minimize(objective / scale if scale != 1 else objective),
+            [*view.simplex, *view.flat_constraints()],
+        )
+
+    @property
+    def weights(self) -> Floats:
+        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
+        value = self._solved(self.view.quantities.weights)
+        weights = np.maximum(value, 0.0)
+        return weights / weights.sum()
+
+    @property
+    def eta(self) -> float:
+        """Total privacy of the last solve."""
+        return 1.0 / float(self._solved(self.view.quantities.inverse_eta))
+
+    def _solved(self, expression: cp.Expression) -> Floats:
+        if expression.value is None:
+            raise AllocationError(
+                f"the problem has no solution to show (status {self.status}); call solve() first"
+            )
+        return np.asarray(expression.value, dtype=float)
+
+
+class _Runner:
+    """Solves one compiled program, as often as its parameters change."""
+
+    def __init__(self, market: Market, solver: str, options: Mapping[str, Any] | None) -> None:
+        self.market = market
+        self.solver = check_solver(solver)
+        self.version = solver_version(self.solver)
+        self.options = solver_options(self.solver, options)
+        finder = RegionFinder(JointView(market))
+        region = finder.find()
+        self._check(finder.view, region)
+        # In units of the largest eta allowed, 1/eta is of order one, and so is the objective.
+        even = finder.view.active / np.count_nonzero(finder.view.active)
+        scale = abs(finder.view.value(even, region.high))
+        self.scale = scale if 0 < scale < np.inf else 1.0
+        self.program = ConvexProgram(market, region.high, self.scale)
+        self.view = self.program.view
+        self._finder = RegionFinder(self.view)
+        self._linearizer = Linearizer(self.view)
+
+    @staticmethod
+    def _check(view: JointView, region: Region) -> None:
+        if not view.has_noise:
+            raise UnattainedOptimumError(
+                "no term depends on how much privacy is bought, so eta is not determined; add "
+                "sigma * Noise() with sigma > 0"
+            )
+        if region.high == np.inf:
+            raise UnattainedOptimumError(
+                "no payment and no constraint limits how much privacy is bought, so the noise term "
+                "makes eta run away to infinity; add gamma * Payments(), a Budget, MaxEpsilon, "
+                "GivenEpsilon or an EtaRange"
+            )
+
+    def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
+        start = time.perf_counter()
+        region = self._finder.find()
+        self._check(self.view, region)
+        status = run_solver(self.program, self.solver, self.options)
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            raise SolverError(
+                f"{self.solver} {self.version} failed on {self.market!r} (status {status}); try "
+                "another solver"
+            )
+        raw, near = self.program.weights, self.program.eta
+        duals = [
+            None if item.dual_value is None else self.scale * np.asarray(item.dual_value, float)
+            for item in self.view.flat_constraints()
+        ]
+        weights, eta = mend(self.view, raw, near, region.inside)
+        objective = self.view.value(weights, eta)
+        cuts = [self._linearizer.cut(raw, near, duals, balance) for balance in (True, False)]
+        bound = max(cut.minimum(region.low, region.high)[1] for cut in cuts)
+        seconds = time.perf_counter() - start
+        record = SolveRecord(eta, objective, bound, status, seconds)
+        if progress is not None:
+            progress(record)
+        return finish(
+            self.view,
+            self._finder,
+            weights,
+            eta,
+            bound,
+            cuts[0].price,
+            (record,),
+            gap,
+            method="convex_program",
+            seconds=seconds,
+            formulation="joint",
+            solver=self.solver,
+            solver_version=self.version,
+        )
+
+
+def solve_convex(
+    market: Market,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> Allocation:
+    """Allocate privacy in a market that is one convex program, with a certificate.
+
+    Parameters and return value are those of :func:`branch_and_bound`; there is one solve.
+
+    Raises
+    ------
+    NotSupportedError
+        If a term of the objective uses the guarantees.
+    InfeasibleMarketError, UnattainedOptimumError, SolverError
+        If there is no answer.
+    """
+    check_gap(gap)
+    return _Runner(market, solver, solver_options).solve(gap, progress)
+
+
+def sweep(
+    market: Market,
+    parameter: cp.Parameter,
+    values: Iterable[float],
+    *,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> list[Allocation]:
+    """Allocate one market for many values of a parameter, compiling it once.
+
+    Parameters
+    ----------
+    market : Market
+        One convex program: without a term in the guarantees.
+    parameter : cvxpy.Parameter
+        Stands in one of the market's pieces, as in ``Budget(parameter)``. Left at its last value.
+    values : iterable of float
+    solver, gap, solver_options, progress
+        As in :func:`allocate`.
+
+    Returns
+    -------
+    list of Allocation
+        One for each value, in their order.
+
+    Raises
+    ------
+    ParameterError
+        If the parameter does not stand in the market.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import convexmarket as cm
+    >>> budget = cp.Parameter(nonneg=True)
+    >>> market = cm.Market(
+    ...     cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1)),
+    ...     2.0 * cm.Spread() + 1.0 * cm.Noise(),
+    ...     [cm.Budget(budget)],
+    ... )
+    >>> [round(a.eta, 3) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
+    [1.073, 1.887, 3.289]
+    """
+    check_gap(gap)
+    values = [float(value) for value in values]
+    if not isinstance(parameter, cp.Parameter):
+        raise ParameterError(f"parameter is {parameter!r}; give the cvxpy.Parameter of a piece")
+    found, runner = [], None
+    for value in values:
+        parameter.value = value
+        if runner is None:
+            runner = _Runner(market, solver, solver_options)
+            if not any(known is parameter for known in runner.program.parameters()):
+                raise ParameterError(
+                    f"the parameter {parameter.name()!r} does not stand in {market!r}; use it in a "
+                    "piece, as in Budget(parameter)"
+                )
+        found.append(runner.solve(gap, progress))
+    return found

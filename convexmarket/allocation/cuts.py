@@ -1,0 +1,345 @@
+r"""Lower bounds on the objective for every eta at once, from one solve at one eta.
+
+Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
+its constraints ``h(a, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
+``L = F + y'h`` is convex in ``(a, eps, s)`` as three separate unknowns, so it lies above its
+tangent at any point. Keeping one spread term R as it is and replacing all the rest by the tangent
+
+.. math:: \mathrm{const} + (g_a + \eta\, g_\epsilon)^\top a + g_s/\eta
+
+gives a bound on the objective at every eta,
+
+.. math:: D(\eta) = \mathrm{const} + \min_{a \in \Delta}\{R(a) + (g_a + \eta g_\epsilon)^\top a\}
+          + g_s/\eta .
+
+The minimum over the simplex is concave in eta, and spread terms know it in closed form or by a
+few Newton steps, so D is evaluated in O(m) and bounded on an interval by a chord. It is valid
+whatever the solver returned; with its optimal weights and multipliers it touches the optimal
+value at the eta of the solve, with the same slope (docs/theory.md, section 9).
+
+Where there is no spread term but a strictly convex privacy cost u, u is kept instead. With the
+multiplier tau of ``sum a = 1``,
+
+.. math:: D = \mathrm{const} + \tau + g_s s
+          - \sum_i \gamma\psi_i\, u^*\!\left(\frac{s(\tau - g_{a,i})}{\gamma\psi_i}\right)
+
+is concave in s, hence smallest at an end of every interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.bounds import segment_bound
+from convexmarket.allocation.views import JointView, numbers
+from convexmarket.errors import SolverError
+from convexmarket.terms import Payments, Spread, Term
+
+__all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer"]
+
+Floats = NDArray[np.float64]
+Conjugate = Callable[[Floats], Floats]
+
+#: Tangents are taken this far from the border, where an entropy has none.
+_INWARDS = 1e-9
+
+
+class Cut:
+    """A lower bound on the optimal objective for every eta."""
+
+    price: float
+
+    def __call__(self, eta: float) -> float:
+        """Return the bound at one eta."""
+        raise NotImplementedError
+
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class KeptSpreadCut(Cut):
+    """``const + W(eta) + noise/eta`` with W the minimum of a spread term plus linear costs.
+
+    Attributes
+    ----------
+    const, noise : float
+    costs, slopes : ndarray, shape (n,)
+        g_a and g_eps of the sellers who can be bought from.
+    spread : callable
+        From linear costs, shape (n,), to the minimum over the simplex.
+    price : float
+        Multiplier of ``sum a = 1`` at the point of the tangent.
+    """
+
+    const: float
+    noise: float
+    costs: Floats
+    slopes: Floats
+    spread: Callable[[Floats], Floats]
+    price: float
+
+    def __post_init__(self) -> None:
+        self._known: dict[float, float] = {}
+        self._steepest = float(self.slopes.min())
+
+    def _concave(self, eta: float) -> float:
+        if eta not in self._known:
+            self._known[eta] = float(self.spread(self.costs + eta * self.slopes))
+        return self._known[eta]
+
+    def __call__(self, eta: float) -> float:
+        """Return the bound at one eta."""
+        return self.const + self._concave(eta) + self.noise / eta
+
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the chord's minimum; beyond the last point, of a line's."""
+        start = self.const + self._concave(low)
+        if high == np.inf:  # a concave function never falls faster than its last slope
+            slope = self._steepest
+            if slope < 0:
+                return np.inf, -np.inf
+        else:
+            slope = (self.const + self._concave(high) - start) / (high - low)
+        if slope >= 0 and self.noise >= 0:
+            return segment_bound((low, start), slope, self.noise, low, high)
+        if slope < 0 <= self.noise:
+            eta, value = high, start + slope * (high - low) + self.noise / high
+            return eta, value
+        # noise < 0: both parts are concave, so that an end is smallest.
+        if low == 0:
+            return 0.0, -np.inf
+        ends = [(low, start + self.noise / low)]
+        if high < np.inf:
+            ends.append((high, start + slope * (high - low) + self.noise / high))
+        return min(ends, key=lambda end: end[1])
+
+
+@dataclass(eq=False)
+class KeptCostCut(Cut):
+    """The bound that keeps the privacy cost u by its conjugate; concave in s = 1/eta."""
+
+    const: float
+    noise: float
+    costs: Floats
+    weights: Floats
+    conjugate: Conjugate
+    price: float
+
+    def _at(self, s: float) -> float:
+        reach = np.maximum(self.price - self.costs, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            lost = self.weights * self.conjugate(s * reach / self.weights)
+            # A seller without virtual cost would be sold without limit.
+            lost = np.where(self.weights > 0, lost, np.where(s * reach > 0, np.inf, 0.0))
+        return float(self.const + self.price + self.noise * s - lost.sum())
+
+    def __call__(self, eta: float) -> float:
+        """Return the bound at one eta."""
+        return self._at(1.0 / eta)
+
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the smaller end; below any eta, of the bound without payments."""
+        at_high = (high, self._at(0.0 if high == np.inf else 1.0 / high))
+        if low > 0:
+            return min((low, self._at(1.0 / low)), at_high, key=lambda end: end[1])
+        if self.noise < 0:
+            return 0.0, -np.inf
+        return 0.0, float(self.const + self.costs.min() + self.noise / high)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tangent:
+    """An affine function of the scaled weights, the guarantees and the scaled 1/eta.
+
+    ``value`` is its value at the current point, not its constant.
+    """
+
+    value: float
+    weights: Floats
+    epsilon: Floats
+    inverse: float
+
+    def __add__(self, other: _Tangent) -> _Tangent:
+        return _Tangent(
+            self.value + other.value,
+            self.weights + other.weights,
+            self.epsilon + other.epsilon,
+            self.inverse + other.inverse,
+        )
+
+    def __rmul__(self, factor: float) -> _Tangent:
+        return _Tangent(
+            factor * self.value,
+            factor * self.weights,
+            factor * self.epsilon,
+            factor * self.inverse,
+        )
+
+
+class Linearizer:
+    """Turns points and multipliers into cuts; knows which part of the market stays as it is.
+
+    Parameters
+    ----------
+    view : JointView
+    """
+
+    def __init__(self, view: JointView) -> None:
+        self.view = view
+        n = view.scaled_weights.size
+        self._zero = _Tangent(0.0, np.zeros(n), np.zeros(view.active.size), 0.0)
+        self._jacobians: dict[int, dict[cp.Variable, Any]] = {}
+        able = [
+            piece
+            for piece in view.terms
+            if piece[1].simplex_minimum(piece[0], np.zeros(n)) is not None
+        ]
+        able.sort(key=lambda piece: _is_maximum(piece[1]))  # it is not strictly convex
+        self._kept = able[0] if able else None
+        self._paid = [piece for piece in view.terms if isinstance(piece[1], Payments)]
+        self._conjugate = None if self._kept else _common_conjugate(self._paid)
+
+    def cut(
+        self, weights: Floats, eta: float, multipliers: list[Floats | None], balance: bool = False
+    ) -> Cut:
+        """Return the cut that touches the objective at a point.
+
+        Parameters
+        ----------
+        weights : ndarray, shape (m,)
+        eta : float
+        multipliers : list, one for each constraint of the view
+            None leaves a constraint out, which is always valid.
+        balance : bool
+            Scale the multipliers of the constraints on 1/eta so that the bound does not depend
+            on eta, as it does not at an optimum over eta.
+        """
+        view, n = self.view, self._zero.weights.size
+        point = np.where(view.active, weights, 0.0)
+        point = (1 - _INWARDS) * point + _INWARDS * view.active / n
+        view.place(point, eta)
+        total, maxima = self._zero, []
+        for piece in view.terms:
+            if piece is self._kept or (self._conjugate and piece in self._paid):
+                continue
+            if self._kept and _is_maximum(piece[1]):
+                maxima.append(piece)
+            else:
+                total += piece[0] * self._tangent(piece[2])
+        coupled = self._zero
+        for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
+            bound = self._lagrangian(item, dual)
+            if balance and bound.inverse != 0:
+                coupled += bound
+            else:
+                total += bound
+        if coupled.inverse < 0 < total.inverse:
+            coupled = (-total.inverse / coupled.inverse) * coupled
+        total += coupled
+
+        costs = view.active.size * total.weights
+        slopes = total.epsilon[view.active]
+        const = total.value - float(
+            total.weights @ numbers(view.scaled_weights)
+            + total.epsilon @ numbers(view.epsilon)
+            + total.inverse * numbers(view.scaled_inverse)
+        )
+        noise = total.inverse / view.inverse_scale
+        kept = self._kept_slope(eta)
+        for weight, term, _ in maxima:
+            costs = costs + _slope_of_maximum(weight, term, costs + eta * slopes + kept)
+        price = float((costs + eta * slopes + kept) @ point[view.active])
+        if self._conjugate:
+            gamma = sum(weight for weight, _, _ in self._paid)
+            psi = view.quantities.virtual_costs[view.active]
+            return KeptCostCut(const, noise, costs, gamma * psi, self._conjugate, price)
+        return KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
+
+    def _minimum(self, costs: Floats) -> Floats:
+        """Return the minimum over the simplex of the kept spread plus linear costs."""
+        if self._kept is None:
+            return np.asarray(costs.min(axis=-1))
+        weight, term, _ = self._kept
+        found = term.simplex_minimum(weight, costs)
+        assert found is not None  # as when it was chosen
+        return found
+
+    def _kept_slope(self, eta: float) -> Floats:
+        """Return the slope in the weights of what a cut keeps, at the current point."""
+        slope = np.zeros(self._zero.weights.size)
+        if self._kept is not None:
+            slope += self._kept[0] * self.view.active.size * self._tangent(self._kept[2]).weights
+        elif self._conjugate:
+            for weight, _, expression in self._paid:
+                slope += weight * eta * self._tangent(expression).epsilon[self.view.active]
+        return slope
+
+    def _lagrangian(self, item: cp.Constraint, dual: Floats | None) -> _Tangent:
+        """Return the tangent of ``dual'h`` for a constraint h <= 0 or h = 0; 0 for others."""
+        if dual is None or not np.all(np.isfinite(dual)):
+            return self._zero
+        if isinstance(item, cp.constraints.Inequality):
+            return self._tangent(item.expr, np.maximum(dual, 0.0))
+        if isinstance(item, cp.constraints.Equality | cp.constraints.Zero):
+            return self._tangent(item.expr, dual)
+        return self._zero
+
+    def _tangent(self, expression: cp.Expression, dual: Floats | float = 1.0) -> _Tangent:
+        """Return the tangent of ``dual'expression`` at the current point."""
+        dual = np.broadcast_to(dual, expression.shape).ravel(order="F")
+        value = numbers(expression).ravel(order="F")
+        jacobian: dict[cp.Variable, Any] = self._jacobian(expression)
+        found = self._zero
+        parts = [found.weights, found.epsilon, np.zeros(1)]
+        unknowns = (self.view.scaled_weights, self.view.epsilon, self.view.scaled_inverse)
+        for i, unknown in enumerate(unknowns):
+            matrix: Any = next((jacobian[v] for v in jacobian if v is unknown), None)
+            if matrix is not None:
+                parts[i] = matrix * dual if isinstance(matrix, float) else matrix @ dual
+        return _Tangent(float(dual @ value), parts[0], parts[1], float(parts[2].item()))
+
+    def _jacobian(self, expression: cp.Expression) -> dict[cp.Variable, Any]:
+        """Return the derivatives at the current point; one column for each entry."""
+        key = id(expression)
+        if key in self._jacobians:
+            return self._jacobians[key]
+        found = expression.grad
+        if any(matrix is None for matrix in found.values()):
+            raise SolverError(f"{expression} has no gradient at the solver's point")
+        if expression.is_affine() and not expression.parameters():
+            self._jacobians[key] = found
+        return found
+
+
+def _is_maximum(term: Term) -> bool:
+    return isinstance(term, Spread) and term.p == np.inf
+
+
+def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugate | None:
+    """Return u* where all payments have one cost that knows its conjugate."""
+    costs = [term.privacy_cost for _, term, _ in paid if isinstance(term, Payments)]
+    if not costs or any(cost != costs[0] for cost in costs):
+        return None
+    if costs[0].conjugate(np.ones(1)) is None:
+        return None
+    return cast("Conjugate", costs[0].conjugate)
+
+
+def _slope_of_maximum(weight: float, term: Term, linear: Floats) -> Floats:
+    """Return the slope of ``weight * max(a)`` that fits the prices of everything else.
+
+    Any nonnegative vector that sums to the weight is one; the gradient that CVXPY knows puts all
+    of it on one seller.
+    """
+    level = term.simplex_minimum(weight, linear)
+    assert level is not None  # it is a Spread
+    slope = np.maximum(level - linear, 0.0)
+    return slope * (weight / slope.sum())

@@ -1,0 +1,77 @@
+"""``declare``: a market as a CVXPY problem, at a fixed eta or as a whole."""
+
+from __future__ import annotations
+
+from typing import get_args, overload
+
+from convexmarket.allocation.convex import ConvexProgram
+from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
+from convexmarket.allocation.views import FixedEta
+from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError
+from convexmarket.market import Market
+
+__all__ = ["declare"]
+
+
+@overload
+def declare(market: Market, eta: None = None, formulation: str = ...) -> ConvexProgram: ...
+@overload
+def declare(market: Market, eta: float, formulation: str = ...) -> FixedEtaProblem | FixedEta: ...
+def declare(
+    market: Market, eta: float | None = None, formulation: str = "primal"
+) -> FixedEtaProblem | FixedEta | ConvexProgram:
+    """Declare the buyer's problem as a CVXPY problem.
+
+    Parameters
+    ----------
+    market : Market
+    eta : float, optional
+        Total privacy bought; may be changed later through the attribute of that name, without
+        compiling again. Where left out, the market has to be one convex program in the weights
+        and 1/eta, without a term in the guarantees.
+    formulation : {"primal", "dual", "projection"}
+        At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
+
+    Returns
+    -------
+    FixedEtaProblem, FixedEta or ConvexProgram
+        A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``; its value is the
+        market's objective (that of "projection" is not).
+
+    Raises
+    ------
+    NotSupportedError
+        If the market has no such formulation.
+    ParameterError
+        If eta or formulation is not one of the values allowed.
+    InfeasibleMarketError
+        If the sellers with finite virtual costs cannot carry all the weight.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers(virtual_costs=[0.0, 1.0])
+    >>> problem = cm.declare(cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5), eta=1.0)
+    >>> value = problem.solve(solver="CLARABEL")
+    >>> problem.weights.round(3)
+    array([0.689, 0.311])
+    >>> problem.eta = 1.5  # compiled once
+    >>> value = problem.solve(solver="CLARABEL")
+    """
+    if formulation not in get_args(Formulation):
+        raise ParameterError(
+            f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
+        )
+    problem: FixedEtaProblem | FixedEta | ConvexProgram
+    if eta is not None and market.standard_form is not None:
+        problem = declare_papers(market, eta, formulation)
+    elif formulation != "primal":
+        raise NotSupportedError(
+            f"the {formulation} formulation is known for sums of Spread, Noise and Payments with "
+            f"Cap and EtaRange, at a fixed eta; this is {market!r}: use formulation='primal'"
+        )
+    else:
+        problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
+    if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
+        raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
+    return problem

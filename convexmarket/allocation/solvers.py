@@ -1,0 +1,70 @@
+"""Running a solver that CVXPY has installed: names, versions, tolerances, failures in words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import cvxpy as cp
+
+from convexmarket.errors import NotSupportedError, SolverError
+
+__all__ = ["check_solver", "run_solver", "solver_options", "solver_version"]
+
+_DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
+
+# Their own tolerances are too loose for a gap of 1e-6; a status says where these are not reached.
+_TIGHT: dict[str, dict[str, Any]] = {
+    "CLARABEL": {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10},
+    "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
+    "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
+}
+
+
+def check_solver(solver: str) -> str:
+    """Return the solver's name in CVXPY's spelling.
+
+    Raises
+    ------
+    NotSupportedError
+        If CVXPY does not find it; the message lists those it finds.
+    """
+    installed = cp.installed_solvers()
+    name = str(solver).upper()
+    if name not in installed:
+        raise NotSupportedError(
+            f"solver {solver!r} is not installed; CVXPY finds {', '.join(sorted(installed))}"
+        )
+    return name
+
+
+def solver_version(solver: str) -> str:
+    """Return the version of the Python package that provides a CVXPY solver."""
+    try:
+        return metadata.version(_DISTRIBUTIONS.get(solver, solver.lower()))
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options to pass: the user's, over tolerances tight enough for a certificate."""
+    return {**_TIGHT.get(solver, {}), **(options or {})}
+
+
+def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
+    """Solve a problem; return the status, which says what became of it, whatever happens.
+
+    Returns
+    -------
+    str
+        CVXPY's status, or what the solver raised.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
+            problem.solve(solver=solver, **options)
+        return str(problem.status)
+    except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
+        return f"{type(error).__name__}: {error}"
