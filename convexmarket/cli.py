@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
 from pathlib import Path
@@ -24,6 +24,7 @@ from convexmarket.experiments import (
     RegressionMarketResult,
     RidgeComparisonResult,
     TradeoffResult,
+    VariantsResult,
     price_offers,
     run_problem,
 )
@@ -348,6 +349,35 @@ def _ridge_comparison_summary(result: RidgeComparisonResult) -> list[Table | str
         close, number = int(result.published.close.sum()), len(result.published)
         words = [f"{close} of {number} published figures are within a factor of 1.5 of ours."]
     return [f"[bold]{escape(result.problem.title)}[/bold]", *tables, *words]
+
+
+_VARIANTS_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
+    "objective": lambda row: format_number(row["objective"], digits=5),
+    "gap": lambda row: f"{row['gap']:.0e}",
+    "bought": lambda row: f"{row['n_bought']:,.0f}",
+    "max eps": lambda row: format_number(row["epsilon_max"]),
+    "payments": lambda row: format_number(row["expected_payments"]),
+    "truthful": lambda row: "yes" if row["incentives"] == "by construction" else "?",
+}
+
+
+@_summary.register
+def _variants_summary(result: VariantsResult) -> list[Table | str]:
+    """Return one table with a row for each market, and why some have no answer."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("variant", no_wrap=True)
+    swept = bool(result.points.value.notna().any())
+    for name in (["value"] if swept else []) + list(_VARIANTS_COLUMNS):
+        table.add_column(name, justify="right", no_wrap=True)
+    failures = []
+    for row in result.points.to_dict("records"):
+        labels = [escape(row["variant"]), *([format_number(row["value"])] if swept else [])]
+        if row["message"]:
+            table.add_row(*labels, f"[red]{row['status']}[/red]")
+            failures.append(f"{labels[0]}: {escape(row['message'])}")
+        else:
+            table.add_row(*labels, *(write(row) for write in _VARIANTS_COLUMNS.values()))
+    return [f"[bold]{escape(result.problem.title)}[/bold]", table, *failures]
 
 
 def _offers_summary(offers: Offers) -> Table:

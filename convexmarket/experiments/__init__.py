@@ -12,10 +12,12 @@ from convexmarket.experiments.regression_market import (
 )
 from convexmarket.experiments.ridge import RidgeComparisonResult, run_ridge_comparison
 from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
+from convexmarket.experiments.variants import VariantsResult, run_variants
 from convexmarket.problems import (
     RegressionMarketProblem,
     RidgeComparisonProblem,
     TradeoffProblem,
+    VariantsProblem,
 )
 
 __all__ = [
@@ -23,11 +25,13 @@ __all__ = [
     "RegressionMarketResult",
     "RidgeComparisonResult",
     "TradeoffResult",
+    "VariantsResult",
     "price_offers",
     "run_problem",
     "run_regression_market",
     "run_ridge_comparison",
     "run_tradeoff",
+    "run_variants",
 ]
 
 
@@ -50,3 +54,4 @@ def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None =
 run_problem.register(TradeoffProblem, run_tradeoff)
 run_problem.register(RegressionMarketProblem, run_regression_market)
 run_problem.register(RidgeComparisonProblem, run_ridge_comparison)
+run_problem.register(VariantsProblem, run_variants)

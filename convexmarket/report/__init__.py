@@ -15,11 +15,13 @@ from convexmarket.errors import ParameterError
 from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.experiments.ridge import RidgeComparisonResult
 from convexmarket.experiments.tradeoff import TradeoffResult
+from convexmarket.experiments.variants import VariantsResult
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
 from convexmarket.report.ridge import ridge_comparison_report
 from convexmarket.report.tradeoff import tradeoff_report
+from convexmarket.report.variants import variants_report
 
 __all__ = [
     "Fact",
@@ -31,6 +33,7 @@ __all__ = [
     "regression_market_report",
     "ridge_comparison_report",
     "tradeoff_report",
+    "variants_report",
     "write_folder",
     "write_report",
 ]
@@ -53,6 +56,7 @@ def _(result: Report) -> Report:
 build_report.register(TradeoffResult, tradeoff_report)
 build_report.register(RegressionMarketResult, regression_market_report)
 build_report.register(RidgeComparisonResult, ridge_comparison_report)
+build_report.register(VariantsResult, variants_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:
@@ -60,7 +64,7 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
 
     Parameters
     ----------
-    result : TradeoffResult, RegressionMarketResult, RidgeComparisonResult or Report
+    result : TradeoffResult, RegressionMarketResult, RidgeComparisonResult, VariantsResult or Report
         What an experiment returned, or a report of one's own making.
     out_dir : path
         The folder; an earlier report in it is replaced, all at once.

@@ -39,6 +39,10 @@ SERIES: tuple[dict[str, Any], ...] = (
     {"color": "#d55e00", "marker": "s", "linestyle": (0, (5, 2))},
     {"color": "#00785a", "marker": "^", "linestyle": (0, (1.2, 1.6))},
     {"color": "#a03f7a", "marker": "D", "linestyle": (0, (6, 2, 1.2, 2))},
+    {"color": "#9a6a00", "marker": "v", "linestyle": "-"},
+    {"color": "#4b4b4b", "marker": "P", "linestyle": (0, (5, 2))},
+    {"color": "#3a9bd9", "marker": "X", "linestyle": (0, (1.2, 1.6))},
+    {"color": "#b3261e", "marker": "<", "linestyle": (0, (6, 2, 1.2, 2))},
 )
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",

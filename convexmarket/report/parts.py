@@ -14,6 +14,7 @@ from convexmarket.report.words import format_number, listing
 
 __all__ = [
     "INCENTIVES",
+    "METHOD_WORDS",
     "audit_section",
     "audit_words",
     "certificate_section",
@@ -35,6 +36,14 @@ METHOD_WORDS = {
     "line_search": (
         "The search's lower bound holds at every η and needs no trust in the solver: a wrong "
         "answer of the solver widens the gap, and cannot hide in it."
+    ),
+    "convex_program": (
+        "A market without a payments term is one convex program in the weights and 1/η, solved "
+        "once; the lower bound follows from the solver's dual values, which need not be right."
+    ),
+    "branch_and_bound": (
+        "Branch and bound solves the market at a few η. Each solve gives a lower bound at every η, "
+        "with no trust in the solver, and the search ends when nothing better is left between."
     ),
 }
 INCENTIVES = (
@@ -72,12 +81,12 @@ def promise_words(epsilon: float) -> str:
     return text
 
 
-def gap_words(largest: float) -> str:
+def gap_words(largest: float, where: str = "at every γ") -> str:
     """Say how far from optimal the allocations can be; ``largest`` is the largest relative gap."""
     return (
         "Every allocation of the mechanism carries a lower bound on what any allocation could "
-        f"reach; the objective is within {format_number(largest, digits=2)} (relative) of it, at "
-        "every γ."
+        f"reach; the objective is within {format_number(largest, digits=2)} (relative) of it, "
+        f"{where}."
     )
 
 

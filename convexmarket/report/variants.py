@@ -1,0 +1,400 @@
+"""The report of a market and its variants: side by side, in words, tables and figures."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from convexmarket.experiments.variants import VariantsResult
+from convexmarket.report import variants_figures as figures
+from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.parts import (
+    METHOD_WORDS,
+    audit_section,
+    audit_words,
+    gap_words,
+    reproduction_section,
+    short,
+)
+from convexmarket.report.variants_words import (
+    Scene,
+    bought_words,
+    constraint_words,
+    failure_words,
+    group_words,
+    incentive_words,
+    sweep_words,
+)
+from convexmarket.report.words import format_number, format_percent, share
+
+__all__ = ["variants_report"]
+
+HEADERS = {
+    "n_bought": "sellers bought from",
+    "n_effective": "as many equal sellers",
+    "eta": "η, sum of ε",
+    "epsilon": "ε sold",
+    "epsilon_max": "largest ε sold",
+    "epsilon_mean": "ε per seller",
+    "error": "error (objective without payments)",
+    "spread": "spread ‖a‖",
+    "noise": "noise 1/η",
+    "value": "swept value",
+    "reason": "why",
+    "sensitivity": "sensitivity c",
+    "virtual_cost": "virtual cost ψ(c)",
+    "share_of_weight": "share of the weight",
+    "share_of_sellers": "share of the sellers",
+    "expected_payment_mean": "expected payment per seller",
+    "payment_mean": "payment per seller",
+    "incentives": "truthful prices",
+    "payments_error": "error at most",
+    "payments_method": "computed by",
+    "solve_statuses": "what the solver said",
+}
+
+
+def variants_report(result: VariantsResult) -> Report:
+    """Describe a market and its variants.
+
+    Parameters
+    ----------
+    result : VariantsResult
+
+    Returns
+    -------
+    Report
+        To be written by :func:`convexmarket.report.render.write_folder`.
+    """
+    scene = Scene(result)
+    sections = [
+        _side_by_side_section(scene),
+        _groups_section(scene),
+        _virtual_costs_section(scene),
+        _incentives_section(scene),
+        _audit_section(scene),
+        _certificate_section(scene),
+        Section("What this does not show", points=result.caveats),
+        reproduction_section(result.problem, result.provenance, result.timings),
+    ]
+    return Report(
+        title=result.problem.title,
+        summary=_summary(scene),
+        sections=tuple(section for section in sections if section is not None),
+        results=result.to_json(),
+        facts=_facts(scene),
+    )
+
+
+def _largest_gap(scene: Scene) -> float:
+    return float(scene.solved.gap.max()) if len(scene.solved) else 0.0
+
+
+def _audited(scene: Scene) -> pd.DataFrame:
+    """Return the audits that could be made."""
+    audits = scene.result.audits
+    return audits.dropna(subset=["max_gain"]) if "max_gain" in audits else pd.DataFrame()
+
+
+def _facts(scene: Scene) -> tuple[Fact, ...]:
+    points, solved, audited = scene.result.points, scene.solved, _audited(scene)
+    facts = [
+        Fact("variants", f"{len(scene.names)}"),
+        Fact("markets solved", f"{len(solved)} of {len(points)}"),
+        Fact("sellers", " to ".join(f"{n:,}" for n in sorted(set(points.n_sellers))[::-1][::-1])),
+    ]
+    if len(solved):
+        facts.append(Fact("largest relative gap", format_number(_largest_gap(scene), digits=2)))
+    truthful = points.drop_duplicates("variant").incentives == "by construction"
+    facts.append(
+        Fact("truthful prices by construction", f"{int(truthful.sum())} of {len(scene.names)}")
+    )
+    if len(audited):
+        honest = audited.incentive_compatible.all() and audited.individually_rational.all()
+        facts.append(
+            Fact("no misreport pays and nobody loses, in the audits", "yes" if honest else "no")
+        )
+    return tuple(facts)
+
+
+def _summary(scene: Scene) -> tuple[str, ...]:
+    paragraphs = [
+        " ".join(scene.result.problem.description.split()),
+        bought_words(scene),
+        sweep_words(scene),
+        constraint_words(scene),
+        group_words(scene),
+        failure_words(scene),
+        _assurance_words(scene),
+    ]
+    return tuple(text for text in paragraphs if text)
+
+
+def _assurance_words(scene: Scene) -> str:
+    words = [incentive_words(scene)]
+    if len(scene.solved):
+        words.insert(0, gap_words(_largest_gap(scene), "in every market"))
+    if len(_audited(scene)):
+        words.append(audit_words(_audited(scene), _largest_payment(scene)))
+    return " ".join(words)
+
+
+def _largest_payment(scene: Scene) -> float:
+    return float(scene.solved.expected_payments.max())
+
+
+# ---------------------------------------------------------------- the sections
+
+
+def _side_by_side_section(scene: Scene) -> Section:
+    return Section(
+        "Side by side",
+        (
+            "The guarantees sold are what variants have in common: η is their sum, and the weights "
+            "a are their shares of it. The error is the objective without its payments, "
+            "what spread and noise are taken to cost. A spread of ‖a‖ is that of 1/‖a‖² sellers "
+            "with equal weights.",
+        ),
+        figures=tuple(_side_by_side_figures(scene)),
+        tables=(_side_by_side_table(scene), *_seller_tables(scene)),
+    )
+
+
+def _side_by_side_figures(scene: Scene) -> list[Figure]:
+    single, sellers = list(scene.single.variant), scene.result.sellers
+    curves = [name for name in scene.names if name in scene.swept and len(scene.curve(name))]
+    found = []
+    if curves:
+        shown = [name for name in scene.names if name in set(scene.solved.variant)]
+        found.append(
+            Figure(
+                "frontier",
+                "Error against expected payments, and what it consists of: spread falls with more "
+                "and more equal weights, noise with more privacy. One point per swept value"
+                f"{'; single markers are variants without a sweep' if single else ''}.",
+                partial(figures.frontier, scene.solved, shown, curves),
+                "Error falls as expected payments rise, one curve per variant. The numbers are in "
+                "the table variants.",
+            )
+        )
+    for number, key in enumerate(dict.fromkeys(scene.swept[name] for name in curves), start=1):
+        names = [name for name in curves if scene.swept[name] == key]
+        found.append(
+            Figure(
+                f"sweep_{number}",
+                f"What {key} does to the objective, the largest guarantee and the number of "
+                "sellers bought from.",
+                partial(
+                    figures.curves_over_key,
+                    scene.solved[scene.solved.variant.isin(names)],
+                    scene.names,
+                    _symbol(key),
+                ),
+                "Three panels over the swept value. The numbers are in the table variants.",
+            )
+        )
+    if single:
+        found.append(
+            Figure(
+                "allocations",
+                "Privacy sold by each seller against its sensitivity, one line per variant.",
+                partial(figures.allocations, sellers[sellers.variant.isin(single)], single),
+                "Lines of epsilon over sensitivity, which fall: who asks for more sells less. The "
+                "numbers are in the table sellers.",
+            )
+        )
+    return found
+
+
+def _symbol(key: str) -> str:
+    """Return what to write on the axis of a swept key."""
+    *_, table, last = key.split(".")
+    words = {"budget": "budget", "cap": "cap k", "max_epsilon": "largest ε allowed"}
+    return f"weight of {table}" if last == "weight" else words.get(last, last)
+
+
+def _columns(scene: Scene, names: list[str]) -> list[str]:
+    """Return the columns of a table of points, the swept value and the status only if needed."""
+    value = ["value"] if scene.swept else []
+    status = ["status"] if len(scene.failed) else []
+    return ["variant", *value, *status, *(name for name in names if name in scene.result.points)]
+
+
+def _side_by_side_table(scene: Scene) -> Table:
+    names = ["n_bought", "n_effective", "eta", "epsilon_max", "error", "expected_payments"]
+    if "payments" in scene.solved and scene.solved.payments.notna().any():
+        names.append("payments")
+    frame = scene.result.points[_columns(scene, names)]
+    frame = frame.astype({"n_bought": "Int64"}) if "n_bought" in frame else frame
+    return Table(
+        "variants",
+        "Every variant" + (" at every value of its sweep" if scene.swept else "") + ".",
+        frame,
+        HEADERS,
+        rows_shown=60,
+    )
+
+
+def _seller_tables(scene: Scene) -> list[Table]:
+    sellers = scene.result.sellers
+    if sellers.empty:
+        return []
+    drop = [] if scene.swept else ["value"]
+    drop += [] if len(scene.result.groups) else ["group"]
+    drop += [] if sellers.payment.notna().any() else ["payment"]
+    caption = "What each seller sells, and what it is expected to be paid, variant by variant."
+    return [Table("sellers", caption, sellers.drop(columns=drop), HEADERS, rows_shown=10)]
+
+
+def _groups_section(scene: Scene) -> Section | None:
+    groups = scene.result.groups
+    if groups.empty:
+        return None
+    names = [name for name in scene.names if name in set(scene.single.variant)]
+    drop = [] if scene.swept else ["value"]
+    drop += [] if groups.payment_mean.notna().any() else ["payment_mean"]
+    drawn = [
+        Figure(
+            "groups",
+            "Share of the weight that each group carries, and expected payment per seller of the "
+            "group, whether bought from or not.",
+            partial(figures.group_bars, groups[groups.variant.isin(names)], names),
+            "Grouped bars by variant. The numbers are in the table groups.",
+        )
+    ]
+    return Section(
+        "The groups",
+        (
+            "A share of the weight is a share of the privacy bought, and of the say that a "
+            "group's data has in a model. More of it means more pay, and more privacy lost.",
+        ),
+        figures=tuple(drawn) if names else (),
+        tables=(
+            Table(
+                "groups",
+                "The groups in every variant.",
+                groups.drop(columns=drop),
+                HEADERS,
+                {"share_of_sellers": ".1%", "share_of_weight": ".1%"},
+                rows_shown=60,
+            ),
+        ),
+    )
+
+
+def _virtual_costs_section(scene: Scene) -> Section | None:
+    curves = scene.result.virtual_costs
+    if curves.empty:
+        return None
+    worst = _ironed_share(curves)
+    return Section(
+        "Virtual costs, raw and ironed",
+        (
+            "Where the virtual cost ψ(c) = c + F(c)/f(c) falls, a seller that asks for more would "
+            "look cheaper, and no price would keep it honest. Ironing replaces ψ by its average "
+            "over such an interval, so that all sellers in it are treated alike: the flat pieces "
+            f"of the curve, which hold {worst} of the sellers.",
+        ),
+        figures=(
+            Figure(
+                "virtual_costs",
+                "Virtual costs over the sensitivity: as the formula has them, and ironed.",
+                partial(figures.virtual_costs, curves),
+                "The raw curve falls in places; the ironed one is flat there.",
+            ),
+        ),
+        tables=(
+            Table("virtual_costs", "The curves of the figure.", curves, HEADERS, rows_shown=5),
+        ),
+    )
+
+
+def _ironed_share(curves: pd.DataFrame) -> str:
+    """Return the share of each prior's sellers whose virtual cost is an average with others'.
+
+    The curves are tabulated at equidistant quantiles, so that rows are shares.
+    """
+    flat = curves.groupby("prior", sort=False).ironed.apply(
+        lambda values: float((values.diff().abs() <= 1e-9 * values.abs()).mean())
+    )
+    return " and ".join(format_percent(value) for value in flat)
+
+
+def _incentives_section(scene: Scene) -> Section:
+    points = scene.result.points
+    verdicts = points.drop_duplicates(["variant", "incentives"])[
+        ["variant", "incentives", "reason"]
+    ]
+    prose = [incentive_words(scene)]
+    tables = [Table("incentives", "Whether truthful prices exist, and why.", verdicts, HEADERS)]
+    if "payments" in points and points.payments.notna().any():
+        paid = points[points.payments.notna()]
+        prose.append(
+            "Payments are those of Eq. (8): the cost of each seller, and what it would have sold "
+            "at every dearer report. They make the truth its best reply."
+        )
+        columns = ["expected_payments", "payments", "payments_error", "payments_method"]
+        tables.append(
+            Table(
+                "payments",
+                "Payments to these sellers, and what they would be on average over the prior.",
+                paid[["variant", *(["value"] if scene.swept else []), *columns]],
+                HEADERS,
+            )
+        )
+    unpaid = [name for name in scene.names if not _is_paid(scene, name)]
+    if unpaid:
+        prose.append(
+            "Payments are not computed where they have no closed form and the file does not ask "
+            "for an estimate, or where no price is known to be truthful."
+        )
+    return Section("Do truthful prices exist?", tuple(prose), tables=tuple(tables))
+
+
+def _is_paid(scene: Scene, name: str) -> bool:
+    rows = scene.solved[scene.solved.variant == name]
+    return bool(len(rows)) and bool(rows.payments.notna().all())
+
+
+def _audit_section(scene: Scene) -> Section | None:
+    audits, audited = scene.result.audits, _audited(scene)
+    if audits.empty:
+        return None
+    if audited.empty:
+        points = tuple(f"{row.variant}: {row.message}" for row in audits.itertuples())
+        return Section("The audit of incentives", ("No variant could be audited.",), points)
+    drop = ["message"] if "message" in audited else []
+    drop += [] if scene.swept else ["value"]
+    section = audit_section(audited.drop(columns=drop), _largest_payment(scene), HEADERS)
+    missed = audits[audits.max_gain.isna()]
+    points = tuple(f"Not audited: {row.variant}. {row.message}" for row in missed.itertuples())
+    return Section(section.heading, section.prose, points, section.figures, section.tables)
+
+
+def _certificate_section(scene: Scene) -> Section | None:
+    solved = scene.solved
+    if solved.empty:
+        return None
+    methods = [METHOD_WORDS.get(name, "") for name in dict.fromkeys(solved.method)]
+    names = ["objective", "lower_bound", "gap", "method", "solver", "solves", "solve_statuses"]
+    frame = scene.result.points[_columns(scene, [*names, "seconds"])]
+    return Section(
+        "The certificate",
+        (
+            " ".join([gap_words(_largest_gap(scene), "in every market"), *methods]).strip(),
+            f"{share(len(solved), len(scene.result.points), 'market').capitalize()} solved, in "
+            f"{short(float(solved.seconds.sum()))} seconds of solving and "
+            f"{format_number(int(solved.solves.sum()))} conic solves.",
+        ),
+        tables=(
+            Table(
+                "certificates",
+                "Objective, lower bound and relative gap of every market, and how it was solved.",
+                frame.astype({"solves": "Int64"}),
+                HEADERS,
+                {"objective": ".6g", "lower_bound": ".6g"},
+                rows_shown=60,
+            ),
+        ),
+    )

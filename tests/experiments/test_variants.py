@@ -1,0 +1,191 @@
+"""Variants side by side: every row is what Python would have found; failures are rows."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.experiments import run_problem, run_variants
+from convexmarket.problems import parse_problem
+
+SMALL = """
+kind = "variants"
+title = "Small"
+[sellers]
+groups = [
+    { name = "town", count = 12 },
+    { name = "land", count = 8, prior = { family = "uniform", low = 2.0, high = 6.0 } },
+]
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[objective]
+spread = { weight = 1.0 }
+noise = { weight = 1.0 }
+payments = { weight = 0.02 }
+[solve]
+gap = 1e-5
+[run]
+jobs = 1
+
+[[variants]]
+name = "plain"
+[[variants]]
+name = "fair"
+constraints.group_share.at_least.land = 0.4
+[[variants]]
+name = "square"
+objective.spread = { term = "squared-spread", weight = 5.0 }
+objective.payments.privacy_cost = { power = 2 }
+[[variants]]
+name = "budget"
+objective.payments = false
+sweep = { key = "constraints.budget", values = [5, 20, 40] }
+[[variants]]
+name = "contradiction"
+constraints.max_epsilon = 0.01
+constraints.eta_range = [1.0, 2.0]
+[[variants]]
+name = "boundless"
+objective.payments = false
+[[variants]]
+name = "bad solver"
+objective.spread.p = 3
+solve.solver = "NO_SUCH_SOLVER"
+"""
+
+FOUND = ["plain", "fair", "square", "budget", "budget", "budget"]
+FAILED = {
+    "contradiction": "infeasible",
+    "boundless": "not attained",
+}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return parse_problem(SMALL)
+
+
+@pytest.fixture(scope="module")
+def result(problem):
+    return run_variants(problem)
+
+
+def market_of(problem, name, position=0):
+    variant = next(item for item in problem.variants if item.name == name)
+    return variant.markets[position].build(problem.run.seed)
+
+
+def test_one_row_for_each_market(result):
+    assert list(result.points.variant) == [*FOUND, "contradiction", "boundless", "bad solver"]
+    assert list(result.points.value.dropna()) == [5, 20, 40]
+    assert len(result.sellers) == 20 * len(FOUND)
+
+
+def test_failures_are_rows_with_their_message(result):
+    rows = result.points.set_index("variant")
+    for name, status in FAILED.items():
+        assert rows.status[name] == status
+        assert rows.message[name]
+        assert np.isnan(rows.objective[name])
+    assert rows.status["bad solver"] not in ("solved", "infeasible")
+    assert "NO_SUCH_SOLVER" in rows.message["bad solver"]
+    assert "MaxEpsilon" in rows.message["contradiction"]
+
+
+@pytest.mark.parametrize("name", ["plain", "fair", "square"])
+def test_a_row_is_what_python_finds(problem, result, name):
+    market = market_of(problem, name)
+    found = cm.allocate(market, solver="CLARABEL", gap=1e-5)
+    row = result.points.set_index("variant").loc[name]
+    assert row.objective == pytest.approx(found.objective, rel=1e-9)
+    assert row.lower_bound <= row.objective * (1 + 1e-12)
+    assert row.gap <= 1e-5
+    assert row.eta == pytest.approx(1 / row.noise)
+    assert row.spread == pytest.approx(np.linalg.norm(found.weights))
+    assert row.n_bought == found.n_bought
+    paid = market.sellers.virtual_costs @ market.privacy_cost(found.epsilon)
+    assert row.expected_payments == pytest.approx(paid)
+    gamma = market.objective.weight_of(cm.Payments)
+    assert row.objective == pytest.approx(row.error + gamma * paid, rel=1e-9)
+    assert row.incentives == market.incentives
+    assert row.reason == market.incentives.reason
+
+
+def test_the_constraint_holds_and_costs(result):
+    rows = result.points.set_index("variant")
+    shares = result.groups.set_index(["variant", "group"]).share_of_weight
+    assert shares["fair", "land"] == pytest.approx(0.4, abs=1e-6)
+    assert shares["plain", "land"] < 0.4
+    assert rows.objective["fair"] > rows.objective["plain"]
+    sums = result.groups.groupby(["variant", "value"], dropna=False).share_of_weight.sum()
+    np.testing.assert_allclose(sums, 1.0)
+
+
+def test_budgets_are_spent_and_not_exceeded(result):
+    rows = result.points[result.points.variant == "budget"]
+    np.testing.assert_allclose(rows.expected_payments, rows.value, rtol=1e-5)
+    assert (rows.expected_payments <= rows.value * (1 + 1e-9)).all()
+    assert rows.error.is_monotonic_decreasing
+    assert set(rows.incentives) == {"not guaranteed"}
+
+
+def test_a_compiled_sweep_finds_what_single_solves_find(problem, result):
+    rows = result.points[result.points.variant == "budget"]
+    alone = [cm.allocate(market_of(problem, "budget", k), gap=1e-5).objective for k in range(3)]
+    np.testing.assert_allclose(rows.objective, alone, rtol=2e-5)
+
+
+def test_one_impossible_value_of_a_sweep_does_not_spoil_the_others():
+    changes = """objective={payments=false}, constraints={eta_range=[1.0, 50.0]},
+        sweep={key="constraints.budget", values=[0.1, 40]}""".replace("\n", "")
+    result = run_variants(parse_problem(SMALL, [f'variants=[{{name="x", {changes}}}]']))
+    assert list(result.points.status) == ["infeasible", "solved"]
+
+
+def test_the_papers_problem_is_paid_exactly():
+    settings = ["sellers={count=15}", 'variants=[{name="papers"}]', "audit.sellers=15"]
+    problem = parse_problem(SMALL, settings)
+    result = run_variants(problem)
+    market = market_of(problem, "papers")
+    expected = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(result.sellers.payment, expected)
+    (row,) = result.points.itertuples()
+    assert (row.payments, row.payments_error) == (pytest.approx(expected.sum()), 0.0)
+    (audit,) = result.audits.itertuples()
+    assert audit.sellers_audited == 15
+    assert audit.incentive_compatible
+    assert audit.individually_rational
+
+
+def test_an_ironed_prior_is_tabulated_once():
+    prior = (
+        '{family="mixture", weights=[0.5, 0.5], components=['
+        '{family="truncnorm", mean=1.5, std=0.4, low=1, high=6}, '
+        '{family="truncnorm", mean=4.5, std=0.4, low=1, high=6}]}'
+    )
+    settings = ["sellers={count=10}", f"prior={prior}", 'variants=[{name="a"}, {name="b"}]']
+    found = run_variants(parse_problem(SMALL, settings)).virtual_costs
+    assert set(found.prior) == {"a"}
+    assert found.ironed.is_monotonic_increasing
+    assert not found.raw.is_monotonic_increasing
+
+
+def test_the_same_for_any_number_of_jobs(result):
+    again = run_problem(parse_problem(SMALL, ["run.jobs=2"]))
+    for name in ("points", "groups", "sellers", "audits"):
+        left, right = getattr(result, name), getattr(again, name)
+        pd.testing.assert_frame_equal(
+            left.drop(columns="seconds", errors="ignore"),
+            right.drop(columns="seconds", errors="ignore"),
+        )
+
+
+def test_the_result_is_json_as_it_is(result):
+    text = json.dumps(result.to_json())
+    assert json.loads(text)["points"][0]["variant"] == "plain"
+    assert result.provenance["problem_file"]["text"] == SMALL
+    assert [entry["variant"] for entry in result.certificates] == FOUND
