@@ -40,8 +40,6 @@ Floats = NDArray[np.float64]
 
 #: How often the range of eta is widened fourfold before an optimum counts as running away.
 _MAX_WIDENINGS = 40
-#: Solves that may fail to prove their own point to the gap before the search gives in.
-_PATIENCE = 3
 _MAX_SPLITS = 20_000
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
@@ -207,66 +205,88 @@ def _search(
 ) -> tuple[_Point, float]:
     """Return the best point and a lower bound for all eta."""
     region = runner.region
-    points: dict[float, _Point] = {}
+    solved: dict[float, Cut] = {}
+    cuts: list[Cut] = []
 
     def solve(eta: float) -> _Point:
-        points[eta] = runner.solve(eta)
+        point = runner.solve(eta)
+        solved[eta] = point.cut
+        cuts.append(point.cut)
         if progress is not None:
             progress(runner.records[-1])
-        return points[eta]
+        return point
 
     def bounded(low: float, high: float) -> tuple[float, float, float, float, int]:
-        """Return (bound, low, high, where, cuts used) of an interval."""
-        found = [point.cut.minimum(low, high) for point in points.values()]
-        where, value = max(found, key=lambda end: end[1])
-        return value, low, high, where, len(points)
+        """Return (bound, low, high, its place, cuts used) of an interval."""
+        where, value = max((cut.minimum(low, high) for cut in cuts), key=lambda end: end[1])
+        return value, low, high, where, len(cuts)
 
     best = solve(first)
-    heap = [bounded(low, high) for low, high in _pair((region.low, first, region.high))]
+    heap = [bounded(*piece) for piece in _halves(region.low, first, region.high)]
     heapq.heapify(heap)
-    unproved = 0
+    slack = 0.0  # how far below its own point the solver's accuracy leaves a cut
     for _ in range(_MAX_SPLITS):
         value, low, high, where, used = heapq.heappop(heap)
-        if used < len(points):  # later cuts may have raised the bound
-            fresh = bounded(low, high)
-            if heap and fresh[0] > heap[0][0]:
-                heapq.heappush(heap, fresh)
-                continue
-            value, where = fresh[0], fresh[3]
-        target = best.objective - gap * abs(best.objective)
-        heapq.heappush(heap, (value, low, high, where, len(points)))
-        if value >= target or len(points) >= max_solves or unproved >= _PATIENCE:
+        if used < len(cuts):  # later cuts may have raised the bound
+            heapq.heappush(heap, bounded(low, high))
+            continue
+        heapq.heappush(heap, (value, low, high, where, used))
+        target = best.objective - max(gap * abs(best.objective), slack)
+        if value >= target or len(solved) >= max_solves:
             break
-        eta = _split_at(low, high, where)
+        eta = _split_at(low, high, where, cuts)
         _check_attained(eta, first, best.objective, value)
         if not low < eta < high:
             break
-        if max(point.cut(eta) for point in points.values()) < target:
-            point = solve(eta)
-            best = min(best, point, key=lambda p: p.objective)
-            # The solver's accuracy, not the distance between solves, may limit the bound.
-            unproved += point.cut(eta) < best.objective - gap * abs(best.objective)
-            unproved *= point.cut(eta) < point.objective - gap * abs(point.objective)
+        if max(cut(eta) for cut in cuts) < target:
+            blended = _between(solved, eta)
+            if blended is not None and blended(eta) >= target:
+                cuts.append(blended)
+            else:
+                point = solve(eta)
+                best = min(best, point, key=lambda p: p.objective)
+                slack = max(slack, 1.5 * (best.objective - point.cut(eta)))
         heapq.heappop(heap)
-        for piece in _pair((low, eta, high)):
+        for piece in _halves(low, eta, high):
             heapq.heappush(heap, bounded(*piece))
     return best, heap[0][0]
 
 
-def _pair(ends: tuple[float, float, float]) -> list[tuple[float, float]]:
-    """Return the two intervals, without those of no length."""
-    low, middle, high = ends
+def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
+    """Return the blend of the cuts of the solves next to eta, if it has two neighbours."""
+    below = max((known for known in solved if known < eta), default=None)
+    above = min((known for known in solved if known > eta), default=None)
+    if below is None or above is None:
+        return None
+    share = np.log(eta / below) / np.log(above / below)
+    return solved[below].blend(solved[above], float(share))
+
+
+def _halves(low: float, middle: float, high: float) -> list[tuple[float, float]]:
+    """Return the two parts of an interval, without those of no length."""
     return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
 
 
-def _split_at(low: float, high: float, where: float) -> float:
-    """Return where to split: at the lowest point of the bound, but not next to an end."""
+def _split_at(low: float, high: float, where: float, cuts: list[Cut]) -> float:
+    """Return where to split: where the cuts are lowest together, but not next to an end."""
     if high == np.inf:
         return min(max(where, 1.5 * low), 4 * low)
     if low == 0:
         return max(min(where, high / 1.5), high / 4)
+    left = max(cuts, key=lambda cut: cut(low))
+    right = max(cuts, key=lambda cut: cut(high))
     width = np.log(high / low)
-    return float(low * np.exp(np.clip(np.log(max(where, low) / low), 0.1 * width, 0.9 * width)))
+    if left is not right:  # each is above the other at its own end
+        where = low * np.exp(
+            brentq(
+                lambda x: left(low * np.exp(x)) - right(low * np.exp(x)),
+                0,
+                width,
+                xtol=1e-3 * width,
+            )
+        )
+    place = np.log(max(where, low) / low)
+    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
 
 def _check_attained(eta: float, first: float, objective: float, bound: float) -> None:

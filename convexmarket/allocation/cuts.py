@@ -17,7 +17,7 @@ few Newton steps, so D is evaluated in O(m) and bounded on an interval by a chor
 whatever the solver returned; with its optimal weights and multipliers it touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-Where there is no spread term but a strictly convex privacy cost u, u is kept instead. With the
+Where there is no strictly convex spread term but such a privacy cost u, u is kept instead. With the
 multiplier tau of ``sum a = 1``,
 
 .. math:: D = \mathrm{const} + \tau + g_s s
@@ -29,8 +29,8 @@ is concave in s, hence smallest at an end of every interval.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import cvxpy as cp
 import numpy as np
@@ -48,11 +48,14 @@ Conjugate = Callable[[Floats], Floats]
 
 #: Tangents are taken this far from the border, where an entropy has none.
 _INWARDS = 1e-9
+#: Weights this close, relatively, to the largest one count as largest.
+_LARGEST = 1e-4
 
 
 class Cut:
     """A lower bound on the optimal objective for every eta."""
 
+    _affine: ClassVar[tuple[str, ...]]
     price: float
 
     def __call__(self, eta: float) -> float:
@@ -62,6 +65,18 @@ class Cut:
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
         raise NotImplementedError
+
+    def blend(self, other: Cut, share: float) -> Cut:
+        """Return the cut of the mean of two tangents, the other one with the given share.
+
+        It is as valid as they are. Between the eta of two solves it comes close to the cut of a
+        solve there, as multipliers change smoothly.
+        """
+        mixed = {
+            name: (1 - share) * getattr(self, name) + share * getattr(other, name)
+            for name in self._affine
+        }
+        return replace(self, **mixed)  # type: ignore[type-var]
 
 
 @dataclass(eq=False)
@@ -85,6 +100,8 @@ class KeptSpreadCut(Cut):
     slopes: Floats
     spread: Callable[[Floats], Floats]
     price: float
+
+    _affine = ("const", "noise", "costs", "slopes", "price")
 
     def __post_init__(self) -> None:
         self._known: dict[float, float] = {}
@@ -132,6 +149,8 @@ class KeptCostCut(Cut):
     weights: Floats
     conjugate: Conjugate
     price: float
+
+    _affine = ("const", "noise", "costs", "price")
 
     def _at(self, s: float) -> float:
         reach = np.maximum(self.price - self.costs, 0.0)
@@ -202,10 +221,13 @@ class Linearizer:
             for piece in view.terms
             if piece[1].simplex_minimum(piece[0], np.zeros(n)) is not None
         ]
-        able.sort(key=lambda piece: _is_maximum(piece[1]))  # it is not strictly convex
-        self._kept = able[0] if able else None
         self._paid = [piece for piece in view.terms if isinstance(piece[1], Payments)]
-        self._conjugate = None if self._kept else _common_conjugate(self._paid)
+        self._conjugate = _common_conjugate(self._paid)
+        # What is kept should be strictly convex, which the largest weight is not.
+        strict = [piece for piece in able if not _is_maximum(piece[1])]
+        self._kept = next(iter(strict or ([] if self._conjugate else able)), None)
+        if self._kept:
+            self._conjugate = None
 
     def cut(
         self, weights: Floats, eta: float, multipliers: list[Floats | None], balance: bool = False
@@ -230,7 +252,7 @@ class Linearizer:
         for piece in view.terms:
             if piece is self._kept or (self._conjugate and piece in self._paid):
                 continue
-            if self._kept and _is_maximum(piece[1]):
+            if _is_maximum(piece[1]):
                 maxima.append(piece)
             else:
                 total += piece[0] * self._tangent(piece[2])
@@ -254,8 +276,10 @@ class Linearizer:
         )
         noise = total.inverse / view.inverse_scale
         kept = self._kept_slope(eta)
+        largest = point[view.active] >= (1 - _LARGEST) * point.max()
         for weight, term, _ in maxima:
-            costs = costs + _slope_of_maximum(weight, term, costs + eta * slopes + kept)
+            prices = np.where(largest, costs + eta * slopes + kept, np.inf)
+            costs = costs + _slope_of_maximum(weight, term, prices)
         price = float((costs + eta * slopes + kept) @ point[view.active])
         if self._conjugate:
             gamma = sum(weight for weight, _, _ in self._paid)
@@ -333,13 +357,13 @@ def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugat
     return cast("Conjugate", costs[0].conjugate)
 
 
-def _slope_of_maximum(weight: float, term: Term, linear: Floats) -> Floats:
+def _slope_of_maximum(weight: float, term: Term, prices: Floats) -> Floats:
     """Return the slope of ``weight * max(a)`` that fits the prices of everything else.
 
-    Any nonnegative vector that sums to the weight is one; the gradient that CVXPY knows puts all
-    of it on one seller.
+    Any nonnegative vector that sums to the weight bounds it from below; the gradient that CVXPY
+    knows puts all of it on one seller. Prices are infinite for those whose weight is smaller.
     """
-    level = term.simplex_minimum(weight, linear)
+    level = term.simplex_minimum(weight, prices)
     assert level is not None  # it is a Spread
-    slope = np.maximum(level - linear, 0.0)
+    slope = np.maximum(level - prices, 0.0)
     return slope * (weight / slope.sum())
