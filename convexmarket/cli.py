@@ -365,10 +365,10 @@ _VARIANTS_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
 def _variants_summary(result: VariantsResult) -> list[Table | str]:
     """Return one table with a row for each market, and why some have no answer."""
     table = Table(box=SIMPLE_HEAD)
-    table.add_column("variant", no_wrap=True)
+    table.add_column("variant", min_width=12)
     swept = bool(result.points.value.notna().any())
     for name in (["value"] if swept else []) + list(_VARIANTS_COLUMNS):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, min_width=len(name) + 1)
     failures = []
     for row in result.points.to_dict("records"):
         labels = [escape(row["variant"]), *([format_number(row["value"])] if swept else [])]

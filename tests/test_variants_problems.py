@@ -1,5 +1,7 @@
 """Problem files of kind "variants": what they say, what they are merged to, what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,7 @@ cap = 2
 name = "base"
 """
 GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.5, 4.5]}]}"""
+GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 REPORTS = [1.0, 2.0, 3.0]
 PRIOR = cm.Uniform(1, 5)
 
@@ -331,3 +334,10 @@ def test_what_is_nowhere_is_missing_in_the_variant():
     ]
     with pytest.raises(ProblemFileError, match=r"the sellers have no prior; give \[prior\]"):
         parse_problem(text + "sellers = {count = 3}\nobjective = {noise = {weight = 1}}\n")
+
+
+def test_the_file_that_the_guide_shows_is_one():
+    text = GUIDE.read_text(encoding="utf-8").split("## Variants in a problem file")[1]
+    problem = parse_problem(text.split("```toml")[1].split("```")[0])
+    markets = [table.build(0) for variant in problem.variants for table in variant.markets]
+    assert [len(market.constraints) for market in markets] == [1, 1, 0, 2, 2, 2]

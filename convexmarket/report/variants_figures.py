@@ -16,7 +16,7 @@ from convexmarket.report.words import format_number
 __all__ = ["allocations", "curves_over_key", "frontier", "group_bars", "virtual_costs"]
 
 #: Above this ratio of the largest to the smallest value an axis is logarithmic.
-_WIDE = 20.0
+_WIDE = 4.0
 #: Markers on a line of many sellers, at most.
 _MARKERS = 12
 
@@ -61,7 +61,7 @@ def frontier(points: pd.DataFrame, names: Sequence[str], whole: Sequence[str]) -
     Parameters
     ----------
     points : pandas.DataFrame
-        Columns variant, expected_payments, error, spread and noise.
+        Columns variant, value, expected_payments, error, spread and noise.
     names : sequence of str
         The variants, in the order of their styles.
     whole : sequence of str
@@ -78,7 +78,7 @@ def frontier(points: pd.DataFrame, names: Sequence[str], whole: Sequence[str]) -
     }
     for axes, (column, name) in zip(panels, words.items(), strict=True):
         for position, variant in enumerate(names):
-            rows = points[points.variant == variant].sort_values("expected_payments")
+            rows = points[points.variant == variant].sort_values("value")
             look = series_style(position)
             if variant not in whole:
                 look |= {"linestyle": "", "markersize": 8}
@@ -185,7 +185,8 @@ def virtual_costs(curves: pd.DataFrame) -> Figure:
         )
         axes.set_title(str(prior))
         axes.set_xlabel("sensitivity c")
-        top = 1.6 * float(rows.ironed.max())
+        # Near the top of a support psi may grow without bound.
+        top = 1.3 * float(rows[["raw", "ironed"]].quantile(0.9).max())
         axes.set_ylim(0, min(top, 1.05 * float(rows.raw.max())))
     panels[0].set_ylabel("virtual cost")
     _legend(figure, panels[0])
@@ -198,7 +199,8 @@ def _scale(axes: Axes, values: pd.Series, which: str) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     if len(finite) and finite.min() > 0 and finite.max() > _WIDE * finite.min():
         axes.set(**{f"{which}scale": "log"})
-        axis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=8))
+        subs = (1.0, 2.0, 5.0) if finite.max() < 100 * finite.min() else (1.0, 3.0)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=8))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
     else:

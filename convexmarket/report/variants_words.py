@@ -24,7 +24,8 @@ __all__ = [
 
 #: Relative differences below this are called none: they are within what a gap leaves open.
 _SAME = 1e-4
-_GRID = 200
+#: Relative differences between curves that interpolation does not tell from none.
+_CLOSE = 0.01
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Scene:
         return self.result.points[self.result.points.status != SOLVED]
 
     def curve(self, name: str) -> pd.DataFrame:
-        """Return the answered points of one variant, cheapest first."""
-        return select(self.solved, variant=name).sort_values("expected_payments")
+        """Return the answered points of one variant, in the order of what is swept."""
+        return select(self.solved, variant=name).sort_values("value")
 
 
 def quoted(name: str) -> str:
@@ -134,45 +135,49 @@ def constraint_words(scene: Scene) -> str:
 
 def sweep_words(scene: Scene) -> str:
     """Say what each curve spans, and how the others compare with the first at equal payments."""
-    curves = {name: scene.curve(name) for name in scene.swept if len(scene.curve(name)) > 1}
-    sentences = [
-        f"Along {quoted(name)} expected payments go from {short(rows.expected_payments.iloc[0])} "
-        f"to {short(rows.expected_payments.iloc[-1])}, and the error (the objective without "
-        f"payments) from {short(rows.error.iloc[0])} to {short(rows.error.iloc[-1])}."
-        for name, rows in curves.items()
-    ]
-    names = list(curves)
-    if names:
-        sentences += [_compared_words(names[0], other, curves) for other in names[1:]]
+    names = [name for name in scene.swept if len(scene.curve(name)) > 1]
+    sentences = []
+    for name in names:
+        first, *_, last = (row for _, row in scene.curve(name).iterrows())
+        sentences.append(
+            f"Along {quoted(name)}, {scene.swept[name]} from {short(first.value)} to "
+            f"{short(last.value)}, expected payments go from {short(first.expected_payments)} to "
+            f"{short(last.expected_payments)} and the error (the objective without payments) from "
+            f"{short(first.error)} to {short(last.error)}."
+        )
+    sentences += [_compared_words(scene, names[0], other) for other in names[1:]]
     return " ".join(sentences)
 
 
-def _compared_words(first: str, other: str, curves: dict[str, pd.DataFrame]) -> str:
-    """Compare two curves at equal expected payments, between the points by interpolation."""
-    known, new = curves[first], curves[other]
-    low = max(known.expected_payments.min(), new.expected_payments.min())
-    high = min(known.expected_payments.max(), new.expected_payments.max())
-    if not high > low * (1 + _SAME):
+def _compared_words(scene: Scene, first: str, other: str) -> str:
+    """Compare the points of a curve with the first one at equal payments, by interpolation."""
+    known = scene.curve(first).sort_values("expected_payments")
+    new = scene.curve(other)
+    new = new[new.expected_payments.between(*known.expected_payments.iloc[[0, -1]])]
+    if new.empty:
         return f"{quoted(other)} has no payments in common with {quoted(first)}."
-    grid = np.geomspace(low, high, _GRID)
-    rise = _error_at(new, grid) / _error_at(known, grid) - 1
-    where = f"At equal expected payments, from {short(low)} to {short(high)}, "
-    if np.max(np.abs(rise)) < 0.005:
-        return f"{where}{quoted(other)} and {quoted(first)} have the same error within 0.5%."
+    at_equal = np.interp(
+        np.log(new.expected_payments), np.log(known.expected_payments), np.log(known.error)
+    )
+    rise = (new.error / np.exp(at_equal) - 1).to_numpy()
+    subject = (
+        f"At equal expected payments ({quoted(first)} interpolated between its points) the error "
+        f"of {quoted(other)}"
+    )
+    if np.max(np.abs(rise)) < _CLOSE:
+        return f"{subject} is the same, within {format_percent(max(1e-3, np.max(np.abs(rise))))}."
+    worst = new.value.iloc[int(np.argmax(rise))]
     return (
-        f"{where}the error of {quoted(other)} is {_signed(np.min(rise))} to "
-        f"{_signed(np.max(rise))} relative to {quoted(first)}, {_signed(np.median(rise))} in the "
-        "middle."
+        f"{subject} is {_signed(np.min(rise))} to {_signed(np.max(rise))} relative to it; the most "
+        f"is at {short(float(worst))}."
     )
 
 
-def _error_at(curve: pd.DataFrame, payments: np.ndarray) -> np.ndarray:
-    logs = np.interp(np.log(payments), np.log(curve.expected_payments), np.log(curve.error))
-    return np.exp(logs)
-
-
 def _signed(change: float) -> str:
-    return f"{'+' if change >= 0 else '−'}{format_percent(abs(change))}"
+    """Write a relative change; less than a tenth of a percent is none."""
+    if abs(change) < 5e-4:
+        return "0%"
+    return f"{'+' if change > 0 else '−'}{format_percent(abs(change))}"
 
 
 def group_words(scene: Scene) -> str:
