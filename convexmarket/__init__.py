@@ -49,7 +49,7 @@ from convexmarket.learners import (
     ridge_risk_constants,
 )
 from convexmarket.market import Incentives, Market, StandardForm
-from convexmarket.payments import payments
+from convexmarket.payments import PaymentEstimate, estimate_payments, payments
 from convexmarket.priors import (
     Beta,
     EmpiricalPrior,
@@ -122,6 +122,7 @@ __all__ = [
     "NotSupportedError",
     "Objective",
     "ParameterError",
+    "PaymentEstimate",
     "PaymentIdentity",
     "Payments",
     "PersonalizedRidge",
@@ -152,6 +153,7 @@ __all__ = [
     "check_payment_identity",
     "datasets",
     "declare",
+    "estimate_payments",
     "expected_loss",
     "logistic_risk_constants",
     "parse_prior",

@@ -2,25 +2,30 @@
 
 An audit does not take the theory's word. It solves the market again at every misreport it tries,
 computes what the seller would then be paid and what it would then sell, and compares that with
-the truth.
+the truth. The papers' problem is audited exactly; any other market up to the gaps of its solves,
+and a gain counts only as far as these do not explain it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.result import Allocation
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
-from convexmarket.payments import information_rents, last_sale, payments, reports_and_prior
+from convexmarket.payments import information_rents, last_sale, payments, reports_of
 from convexmarket.priors import Prior
-from convexmarket.sellers import Sellers
+from convexmarket.rents import Chords, SolvedCurve, end_of_sales, sales_end_between
+from convexmarket.sellers import PriorOrPriors, Sellers
 
 __all__ = [
     "IncentiveAudit",
@@ -33,9 +38,16 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
-#: A payment rule: from report z, guarantee eps(z), rent (the integral of eps from z to the top of
-#: the support) and virtual cost psi(z), each of shape (n,), to payments, shape (n,).
+#: Misreports next to the truth, relative to it.
+_NEAR = np.array([1e-3, 1e-2])
+#: How often an interval is halved to find where sales end.
+_HALVINGS = 5
+
+#: A payment rule: from report z, privacy cost u(eps(z)) (eps(z) itself where it is linear), rent
+#: (the integral of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape
+#: (n,), to payments, shape (n,).
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
 
@@ -59,16 +71,19 @@ class IncentiveAudit:
     table : DataFrame
         One row per audited seller: id, sensitivity, epsilon, payment, surplus (payment less
         cost, at the truth), max_gain (largest surplus of any misreport tried, less the truthful
-        one) and best_misreport.
+        one, and less what errors of integration and of the solver explain), best_misreport and
+        max_rise (the most that the guarantee rises from one report tried to the next dearer one,
+        beyond such errors; 0 where it never does).
     n_sellers : int
         Sellers of the market; the table may hold a sample of them.
     n_misreports : int
-        Misreports tried per seller.
+        Misreports tried per seller, at least.
     tolerance : float
         Gains and losses up to this, in the currency of the payments, count as rounding.
     total_payment, expected_payment : float
-        Sum of the truthful payments of all sellers, and sum of psi(c_i)*eps_i, which equals it
-        in expectation over the prior (A, Eq. 9).
+        Sum of the truthful payments of all sellers, and sum of psi(c_i)*u(eps_i), which equals it
+        in expectation over the prior (A, Eq. 9). The first is NaN where not all were audited and
+        the market is not the papers' problem.
     """
 
     table: pd.DataFrame
@@ -89,6 +104,16 @@ class IncentiveAudit:
         return float(self.table["surplus"].min())
 
     @property
+    def max_rise(self) -> float:
+        """Most that any audited seller's guarantee rises with its report; 0 in a sound market."""
+        return float(self.table["max_rise"].max())
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether no guarantee was seen to rise with the report."""
+        return self.max_rise == 0
+
+    @property
     def is_incentive_compatible(self) -> bool:
         """Whether no misreport gained more than rounding."""
         return self.max_gain <= self.tolerance
@@ -102,7 +127,8 @@ class IncentiveAudit:
         return (
             f"IncentiveAudit({len(self.table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
-            f"min_surplus={self.min_surplus:.2e}, tolerance={self.tolerance:.1e})"
+            f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
+            f"tolerance={self.tolerance:.1e})"
         )
 
 
@@ -110,25 +136,36 @@ def audit_incentives(
     market: Market,
     *,
     rule: PaymentRule = truthful_payment,
-    misreports: int = 33,
-    max_sellers: int = 200,
+    misreports: int | None = None,
+    max_sellers: int | None = None,
+    gap: float = 1e-8,
     rng: np.random.Generator | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    jobs: int = 1,
 ) -> IncentiveAudit:
     """Try misreports of every seller (or of a sample) and report the largest gain and loss.
 
     Parameters
     ----------
     market : Market
-        Of the standard form, with sellers whose prior is known.
+        With sellers whose priors are known.
     rule : callable
         Payment rule to audit; Eq. (8) unless said otherwise.
-    misreports : int
+    misreports : int, optional
         Reports tried per seller, spread evenly over the part of the support where it sells, with
-        the report at which it ceases to sell tried from both sides and the top of the support.
-    max_sellers : int
-        Above this number, a random sample of so many sellers is audited.
+        the report at which it ceases to sell tried from both sides, the top of the support, and
+        reports next to the truth. 33 for the papers' problem, else 6.
+    max_sellers : int, optional
+        Above this number, a random sample of so many sellers is audited. 200 for the papers'
+        problem, else 50.
+    gap : float
+        Relative gap of the solves, where they are not exact.
     rng : numpy.random.Generator, optional
         Draws the sample; a fixed one where left out.
+    progress : callable, optional
+        Called with the number of sellers done and to be done, where solves are not exact.
+    jobs : int
+        Processes that work at once, where solves are not exact.
 
     Returns
     -------
@@ -142,63 +179,112 @@ def audit_incentives(
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
     """
+    exact = market.standard_form is not None
+    misreports = (33 if exact else 6) if misreports is None else misreports
+    max_sellers = (200 if exact else 50) if max_sellers is None else max_sellers
     if misreports < 2 or max_sellers < 1:
         raise ParameterError(
             f"misreports is {misreports} and max_sellers {max_sellers}; give at least 2 and 1"
         )
-    reports, prior = reports_and_prior(market)
-    form = standard_form_of(market, "the incentive audit")
-    allocation = allocate(market, method="exact")
-    paid = payments(market, allocation)
-    who = np.arange(reports.size)
+    if not 0 < gap < 1:
+        raise ParameterError(f"gap is {gap!r}; give a number between 0 and 1")
+    who = np.arange(reports_of(market).size)
     if who.size > max_sellers:
         rng = np.random.default_rng(0) if rng is None else rng
         who = np.sort(rng.choice(who, max_sellers, replace=False))
-    truth = reports[who]
-    curve = OwnReportCurve(form)
-    grid = _misreports(curve, prior, who, truth, misreports)
-    seller = np.repeat(who, grid.shape[1])
-    epsilon, payment = (
-        values.reshape(grid.shape) for values in _terms(curve, prior, seller, grid.ravel(), rule)
-    )
-    surplus = payment - truth[:, None] * epsilon  # column 0 is the truth
-    gains = surplus - surplus[:, :1]
-    best = np.argmax(gains, axis=1)
-    rows = np.arange(who.size)
-    table = pd.DataFrame(
-        {
-            "id": [market.sellers.ids[i] for i in who],
-            "sensitivity": truth,
-            "epsilon": epsilon[:, 0],
-            "payment": payment[:, 0],
-            "surplus": surplus[:, 0],
-            "max_gain": gains[rows, best],
-            "best_misreport": grid[rows, best],
-        }
-    )
+    allocation = allocate(market, gap=gap)
+    if exact:
+        trials = _exact_trials(market, who, misreports)
+    else:
+        trials = _solved_trials(market, allocation, who, misreports, gap, progress, jobs)
+    rows = [_row(market, int(i), trial, rule) for i, trial in zip(who, trials, strict=True)]
+    table = pd.DataFrame(rows).drop(columns="largest_payment")
+    if exact:
+        total = float(payments(market, allocation).sum())
+    else:
+        total = float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
+    sold = market.privacy_cost(allocation.epsilon)
+    bought = allocation.weights > 0
+    largest = max(row["largest_payment"] for row in rows)
     return IncentiveAudit(
         table=table,
-        n_sellers=reports.size,
-        n_misreports=grid.shape[1] - 1,
-        tolerance=1e-9 * float(max(np.max(np.abs(payment)), np.finfo(float).tiny)),
-        total_payment=float(paid.sum()),
-        expected_payment=allocation.eta * form.expected_cost(allocation.weights),
+        n_sellers=len(market.sellers),
+        n_misreports=min(trial.report.size for trial in trials) - 1,
+        tolerance=(1e-9 if exact else 1e-6) * max(largest, float(np.finfo(float).tiny)),
+        total_payment=total,
+        expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
     )
 
 
-def _terms(
-    curve: OwnReportCurve, prior: Prior, seller: NDArray[np.intp], z: Floats, rule: PaymentRule
-) -> tuple[Floats, Floats]:
-    """Return what each seller sells and is paid when it reports z; arrays of shape (n,)."""
-    virtual = np.asarray(prior.ironed_virtual_cost(z))
-    epsilon = curve(seller, virtual).epsilon
-    return epsilon, rule(z, epsilon, information_rents(curve, prior, seller, z), virtual)
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """What one seller would sell and earn at the reports tried; the truth comes first.
+
+    ``rent_doubt`` is how far the rent may be off relative to that of the truth, and ``sold_doubt``
+    how far u(eps) may be.
+    """
+
+    report: Floats
+    virtual: Floats
+    epsilon: Floats
+    sold: Floats
+    rent: Floats
+    rent_doubt: Floats
+    sold_doubt: Floats
+
+
+def _row(market: Market, seller: int, trial: _Trial, rule: PaymentRule) -> dict[str, Any]:
+    """Compare each report of one seller with its truth."""
+    truth = float(trial.report[0])
+    payment = rule(trial.report, trial.sold, trial.rent, trial.virtual)
+    surplus = payment - truth * trial.sold
+    doubt = trial.rent_doubt + np.abs(trial.report - truth) * (
+        trial.sold_doubt + trial.sold_doubt[0]
+    )
+    gains = surplus - surplus[0] - doubt
+    gains[0] = 0.0
+    best = int(np.argmax(gains))
+    order = np.argsort(trial.report, kind="stable")
+    epsilon, off = trial.epsilon[order], trial.sold_doubt[order]
+    scale = np.divide(epsilon, trial.sold[order], out=np.zeros_like(off), where=epsilon > 0)
+    rises = np.diff(epsilon) - (off * scale)[1:] - (off * scale)[:-1]
+    rise = float(rises.max(initial=0.0))
+    return {
+        "id": market.sellers.ids[seller],
+        "sensitivity": truth,
+        "epsilon": float(trial.epsilon[0]),
+        "payment": float(payment[0]),
+        "surplus": float(surplus[0]),
+        "max_gain": float(gains[best]),
+        "best_misreport": float(trial.report[best]),
+        "max_rise": rise if rise > 1e-9 * float(epsilon.max()) else 0.0,
+        "largest_payment": float(np.max(np.abs(payment))),
+    }
+
+
+def _exact_trials(market: Market, who: Ints, misreports: int) -> list[_Trial]:
+    """Solve at all misreports of all sellers at once."""
+    curve = OwnReportCurve(standard_form_of(market, "the exact audit"))
+    trials: list[_Trial] = [None] * who.size  # type: ignore[list-item]
+    for prior, place in market.sellers.by_prior(who):
+        own = who[place]
+        grid = _misreports(curve, prior, own, reports_of(market)[own], misreports)
+        seller, z = np.repeat(own, grid.shape[1]), grid.ravel()
+        virtual = np.asarray(prior.ironed_virtual_cost(z))
+        epsilon = curve(seller, virtual).epsilon
+        rent = information_rents(curve, prior, seller, z)
+        none = np.zeros(grid.shape[1])
+        for row, k in enumerate(place):
+            one = slice(row * grid.shape[1], (row + 1) * grid.shape[1])
+            sold = epsilon[one]
+            trials[k] = _Trial(z[one], virtual[one], sold, sold, rent[one], none, none)
+    return trials
 
 
 def _misreports(
-    curve: OwnReportCurve, prior: Prior, seller: NDArray[np.intp], truth: Floats, count: int
+    curve: OwnReportCurve, prior: Prior, seller: Ints, truth: Floats, count: int
 ) -> Floats:
-    """Return the truth and the misreports to try, shape (n, count + 4)."""
+    """Return the truth and the misreports to try, shape (n, count + 8)."""
     low, high = prior.support
     ceases = last_sale(curve, prior, seller, np.full(seller.size, low))
     step = 1e-6 * (ceases - low)
@@ -206,7 +292,71 @@ def _misreports(
     # From half a step above the bottom, where a virtual cost may be 0 and privacy free.
     spread = low + (ceases - low)[:, None] * np.linspace(0.5 / count, 1.0, count)
     edges = np.column_stack((ceases - step, np.minimum(ceases + step, top), top))
-    return np.column_stack((truth, spread, edges))
+    return np.column_stack((truth, spread, edges, _near(truth, low, high)))
+
+
+def _near(truth: Floats, low: float, high: float) -> Floats:
+    """Return reports next to the truth, inside the support, shape (n, 4)."""
+    below = truth[:, None] * (1 - _NEAR)
+    above = np.minimum(truth[:, None] * (1 + _NEAR), 0.5 * (truth[:, None] + high))
+    return np.column_stack((np.maximum(below, 0.5 * (truth[:, None] + low)), above))
+
+
+def _solved_trials(
+    market: Market,
+    allocation: Allocation,
+    who: Ints,
+    misreports: int,
+    gap: float,
+    progress: Callable[[int, int], None] | None,
+    jobs: int,
+) -> list[_Trial]:
+    """Solve one misreport at a time."""
+    plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
+    work = (delayed(_solved_trial)(plain, allocation, int(i), misreports, gap) for i in who)
+    trials = []
+    for trial in Parallel(n_jobs=jobs, return_as="generator")(work):
+        trials.append(trial)
+        if progress is not None:
+            progress(len(trials), who.size)
+    return trials
+
+
+def _solved_trial(
+    market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
+) -> _Trial:
+    curve = SolvedCurve(market, allocation, gap)
+    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
+    low, high = prior.support
+    end = end_of_sales(curve, prior, seller, truth)
+
+    _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
+    spread = low + (ceases - low) * np.linspace(0.5 / misreports, 1.0, misreports)
+    tried = np.concatenate((spread, _near(np.array([truth]), low, high)[0], [truth, end]))
+    tried = np.unique(tried)
+    envelope = market.incentives == "by construction" and curve.gamma > 0
+    chords = Chords(curve, prior, seller, tried[0], tried[-1], tried, envelope)
+    cells = chords.cells
+    nodes = np.array([*(cell.first for cell in cells), chords.z.size - 1])
+    points = [chords.point(node) for node in nodes]
+    # At the top itself the cost may be infinite, and the market then without an answer.
+    answered = np.array([np.isfinite(point.upper) for point in points])
+    value = np.array([cell.value for cell in cells])
+    error = np.array([cell.error for cell in cells])
+    rent = np.append(np.cumsum(value[::-1])[::-1], 0.0)
+    own = int(np.argmin(np.abs(chords.z[nodes] - truth)))
+    behind = np.append(0.0, np.cumsum(error))
+    order = np.concatenate(([own], np.delete(np.arange(nodes.size), own)))
+    order = order[answered[order]]
+    return _Trial(
+        report=chords.z[nodes][order],
+        virtual=chords.y[nodes][order],
+        epsilon=np.array([points[k].epsilon for k in order]),
+        sold=np.array([points[k].sold for k in order]),
+        rent=rent[order],
+        rent_doubt=np.abs(behind - behind[own])[order],
+        sold_doubt=np.array([chords.doubt(int(nodes[k])) for k in order]),
+    )
 
 
 @dataclass(frozen=True)
@@ -234,20 +384,21 @@ class PaymentIdentity:
 
 
 def check_payment_identity(
-    prior: Prior,
+    prior: PriorOrPriors,
     n_sellers: int,
     *,
     mu: float,
     sigma: float,
     gamma: float,
     cap: float | None = None,
+    groups: Any = None,
     draws: int = 400,
     rng: np.random.Generator,
 ) -> PaymentIdentity:
-    """Draw markets from the prior and compare payments with virtual costs (A, Eq. 9)."""
+    """Draw markets from the prior, or priors, and compare payments with virtual costs (Eq. 9)."""
     sides = np.empty((draws, 2))
     for draw in range(draws):
-        sellers = Sellers(prior.sample(n_sellers, rng), prior)
+        sellers = Sellers.draw(n_sellers, prior, rng, groups=groups)
         market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)
         allocation = allocate(market, method="exact")
         sides[draw] = (

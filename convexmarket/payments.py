@@ -8,24 +8,36 @@ By the envelope theorem the optimal objective F of the buyer, as a function of t
 virtual cost y, has the slope gamma*eps(y). Where the virtual cost is affine in the report, as for
 a uniform prior, the integral is therefore a difference of two optimal objectives, jumps of the
 optimum between branches included. Elsewhere it is computed by vectorised adaptive quadrature of
-the exact curve.
+the exact curve. Markets of another form are solved again, one report at a time
+(:mod:`convexmarket.rents`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import standard_form_of
+from convexmarket.allocation.dispatch import allocate, standard_form_of
 from convexmarket.allocation.result import Allocation
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
-from convexmarket.market import Market
+from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
+from convexmarket.rents import Estimate, SolvedCurve, chord_rent, quadrature_rent
+from convexmarket.terms import Payments
 
-__all__ = ["information_rents", "last_sale", "payments", "reports_and_prior"]
+__all__ = [
+    "PaymentEstimate",
+    "estimate_payments",
+    "information_rents",
+    "last_sale",
+    "payments",
+    "reports_of",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -38,6 +50,12 @@ _CANCELLATION = 1e-9
 #: by less than this.
 _SHORTEST = 1e-12
 _MAX_DEPTH = 60
+#: Relative accuracy of payments in markets that have no exact curve.
+_ACCURACY_OF_ESTIMATES = 1e-4
+#: Relative error from which on payments are refused.
+_LARGEST_ERROR = 1e-2
+_SMALLEST_GAP = 1e-9
+_NOT_KNOWN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
 
 
 def _lobatto(n: int) -> tuple[Floats, Floats]:
@@ -53,27 +71,71 @@ _FINE_NODES, _FINE_WEIGHTS = _lobatto(11)
 _COARSE_NODES, _COARSE_WEIGHTS = _lobatto(6)
 
 
+@dataclass(frozen=True, eq=False)
+class PaymentEstimate:
+    """Payments, how far each may be off, and how they were found.
+
+    Attributes
+    ----------
+    amounts : ndarray, shape (n,)
+        What each of ``sellers`` is paid, in the currency of the sensitivities.
+    errors : ndarray, shape (n,)
+        How far the amount may be off, given what is sold. For "envelope" it comes from the
+        certificates of the solves; where psi is not affine, it trusts that between reports that
+        are solved u(eps) falls about as evenly as it did at them.
+    sellers : ndarray of int, shape (n,)
+        Positions in the market.
+    method : str
+        "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
+        of optimal objectives) or "quadrature" (of u(eps); no truthfulness is promised).
+    incentives : Incentives
+        What is known of the market: whether these payments make the truth the best reply.
+    n_solves : int
+        Markets solved on the way.
+    """
+
+    amounts: Floats
+    errors: Floats
+    sellers: Ints
+    method: str
+    incentives: Incentives
+    n_solves: int = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "
+            f"largest error={self.errors.max(initial=0.0):.1e}, method={self.method!r}, "
+            f"truthful: {self.incentives})"
+        )
+
+
 def payments(market: Market, allocation: Allocation) -> Floats:
-    """Return the payment of every seller under A's Eq. (8).
+    """Return the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
+
+    Exact for the papers' problem. Any other market with truthful prices is solved again at other
+    reports, see :func:`estimate_payments`, and refuses where a payment could be off by a percent.
 
     Parameters
     ----------
     market : Market
-        Of the standard form, with sellers whose prior is known.
+        With sellers whose priors are known, and truthful prices (``market.incentives``).
     allocation : Allocation
         The global optimum of ``market``; truthfulness rests on it being the global one.
 
     Returns
     -------
     ndarray, shape (m,)
-        t_i >= c_i * eps_i, in the currency of the sensitivities; 0 for sellers not bought from.
+        t_i >= c_i * u(eps_i), in the currency of the sensitivities; 0 for sellers not bought from.
 
     Raises
     ------
     SellersError
         If the sellers have no prior, on which payments depend.
     AllocationError
-        If the allocation is not of this market, or not certified to be its optimum.
+        If the allocation is not of this market, not certified to be its optimum, or its gap too
+        large for payments of that accuracy.
+    NotSupportedError
+        If the market is not known to have truthful prices; the message says why.
 
     Examples
     --------
@@ -83,6 +145,185 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     >>> cm.payments(market, cm.allocate(market)).round(4)
     array([0.7974, 0.4813])
     """
+    estimate = estimate_payments(market, allocation)
+    allowed = _LARGEST_ERROR * _scales(market, allocation)
+    unknown = estimate.errors > allowed
+    if np.any(unknown):
+        worst = int(np.argmax(estimate.errors))
+        raise AllocationError(
+            f"{np.count_nonzero(unknown)} payments are not known well enough, that of seller "
+            f"{worst} only to {estimate.errors[worst]:.1e}; the allocation has a gap of "
+            f"{allocation.gap:.1e}: allocate with a smaller one, such as gap=1e-8, or take "
+            "estimate_payments(market, allocation, gap=...), which reports the errors"
+        )
+    return estimate.amounts
+
+
+def estimate_payments(
+    market: Market,
+    allocation: Allocation,
+    *,
+    accuracy: float = _ACCURACY_OF_ESTIMATES,
+    gap: float | None = None,
+    sellers: ArrayLike | None = None,
+    assume_monotone: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    jobs: int = 1,
+) -> PaymentEstimate:
+    """Return payments under Eq. (8) in any market, and how far each may be off.
+
+    ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, where
+    eps_i(z) is what seller i would sell if it reported z. :mod:`convexmarket.rents` says how it
+    is integrated.
+
+    Parameters
+    ----------
+    market : Market
+    allocation : Allocation
+        Of this market.
+    accuracy : float
+        Error at which no further report is solved, relative to the payment (or to the average
+        cost of a seller, if that is more).
+    gap : float, optional
+        Relative gap of the solves at other reports; what the accuracy needs where left out.
+    sellers : array_like of int, optional
+        Positions of the sellers to be paid; all where left out.
+    assume_monotone : bool
+        Integrate even where the market is not known to have truthful prices.
+    progress : callable, optional
+        Called with the number of sellers done and to be done.
+    jobs : int
+        Processes that work at once.
+
+    Returns
+    -------
+    PaymentEstimate
+
+    Raises
+    ------
+    NotSupportedError
+        If the market is not known to have truthful prices and ``assume_monotone`` is False, or a
+        seller could ask for any price.
+    SellersError, AllocationError
+        As for :func:`payments`.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments())
+    >>> estimate = cm.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    >>> estimate.method, estimate.amounts.round(3)
+    ('envelope', array([0.755, 0.667]))
+    """
+    reports = reports_of(market)
+    if not 0 < accuracy < 1:
+        raise ParameterError(f"accuracy is {accuracy!r}; give a number between 0 and 1")
+    if gap is not None and not 0 < gap < 1:
+        raise ParameterError(f"gap is {gap!r}; give a number between 0 and 1")
+    who = _positions(sellers, reports.size)
+    if market.standard_form is not None:
+        _check_allocation(market, allocation)
+        return _exact_payments(market, allocation, who)
+    if market.incentives != "by construction" and not assume_monotone:
+        raise NotSupportedError(
+            f"payments that make the truth the best reply are {_NOT_KNOWN[market.incentives]} in "
+            f"this market: {market.incentives.reason}. audit_incentives tries misreports; "
+            "estimate_payments(..., assume_monotone=True) computes Eq. (8) all the same"
+        )
+    _check_allocation(market, allocation)
+    cost = np.asarray(market.privacy_cost(allocation.epsilon))
+    scale = _scales(market, allocation)
+    gamma = market.objective.weight_of(Payments)
+    if market.incentives != "by construction":
+        method = "quadrature"
+    elif gamma == 0:
+        return _constant_payments(market, cost, who)
+    else:
+        method = "envelope"
+    if gap is None:
+        money = abs(allocation.objective) / (gamma if gamma > 0 else 1.0)
+        # Objectives are as good as their gap, what is sold on ironed intervals its root.
+        regular = all(prior.is_regular for prior in market.sellers.priors)
+        needed = 0.1 * accuracy * scale.min() / money if regular else 0.0
+        gap = float(np.clip(needed, _SMALLEST_GAP, 1e-6))
+    again = allocate(market, gap=gap)
+    _check_optimal(allocation, again)
+    known = replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
+    plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
+    work = [
+        delayed(_rent)(plain, known, int(i), accuracy * float(scale[i]), gap, method)
+        for i in who
+        if cost[i] > 0
+    ]
+    rents = np.zeros(reports.size)
+    errors = np.zeros(reports.size)
+    n_solves = 1
+    bought = who[cost[who] > 0]
+    for done, (rent, solves) in enumerate(Parallel(n_jobs=jobs, return_as="generator")(work)):
+        rents[bought[done]], errors[bought[done]] = rent.value, rent.error
+        n_solves += solves
+        if progress is not None:
+            progress(done + 1, len(work))
+    return PaymentEstimate(
+        amounts=(reports * cost + rents)[who],
+        errors=errors[who],
+        sellers=who,
+        method=method,
+        incentives=market.incentives,
+        n_solves=n_solves,
+    )
+
+
+def _rent(
+    market: Market, allocation: Allocation, seller: int, tolerance: float, gap: float, method: str
+) -> tuple[Estimate, int]:
+    """Return one seller's rent, and the number of markets solved for it."""
+    curve = SolvedCurve(market, allocation, gap)
+    prior = market.sellers.prior_of(seller)
+    report = float(reports_of(market)[seller])
+    integrate = chord_rent if method == "envelope" else quadrature_rent
+    return integrate(curve, prior, seller, report, tolerance), curve.n_solves
+
+
+def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
+    """Pay by the exact curve of the papers' problem, for all sellers at once."""
+    reports = reports_of(market)
+    curve = OwnReportCurve(standard_form_of(market, "the exact payment rule"))
+    deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
+    if deviation > 1e-2 * float(np.max(curve.truth)):
+        raise AllocationError(
+            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
+            "market; is it of another one? Allocate this market, or ask for a smaller gap"
+        )
+    bought = np.flatnonzero(allocation.weights > 0)
+    bought = bought[np.isin(bought, who)]
+    paid = np.zeros(reports.size)
+    paid[bought] = reports[bought] * allocation.epsilon[bought]
+    for prior, place in market.sellers.by_prior(bought):
+        own = bought[place]
+        paid[own] += information_rents(curve, prior, own, reports[own])
+    errors = 10 * _ACCURACY * paid
+    return PaymentEstimate(paid[who], errors[who], who, "exact", market.incentives)
+
+
+def _constant_payments(market: Market, cost: Floats, who: Ints) -> PaymentEstimate:
+    """Pay for what reports do not change: the price of the dearest possible seller."""
+    paid = np.zeros(cost.size)
+    for prior, place in market.sellers.by_prior():
+        own = place[cost[place] > 0]
+        if own.size and np.isinf(prior.support[1]):
+            raise NotSupportedError(
+                f"{prior!r} has no largest sensitivity, and what is bought does not depend on the "
+                "reports, so that no finite payment is truthful; use a prior with bounded support, "
+                "or weigh Payments() in the objective"
+            )
+        paid[own] = prior.support[1] * cost[own]
+    return PaymentEstimate(paid[who], np.zeros(who.size), who, "constant", market.incentives)
+
+
+def _check_allocation(market: Market, allocation: Allocation) -> None:
+    """Refuse an allocation that is not certified, or not of this market."""
     m = len(market.sellers)
     if allocation.weights.size != m:
         raise AllocationError(
@@ -94,30 +335,50 @@ def payments(market: Market, allocation: Allocation) -> Floats:
             f"the allocation is {allocation.gap:.1e} (relative) away from its lower bound; paying "
             "for the truth needs the global optimum: allocate with method='exact' or a smaller gap"
         )
-    reports, prior = reports_and_prior(market)
-    curve = OwnReportCurve(standard_form_of(market, "the exact payment rule"))
-    deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
-    if deviation > 1e-2 * float(np.max(curve.truth)):
+    costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
+    value = market.objective.value(allocation.weights, allocation.eta, costs)
+    if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
         raise AllocationError(
-            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
-            "market; is it of another one? Allocate this market, or ask for a smaller gap"
+            f"the objective of this market at the allocation is {value:.10g}, not "
+            f"{allocation.objective:.10g}; is the allocation of another one? Allocate this market"
         )
-    bought = np.flatnonzero(allocation.weights > 0)
-    paid = np.zeros(m)
-    paid[bought] = reports[bought] * allocation.epsilon[bought]
-    paid[bought] += information_rents(curve, prior, bought, reports[bought])
-    return paid
 
 
-def reports_and_prior(market: Market) -> tuple[Floats, Prior]:
+def _check_optimal(allocation: Allocation, again: Allocation) -> None:
+    """Refuse an allocation that this market's certificate proves to be worse than it says."""
+    gaps = [one.objective - one.lower_bound for one in (allocation, again)]
+    slack = sum(gaps) + 1e-9 * abs(again.objective)
+    if abs(allocation.objective - again.objective) > slack:
+        raise AllocationError(
+            f"the allocation has the objective {allocation.objective:.10g}, but the optimum of "
+            f"this market is {again.objective:.10g}; is it of another one? Allocate this market"
+        )
+
+
+def _scales(market: Market, allocation: Allocation) -> Floats:
+    """Return what errors of payments are measured by: the seller's cost, or an average one."""
+    costs = reports_of(market) * np.asarray(market.privacy_cost(allocation.epsilon))
+    return np.maximum(costs, float(costs.sum()) / max(1, allocation.n_bought))
+
+
+def _positions(sellers: ArrayLike | None, m: int) -> Ints:
+    if sellers is None:
+        return np.arange(m)
+    who = np.atleast_1d(np.asarray(sellers))
+    if not (np.issubdtype(who.dtype, np.integer) and np.all((who >= 0) & (who < m))):
+        raise ParameterError(f"sellers is {sellers!r}; give positions from 0 to {m - 1}")
+    return who.astype(np.intp)
+
+
+def reports_of(market: Market) -> Floats:
     """Return what payments depend on, or say that it is missing."""
-    sellers = market.sellers
-    if sellers.sensitivities is None or sellers.prior is None:
+    reports = market.sellers.sensitivities
+    if reports is None:
         raise SellersError(
             "these sellers are known by their virtual costs alone; payments depend on the "
             "reports and the prior: give Sellers(sensitivities=..., prior=...)"
         )
-    return sellers.sensitivities, sellers.prior
+    return reports
 
 
 def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:

@@ -23,6 +23,7 @@ ROOMS = [
     "terms",
     "market",
     "allocation",
+    "rents",
     "payments",
     "audit",
     "privacy",

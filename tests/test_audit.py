@@ -165,6 +165,7 @@ def test_a_row_for_each_seller():
         "surplus",
         "max_gain",
         "best_misreport",
+        "max_rise",
     ]
     assert list(audit.table["id"]) == ["Ann", "Bob", "Cy"]
     np.testing.assert_allclose(audit.table["sensitivity"], [0.2, 0.9, 0.3])
@@ -255,8 +256,13 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
 
 def test_the_prior_must_be_the_one_that_draws(monkeypatch):
     """Payments computed under another prior than the sellers' own do not meet Eq. (9)."""
-    right = module.Sellers
-    monkeypatch.setattr(module, "Sellers", lambda c, _: right(c, cm.Uniform(0.0, 1.0)))
+
+    class Mistaken(cm.Sellers):
+        @classmethod
+        def draw(cls, n_sellers, prior, rng, *, groups=None):
+            return cm.Sellers(prior.sample(n_sellers, rng), cm.Uniform(0.0, 1.0))
+
+    monkeypatch.setattr(module, "Sellers", Mistaken)
     found = check_payment_identity(
         cm.Beta(4, 1, 0.0, 1.0),
         5,

@@ -62,7 +62,7 @@ def jumps(market, seller, low, high):
 
 def oracle(market, seller):
     """Return the payment by A's Eq. (8), by adaptive quadrature between kinks and jumps."""
-    prior, reports = market.sellers.prior, market.sellers.sensitivities
+    prior, reports = market.sellers.prior_of(seller), market.sellers.sensitivities
     report, top = reports[seller], prior.support[1]
     sold = guarantee(market, seller, report)
     if sold == 0:
@@ -88,11 +88,11 @@ def oracle(market, seller):
     return report * sold + rent
 
 
-def assert_paid_exactly(market, sellers):
+def assert_paid_exactly(market, sellers, rel=1e-8):
     allocation = cm.allocate(market)
     paid = cm.payments(market, allocation)
     for seller in sellers:
-        assert paid[seller] == pytest.approx(oracle(market, seller), rel=1e-8, abs=1e-300)
+        assert paid[seller] == pytest.approx(oracle(market, seller), rel=rel, abs=1e-300)
     assert np.all(paid >= market.sellers.sensitivities * allocation.epsilon)
     assert not paid[allocation.weights == 0].any()
     return paid
@@ -115,6 +115,9 @@ PRIORS = {
     "two humps, ironed": cm.Prior.from_scipy(
         scipy.stats.rv_histogram((np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])))()
     ),
+    "mixture, ironed": cm.Mixture(
+        [2, 1], [cm.TruncatedNormal(0.3, 0.06, 0.1, 1.0), cm.TruncatedNormal(0.8, 0.05, 0.1, 1.0)]
+    ),
 }
 
 
@@ -133,13 +136,15 @@ def draw(prior, m, seed):
 # --------------------------------------------------------------------- exact to 1e-8
 
 
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("name", PRIORS)
 def test_payments_meet_quadrature(name, cap):
     sellers = draw(PRIORS[name], 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
-    assert_paid_exactly(market, bought[[0, -1]])
+    # A mixture's ironed psi has thousands of kinks, where the oracle's quadrature is less exact.
+    assert_paid_exactly(market, bought[[0, -1]], rel=1e-6 if "mixture" in name else 1e-8)
 
 
 @pytest.mark.parametrize("n_cheap", [1, 2])
@@ -335,16 +340,11 @@ def test_an_uncertified_allocation_is_refused():
         cm.payments(market, rough)
 
 
-def test_a_market_of_another_form_is_refused():
-    class Entropy(cm.Term):
-        def expression(self, quantities):
-            import cvxpy as cp
-
-            return cp.sum(cp.neg(cp.entr(quantities.weights)))
-
+@pytest.mark.parametrize("other", [2 * cm.SquaredSpread(), 1.1 * cm.Spread(p=3)])
+def test_the_allocation_of_another_objective_is_refused(other):
     standard = small_market()
-    market = cm.Market(standard.sellers, standard.objective + Entropy())
-    with pytest.raises(cm.NotSupportedError, match="exact payment rule"):
+    market = cm.Market(standard.sellers, standard.objective + other)
+    with pytest.raises(cm.AllocationError, match="is the allocation of another one"):
         cm.payments(market, cm.allocate(standard))
 
 
@@ -407,3 +407,49 @@ def test_the_allocation_of_a_like_market_is_refused():
     other = cm.Market.standard(sellers, mu=2, sigma=100, gamma=0.5)
     with pytest.raises(cm.AllocationError, match="another one"):
         cm.payments(one, cm.allocate(other))
+
+
+# -------------------------------------------------------------------------- several priors
+
+
+def test_each_seller_is_paid_by_its_own_prior():
+    priors = {"young": cm.Uniform(0.1, 1.0), "old": cm.Beta(2, 2, 0.2, 2.0)}
+    groups = ["young", "old", "young", "old"]
+    sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
+    market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=2)
+    paid = assert_paid_exactly(market, range(4))
+    # The same report is worth another payment in another group.
+    swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
+    other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)
+    assert abs(cm.payments(other, cm.allocate(other))[0] - paid[0]) > 0.01
+    each = cm.Sellers([0.3, 0.4, 0.6, 0.5], [priors[group] for group in groups])
+    same = cm.Market.standard(each, mu=2, sigma=1, gamma=0.5, cap=2)
+    np.testing.assert_array_equal(cm.payments(same, cm.allocate(same)), paid)
+
+
+# ------------------------------------------------------------------------ ironing and ties
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_sellers_on_an_ironed_interval_are_treated_and_paid_alike(mu):
+    prior = PRIORS["mixture, ironed"]
+    low, high = prior.breakpoints[:2]
+    assert np.ptp(prior.ironed_virtual_cost([low, high])) < 1e-12
+    reports = [low + 0.1 * (high - low), 0.95, high - 0.1 * (high - low), 0.5 * (low + high)]
+    market = cm.Market.standard(
+        cm.Sellers(reports, prior), mu=mu, sigma=1, gamma=0.6, cap=4 / 2.5, eta_range=(0.5, 9)
+    )
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    tied = [0, 2, 3]
+    assert np.ptp(allocation.epsilon[tied]) < 1e-12
+    assert allocation.epsilon[0] > 0
+    # c*eps + (high - c)*eps + the rest: the report cancels.
+    np.testing.assert_allclose(paid[tied], paid[0], rtol=1e-8)
+    # An integral over a fine grid, every point of which is a market solved again.
+    z = np.linspace(reports[0], prior.support[1], 1500)
+    sold = np.array([guarantee(market, 0, report) for report in z])
+    upper, lower = np.diff(z) @ sold[:-1], np.diff(z) @ sold[1:]
+    rent = paid[0] - reports[0] * allocation.epsilon[0]
+    assert lower - 1e-12 <= rent <= upper + 1e-12
+    assert upper - lower < 0.02 * rent
