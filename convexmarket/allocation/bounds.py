@@ -26,6 +26,7 @@ __all__ = [
     "outer_problem",
     "segment_bound",
     "unattained",
+    "unattained_noise",
     "unconstrained_eta",
 ]
 
@@ -125,10 +126,7 @@ def outer_problem(form: StandardForm) -> OuterProblem:
     noise = form.sigma * form.gamma
     first, last = form.gamma * form.eta_low, form.gamma * form.eta_high
     if noise == 0 and first == 0:
-        raise UnattainedOptimumError(
-            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
-            "to 0; give sigma > 0 or an EtaRange"
-        )
+        raise unattained_noise()
     mean, cheapest = float(psi.mean()), cheapest_purchase(psi, form.max_weight)
     low = np.sqrt(noise / mean) if mean > 0 else (np.inf if noise > 0 else 0.0)
     high = np.sqrt(noise / cheapest) if cheapest > 0 else (np.inf if noise > 0 else 0.0)
@@ -143,6 +141,14 @@ def outer_problem(form: StandardForm) -> OuterProblem:
     saturated = float(limit / psi[psi > 0].min())  # from here on nobody who costs is bought from
     low = min(float(low), saturated)
     return OuterProblem(noise, low, saturated, (*known, (saturated, limit)), 0.0, limit)
+
+
+def unattained_noise() -> UnattainedOptimumError:
+    """Return the error for a market in which nothing pays for privacy."""
+    return UnattainedOptimumError(
+        "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
+        "to 0; give sigma > 0 or an EtaRange"
+    )
 
 
 def unattained(limit: float) -> UnattainedOptimumError:

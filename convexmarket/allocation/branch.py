@@ -13,16 +13,18 @@ import heapq
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from convexmarket.allocation.bounds import unattained_noise
 from convexmarket.allocation.cuts import Cut, Linearizer
-from convexmarket.allocation.region import Region, RegionFinder, mend
+from convexmarket.allocation.region import Region, RegionFinder, mend, violations
 from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import (
     check_solver,
     run_solver,
@@ -34,12 +36,12 @@ from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumEr
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Noise, Payments
 
-__all__ = ["branch_and_bound", "check_gap", "finish"]
+__all__ = ["Evaluated", "Runner", "branch_and_bound", "check_gap", "finish", "search_eta"]
 
 Floats = NDArray[np.float64]
 
-#: How often the range of eta is widened fourfold before an optimum counts as running away.
-_MAX_WIDENINGS = 40
+#: Further from where the search began than this factor, an optimum counts as running away.
+_FAR = 1e24
 _MAX_SPLITS = 20_000
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
@@ -54,13 +56,28 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
-    """What a solve found: a feasible point and its cut."""
+class Evaluated:
+    """What a solve at one eta found: a feasible point and its cut."""
 
     weights: Floats
     eta: float
     objective: float
     cut: Cut
+
+
+class Runner(Protocol):
+    """Whatever can solve a market at one eta after the other."""
+
+    @property
+    def region(self) -> Region:
+        """The feasible set."""
+
+    @property
+    def records(self) -> list[SolveRecord]:
+        """What has been solved."""
+
+    def solve(self, eta: float) -> Evaluated:
+        """Return a feasible point near eta and the cut of its multipliers."""
 
 
 class _Solver:
@@ -86,7 +103,7 @@ class _Solver:
         self.problem = FixedEta(view.market, eta, self._scale)
         self.records: list[SolveRecord] = []
 
-    def solve(self, eta: float) -> _Point:
+    def solve(self, eta: float) -> Evaluated:
         """Return a feasible point near eta and the cut of its multipliers."""
         start = time.perf_counter()
         self.problem.eta = eta
@@ -100,7 +117,7 @@ class _Solver:
         cut = self.linearizer.cut(raw, eta, self._multipliers())
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
-        point = _Point(weights, near, objective, cut)
+        point = Evaluated(weights, near, objective, cut)
         self.records.append(
             SolveRecord(
                 eta=near,
@@ -172,13 +189,10 @@ def branch_and_bound(
     finder = RegionFinder(view)
     region = finder.find()
     if not view.has_noise and region.low == 0:
-        raise UnattainedOptimumError(
-            "no term falls as more privacy is bought (the weight of Noise is 0), so less is always "
-            "cheaper and eta tends to 0; add sigma * Noise() with sigma > 0, or an EtaRange"
-        )
-    first = _inside(start if start is not None else _first_eta(market, view), region)
+        raise unattained_noise()
+    first = _inside(_first_eta(market, view) if start is None else start, region)
     runner = _Solver(view, region, first, solver, solver_options)
-    best, bound = _search(runner, first, gap, max_solves, progress)
+    best, bound = search_eta(runner, first, gap, max_solves, progress)
     return finish(
         view,
         finder,
@@ -196,19 +210,20 @@ def branch_and_bound(
     )
 
 
-def _search(
-    runner: _Solver,
+def search_eta(
+    runner: Runner,
     first: float,
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
-) -> tuple[_Point, float]:
-    """Return the best point and a lower bound for all eta."""
+) -> tuple[Evaluated, float]:
+    """Return the best point and a lower bound for all eta, looking at ``first`` first."""
     region = runner.region
+    first = _inside(first, region)
     solved: dict[float, Cut] = {}
     cuts: list[Cut] = []
 
-    def solve(eta: float) -> _Point:
+    def solve(eta: float) -> Evaluated:
         point = runner.solve(eta)
         solved[eta] = point.cut
         cuts.append(point.cut)
@@ -223,6 +238,8 @@ def _search(
 
     best = solve(first)
     heap = [bounded(*piece) for piece in _halves(region.low, first, region.high)]
+    if not heap:  # the constraints leave one eta only
+        return best, best.cut(first)
     heapq.heapify(heap)
     slack = 0.0  # how far below its own point the solver's accuracy leaves a cut
     for _ in range(_MAX_SPLITS):
@@ -249,6 +266,8 @@ def _search(
         heapq.heappop(heap)
         for piece in _halves(low, eta, high):
             heapq.heappush(heap, bounded(*piece))
+    if best.eta == max(solved) and region.high == np.inf and best.cut.flattens:
+        raise _runs_away(best.objective, heap[0][0])
     return best, heap[0][0]
 
 
@@ -291,20 +310,22 @@ def _split_at(low: float, high: float, where: float, cuts: list[Cut]) -> float:
 
 def _check_attained(eta: float, first: float, objective: float, bound: float) -> None:
     """Raise an error once the search has left every reasonable scale."""
-    reach = 4.0**_MAX_WIDENINGS
-    if first / reach < eta < first * reach:
-        return
-    where = "infinity" if eta > first else "0"
-    what = (
-        "buying ever more privacy keeps lowering the objective: sellers with virtual cost 0 can "
-        "carry the weight, or no payment limits what is bought"
-        if eta > first
-        else "buying ever less privacy keeps lowering the objective"
-    )
-    raise UnattainedOptimumError(
-        f"the optimum is not attained (eta -> {where}; objective {objective:.10g}, lower bound "
-        f"{bound:.10g}): {what}. Give an EtaRange, a tighter Cap, or a prior whose support starts "
-        "above 0"
+    if eta > first * _FAR:
+        raise _runs_away(objective, bound)
+    if eta < first / _FAR:
+        raise UnattainedOptimumError(
+            f"the optimum is not attained (eta -> 0; objective {objective:.10g}, lower bound "
+            f"{bound:.10g}): buying ever less privacy keeps lowering the objective; give an "
+            "EtaRange"
+        )
+
+
+def _runs_away(objective: float, bound: float) -> UnattainedOptimumError:
+    return UnattainedOptimumError(
+        f"the optimum is not attained (eta -> infinity; objective {objective:.10g}, lower bound "
+        f"{bound:.10g}): buying ever more privacy keeps lowering the objective, because sellers "
+        "with virtual cost 0 can carry the weight, or no payment limits what is bought; give an "
+        "EtaRange, a MaxEpsilon, or a prior whose support starts above 0"
     )
 
 
@@ -375,6 +396,11 @@ def finish(
 ) -> Allocation:
     """Return the allocation that a point and a lower bound amount to."""
     weights, eta, objective = _without_traces(view, finder, weights, eta, tolerance)
+    ranges = [item for item in view.market.constraints if isinstance(item, EtaRange)]
+    for end in {end for item in ranges for end in (item.low, item.high)}:
+        feasible = np.max(violations(view, weights, end), initial=0.0) <= ROUNDING
+        if feasible and view.value(weights, end) <= objective:
+            eta, objective = end, view.value(weights, end)
     return Allocation(
         weights=weights,
         eta=eta,
@@ -383,17 +409,12 @@ def finish(
         multiplier=price / eta,
         solves=records,
         tolerance=tolerance,
-        binding=_binding(view.market, eta),
+        binding=_binding(ranges, eta),
         **provenance,
     )
 
 
-def _binding(market: Market, eta: float) -> tuple[str, ...]:
-    """Return which bound of an EtaRange, if any, the answer lies at."""
-    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
-    found = []
-    if any(eta <= item.low * (1 + 1e-6) for item in ranges):
-        found.append("eta_low")
-    if any(eta >= item.high * (1 - 1e-6) for item in ranges):
-        found.append("eta_high")
-    return tuple(found)
+def _binding(ranges: list[EtaRange], eta: float) -> tuple[str, ...]:
+    """Return which bounds the answer lies at."""
+    lows, highs = {item.low for item in ranges}, {item.high for item in ranges}
+    return tuple(name for name, ends in (("eta_low", lows), ("eta_high", highs)) if eta in ends)

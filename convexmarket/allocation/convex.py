@@ -39,6 +39,17 @@ __all__ = ["ConvexProgram", "solve_convex", "sweep"]
 Floats = NDArray[np.float64]
 
 
+def _joint_view(market: Market, inverse_scale: float = 1.0) -> JointView:
+    """Return the joint view of a market that is one convex program, or refuse it."""
+    view = JointView(market, inverse_scale)
+    if view.uses_epsilon:
+        raise NotSupportedError(
+            f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not convex "
+            "in the weights and 1/eta together; declare it at a fixed eta: declare(market, eta=...)"
+        )
+    return view
+
+
 class ConvexProgram(cp.Problem):
     """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
 
@@ -54,14 +65,7 @@ class ConvexProgram(cp.Problem):
     formulation = "joint"
 
     def __init__(self, market: Market, eta_scale: float = 1.0, scale: float = 1.0) -> None:
-        view = JointView(market, 1.0 / eta_scale)
-        if view.uses_epsilon:
-            raise NotSupportedError(
-                f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not "
-                "convex in the weights and 1/eta together; declare it at a fixed eta: "
-                "declare(market, eta=...)"
-            )
-        self.view = view
+        self.view = view = _joint_view(market, 1.0 / eta_scale)
         objective = view.objective()
         super().__init__(
             cp.Minimize(objective / scale if scale != 1 else objective),
@@ -96,7 +100,7 @@ class _Runner:
         self.solver = check_solver(solver)
         self.version = solver_version(self.solver)
         self.options = solver_options(self.solver, options)
-        finder = RegionFinder(JointView(market))
+        finder = RegionFinder(_joint_view(market))
         region = finder.find()
         self._check(finder.view, region)
         # In units of the largest eta allowed, 1/eta is of order one, and so is the objective.
@@ -110,6 +114,7 @@ class _Runner:
 
     @staticmethod
     def _check(view: JointView, region: Region) -> None:
+        """Raise an error if the optimum is at eta = infinity or eta does not matter."""
         if not view.has_noise:
             raise UnattainedOptimumError(
                 "no term depends on how much privacy is bought, so eta is not determined; add "

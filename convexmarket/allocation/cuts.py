@@ -58,6 +58,11 @@ class Cut:
     _affine: ClassVar[tuple[str, ...]]
     price: float
 
+    @property
+    def flattens(self) -> bool:
+        """Whether the bound stays finite as eta grows: some seller's privacy is free."""
+        raise NotImplementedError
+
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
         raise NotImplementedError
@@ -107,6 +112,11 @@ class KeptSpreadCut(Cut):
         self._known: dict[float, float] = {}
         self._steepest = float(self.slopes.min())
 
+    @property
+    def flattens(self) -> bool:
+        """Whether some seller's privacy is free."""
+        return self._steepest <= 0
+
     def _concave(self, eta: float) -> float:
         if eta not in self._known:
             self._known[eta] = float(self.spread(self.costs + eta * self.slopes))
@@ -151,6 +161,11 @@ class KeptCostCut(Cut):
     price: float
 
     _affine = ("const", "noise", "costs", "price")
+
+    @property
+    def flattens(self) -> bool:
+        """Whether some seller's privacy is free."""
+        return float(self.weights.min()) <= 0
 
     def _at(self, s: float) -> float:
         reach = np.maximum(self.price - self.costs, 0.0)

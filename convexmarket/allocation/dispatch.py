@@ -10,6 +10,7 @@ from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees, largest_guarantees
+from convexmarket.allocation.limited import limited_form, solve_limited
 from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
@@ -20,11 +21,18 @@ from convexmarket.market import Market, StandardForm
 __all__ = ["allocate", "standard_form_of"]
 
 Method = Literal[
-    "auto", "exact", "convex_program", "branch_and_bound", "line_search", "projected_gradient"
+    "auto",
+    "exact",
+    "projections",
+    "convex_program",
+    "branch_and_bound",
+    "line_search",
+    "projected_gradient",
 ]
 
 _OPTIONS: dict[Method, set[str]] = {
     "exact": set(),
+    "projections": {"max_solves"},
     "convex_program": {"solver_options"},
     "branch_and_bound": {"max_solves", "solver_options", "start"},
     "line_search": {"max_solves", "solver_options"},
@@ -53,6 +61,8 @@ def allocate(
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
           linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
           ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+        - "projections": the papers' problem under one ``MaxEpsilon`` for all, by a certified
+          search over eta with exact evaluations;
         - "convex_program": one conic solve, where no term uses the guarantees;
         - "branch_and_bound": the certified search over eta, for any market.
 
@@ -105,6 +115,8 @@ def allocate(
         allowed = ", ".join(sorted(_OPTIONS[method])) or "no options"
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
     numerical: dict[str, Any] = {"solver": solver, "gap": gap, "progress": progress}
+    if method == "projections":
+        return solve_limited(market, min(gap, 1e-10), progress=progress, **options)
     if method == "convex_program":
         return solve_convex(market, **numerical, **options)
     if method == "branch_and_bound":
@@ -122,6 +134,8 @@ def allocate(
 def _best_method(market: Market) -> Method:
     if market.standard_form is not None or largest_guarantees(market) is not None:
         return "exact"
+    if limited_form(market) is not None:
+        return "projections"
     return "branch_and_bound" if JointView(market).uses_epsilon else "convex_program"
 
 

@@ -53,6 +53,7 @@ __all__ = [
     "declare_papers",
     "embed",
     "marginal_price",
+    "optimal_weights",
     "papers_form",
     "recover_weights",
     "restrict_to_finite",
@@ -73,6 +74,14 @@ def _beta_at(form: StandardForm, t: float) -> float:
     # Outwards a little, so that rounding does not hide the change of sign at an end point.
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     return t / form.mu * float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
+
+
+def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
+    """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0.
+
+    It is the projection for the beta that belongs to t: exact up to rounding.
+    """
+    return projection_step(form, _beta_at(form, t))
 
 
 def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:

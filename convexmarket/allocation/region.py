@@ -19,12 +19,14 @@ from convexmarket.allocation.views import JointView, numbers
 from convexmarket.errors import InfeasibleMarketError, SolverError
 from convexmarket.terms import Constraint
 
-__all__ = ["TOLERANCE", "Region", "RegionFinder", "mend", "violations"]
+__all__ = ["Region", "RegionFinder", "mend", "violations"]
 
 Floats = NDArray[np.float64]
 
-#: Violations up to this, relative to constraints of order one, count as none.
+#: Room less than this, relative to constraints of order one, counts as none.
 TOLERANCE = 1e-8
+#: What is taken for a solver's error: where a set is empty, where a point lies outside.
+_SOLVER_ERROR = 1e-6
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
@@ -79,7 +81,7 @@ class RegionFinder:
             If it is empty; the message names a smallest set of constraints that clash.
         """
         inside, slack, status = self._roomiest()
-        if slack < -TOLERANCE:
+        if slack < -_SOLVER_ERROR:
             self._explain(status)
         least = self._bound(self._least, at_unbounded=0.0)
         most = self._bound(self._most, at_unbounded=np.inf)
@@ -176,7 +178,7 @@ def mend(
     if share > 0 and inside is not None:
         weights = (1 - share) * weights + share * inside[0]
         eta = 1.0 / ((1 - share) / eta + share / inside[1])
-    if worst > 1e-4 or share > 1e-2:
+    if worst > (1e-4 if inside is not None else _SOLVER_ERROR) or share > 1e-2:
         raise SolverError(
             f"the solver's point violates a constraint by {worst:.1e} (relative); "
             "try another solver or tighter solver options"

@@ -64,6 +64,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> 
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
+            warnings.filterwarnings("ignore", ".*is being approximated")  # by an equal fraction
             problem.solve(solver=solver, **options)
         return str(problem.status)
     except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:

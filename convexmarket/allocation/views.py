@@ -13,7 +13,7 @@ from scipy import sparse
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.errors import AllocationError, InfeasibleMarketError, ParameterError
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, Quantities, Term
+from convexmarket.terms import Cap, Constraint, MaxEpsilon, Quantities, Term
 
 __all__ = ["FixedEta", "JointView", "active_sellers", "numbers", "spread_out"]
 
@@ -28,10 +28,21 @@ def numbers(expression: cp.Expression) -> Floats:
 
 
 def active_sellers(market: Market) -> NDArray[np.bool_]:
-    """Return who can be bought from: the sellers with a finite virtual cost, shape (m,)."""
+    """Return who can be bought from, shape (m,).
+
+    That is, who has a finite virtual cost, and no bound of zero of its own.
+    """
     finite = np.isfinite(market.sellers.virtual_costs)
     if not finite.any():
         raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
+    for item in market.constraints:
+        if isinstance(item, Cap | MaxEpsilon):
+            own = item.k if isinstance(item, Cap) else item.epsilon
+            finite = finite & (np.asarray(own) > 0)
+    if not finite.any():
+        raise InfeasibleMarketError(
+            "every seller is excluded by a bound of zero; let somebody sell"
+        )
     return finite
 
 

@@ -58,11 +58,18 @@ def _check_length(name: str, values: float | Floats, n_sellers: int) -> None:
         )
 
 
+def _brief(values: float | Floats) -> str:
+    """Return one number, or the range of many, for a repr."""
+    if not isinstance(values, np.ndarray):
+        return repr(values)
+    return f"<{values.size} values in [{values.min():g}, {values.max():g}]>"
+
+
 def _same(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cap(Constraint):
     """No seller may weigh more than ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
@@ -92,6 +99,9 @@ class Cap(Constraint):
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
 
+    def __repr__(self) -> str:
+        return f"Cap(k={_brief(self.k)})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cap) and _same(self.k, other.k)
 
@@ -99,7 +109,7 @@ class Cap(Constraint):
         return hash((type(self), np.asarray(self.k).tobytes()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaxEpsilon(Constraint):
     """No guarantee may be weaker than this: eps_i <= e_i.
 
@@ -128,6 +138,9 @@ class MaxEpsilon(Constraint):
         bound = m * np.broadcast_to(self.epsilon, m)
         return [m * quantities.weights <= bound * quantities.inverse_eta]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({_brief(self.epsilon)})"
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and _same(self.epsilon, other.epsilon)
 
@@ -154,7 +167,7 @@ class GivenEpsilon(MaxEpsilon):
         super().__post_init__()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget(Constraint):
     """The expected payments are at most this: psi'eps <= amount.
 
@@ -169,6 +182,12 @@ class Budget(Constraint):
     """
 
     amount: float | cp.Parameter
+
+    def __repr__(self) -> str:
+        amount = self.amount
+        if isinstance(amount, cp.Parameter):
+            return f"Budget(parameter {amount.name()!r})"
+        return f"Budget({amount!r})"
 
     def __post_init__(self) -> None:
         if isinstance(self.amount, cp.Parameter):
@@ -185,7 +204,7 @@ class Budget(Constraint):
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupShare(Constraint):
     """Each group of sellers carries at least, or at most, a share of the weight; or all the same.
 
@@ -248,6 +267,11 @@ class GroupShare(Constraint):
             known = list(dict.fromkeys(self.groups.tolist()))
             found += [share(g) == 1.0 / len(known) for g in known[1:]]
         return found
+
+    def __repr__(self) -> str:
+        said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
+        shares = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
+        return f"GroupShare({shares})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GroupShare) or not _same(self.groups, other.groups):

@@ -1,0 +1,470 @@
+"""Any market: certified, feasible and as good as brute force, or refused with the reason."""
+
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from conftest import ACCURATE, COSTS, SPREADS, BruteForce, positive, random_market
+
+import convexmarket as cm
+from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation.cuts import KeptCostCut, KeptSpreadCut, Linearizer
+from convexmarket.allocation.views import FixedEta, JointView
+
+GAP = 1e-6
+BASE = 1.0 * cm.Spread() + 1.0 * cm.Noise()
+
+
+def some_sellers(m=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
+
+
+def check_feasible(market, allocation, tolerance=1e-7):
+    weights, eta = allocation.weights, allocation.eta
+    assert np.all(weights >= 0)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    quantities = cm.Quantities.at(weights, eta, market.sellers.virtual_costs)
+    for piece in market.constraints:
+        for item in piece.constraints(quantities):
+            assert np.all(item.violation() <= tolerance), piece
+
+
+# ------------------------------------------------------------------ against brute force
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_random_markets_meet_brute_force(block):
+    """200 markets: never worse than the grid by more than the gap, the bound never above it."""
+    for seed in range(10 * block, 10 * block + 10):
+        market = random_market(np.random.default_rng(seed))
+        try:
+            allocation = cm.allocate(market, gap=GAP)
+        except cm.InfeasibleMarketError:
+            brute = BruteForce(market)
+            assert all(np.isinf(brute(eta)) for eta in np.geomspace(1e-3, 1e3, 13)), seed
+            continue
+        best = BruteForce(market).minimum(allocation.eta)
+        scale = abs(best)
+        assert allocation.lower_bound <= best + 1e-8 * scale, seed
+        assert allocation.objective <= best + 1.5 * GAP * scale, seed
+        assert allocation.gap <= GAP, seed
+        assert len(allocation.solves) <= 40, seed
+        check_feasible(market, allocation)
+        value = market.objective.value(
+            allocation.weights, allocation.eta, market.sellers.virtual_costs
+        )
+        assert allocation.objective == pytest.approx(value, rel=1e-9), seed
+
+
+def test_branch_and_bound_meets_the_exact_solver():
+    rng = np.random.default_rng(5)
+    for _ in range(15):
+        m = int(rng.integers(1, 40))
+        sellers = cm.Sellers(virtual_costs=rng.exponential(1, m) + 1e-3)
+        market = cm.Market.standard(
+            sellers,
+            mu=positive(rng),
+            sigma=positive(rng),
+            gamma=positive(rng),
+            cap=rng.uniform(1, 4) if rng.random() < 0.5 else None,
+        )
+        exact = cm.allocate(market)
+        found = cm.allocate(market, "branch_and_bound", gap=GAP)
+        assert found.lower_bound <= exact.objective * (1 + 1e-9)
+        assert exact.objective * (1 - 1e-9) <= found.objective <= exact.objective * (1 + GAP)
+
+
+def test_it_escapes_a_local_minimum():
+    """Section 2 of the theory: three stationary points, the best of them far from the first."""
+    costs = np.ones(45)
+    costs[0] = 0.002
+    market = cm.Market.standard(cm.Sellers(virtual_costs=costs), mu=3, sigma=2.5, gamma=0.25)
+    for start in (0.01, 1.0, 100.0):
+        found = branch_and_bound(market, start=start)
+        assert found.objective == pytest.approx(1.9946349581, rel=GAP)
+        assert found.gap <= GAP
+
+
+@pytest.mark.parametrize("p", [1.3, 2, 4, np.inf])
+def test_a_convex_cost_has_local_minima_too(p):
+    """A cheap seller whose privacy gets dear, against many at a flat price."""
+    costs = np.append(0.01, np.ones(30))
+    market = cm.Market(
+        cm.Sellers(virtual_costs=costs),
+        3.0 * cm.Spread(p) + 2.5 * cm.Noise() + 0.25 * cm.Payments(cm.PowerCost(1.1)),
+    )
+    found = cm.allocate(market)
+    assert found.gap <= GAP
+    assert found.objective <= BruteForce(market).minimum(found.eta) * (1 + GAP)
+
+
+# ------------------------------------------------------------------ certificates
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=repr)
+@pytest.mark.parametrize("spread", [*SPREADS, None], ids=repr)
+def test_a_cut_is_below_the_optimum_everywhere(spread, cost):
+    """Whatever the multipliers are: those of the solver, none, or nonsense."""
+    rng = np.random.default_rng(3)
+    m = 5
+    objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
+    objective += 0.5 * spread if spread else 0.1 * cm.Noise()
+    constraints = [cm.Cap(2.5), cm.MaxEpsilon(1.2), cm.GroupShare([0, 0, 1, 1, 1], {0: 0.3})]
+    market = cm.Market(some_sellers(m), objective, constraints)
+    view, brute = JointView(market), BruteForce(market)
+    linearizer = Linearizer(view)
+    grid = np.geomspace(0.05, 5.9, 15)
+    optimal = np.array([brute(eta) for eta in grid])
+    assert np.isfinite(optimal).all()
+    for eta in (0.3, 1.5, 4.0):
+        problem = FixedEta(market, eta)
+        problem.solve(solver="CLARABEL", **ACCURATE)
+        duals = [item.dual_value for _, items in problem.pieces for item in items]
+        right = linearizer.cut(problem.weights, eta, duals)
+        nonsense = [rng.normal(size=np.shape(dual)) for dual in duals]
+        others = [
+            linearizer.cut(problem.weights, eta, [None] * len(duals)),
+            linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals),
+            linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense),
+            linearizer.cut(problem.weights, eta, duals, balance=True),
+        ]
+        assert right(eta) == pytest.approx(problem.value, rel=1e-6)
+        for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
+            assert isinstance(cut, KeptSpreadCut | KeptCostCut)
+            values = np.array([cut(point) for point in grid])
+            assert np.all(values <= optimal + 1e-7 * np.abs(optimal))
+            for low, high in ((0, 0.2), (0.05, 0.5), (0.3, 5.0), (1.0, np.inf)):
+                inside = optimal[(grid >= low) & (grid <= high)]
+                assert cut.minimum(low, high)[1] <= inside.min() * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("term", [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:])
+def test_minimum_over_the_simplex(term):
+    rng = np.random.default_rng(1)
+    for m in (1, 2, 7):
+        costs = rng.normal(size=(3, m)) * 10.0 ** rng.integers(-3, 4, (3, 1))
+        for weight in (1e-3, 1.0, 50.0):
+            found = term.simplex_minimum(weight, costs)
+            assert found.shape == (3,)
+            for row, value in zip(costs, found, strict=True):
+                a = cp.Variable(m, nonneg=True)
+                spread = term.expression(cm.Quantities(a, a, cp.Constant(1), row))
+                unit = weight + np.abs(row).max()
+                problem = cp.Problem(
+                    cp.Minimize((weight / unit) * spread + (row / unit) @ a), [cp.sum(a) == 1]
+                )
+                best = unit * problem.solve(solver="CLARABEL")
+                assert value == pytest.approx(best, abs=2e-6 * unit)
+                for point in rng.dirichlet(np.ones(m), 20):  # never above any feasible point
+                    at = cm.Quantities.at(point, 1.0, row)
+                    objective = weight * float(term.expression(at).value) + row @ point
+                    assert value <= objective + 1e-12 * unit
+
+
+def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
+    """Weights and multipliers that are off widen the gap, and the bound stays a bound."""
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(5)])
+    truth = cm.allocate(market, gap=1e-8)
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(
+        FixedEta,
+        "weights",
+        property(lambda self: _disturbed(np.asarray(self._weights.value), rng)),
+    )
+    found = branch_and_bound(market, max_solves=15)
+    assert found.lower_bound <= truth.objective <= found.objective * (1 + 1e-8)
+    assert found.gap > 1e-5
+    check_feasible(market, found)
+
+
+def _disturbed(weights, rng):
+    weights = np.maximum(weights * (1 + 1e-2 * rng.normal(size=weights.size)), 0)
+    return weights / weights.sum()
+
+
+def test_max_solves_is_kept_and_the_gap_is_honest():
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.ExponentialCost()))
+    found = cm.allocate(market, max_solves=2)
+    assert len(found.solves) == 2
+    assert found.gap > GAP
+    assert found.lower_bound <= cm.allocate(market).objective
+
+
+def test_progress_and_provenance():
+    seen = []
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)))
+    found = cm.allocate(market, gap=1e-5, progress=seen.append)
+    assert tuple(seen) == found.solves
+    assert (found.method, found.solver, found.tolerance) == ("branch_and_bound", "CLARABEL", 1e-5)
+    assert all(record.lower <= record.upper * (1 + 1e-9) for record in found.solves)
+    assert found.certificate()["solves"][0]["status"] == "optimal"
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS"])
+def test_solvers(solver):
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(3)])
+    reference = cm.allocate(market, gap=1e-8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        found = cm.allocate(market, solver=solver, gap=1e-5)
+    assert found.solver == solver
+    assert found.objective == pytest.approx(reference.objective, rel=2e-5)
+    assert found.lower_bound <= reference.objective * (1 + 1e-9)
+
+
+def test_a_failing_solver_is_reported(monkeypatch):
+    from convexmarket.allocation import branch
+
+    monkeypatch.setattr(branch, "run_solver", lambda *_: "infeasible_or_unbounded")
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)))
+    with pytest.raises(cm.SolverError, match=r"CLARABEL.* failed at eta = .*infeasible_or_unbound"):
+        cm.allocate(market)
+
+
+# ------------------------------------------------------------------ one convex program
+
+
+def test_a_budget_is_met_and_one_solve_is_enough():
+    sellers = some_sellers(50)
+    for amount in (0.1, 1.0, 10.0):
+        market = cm.Market(sellers, BASE, [cm.Budget(amount)])
+        found = cm.allocate(market)
+        assert (found.method, len(found.solves)) == ("convex_program", 1)
+        assert found.gap <= GAP
+        assert sellers.virtual_costs @ found.epsilon == pytest.approx(amount, rel=1e-5)
+        check_feasible(market, found)
+
+
+def test_a_budget_is_the_price_of_money_that_spends_it():
+    """The budget's optimum is the optimum at the gamma whose payments equal the budget."""
+    sellers = some_sellers(30)
+    priced = cm.allocate(cm.Market(sellers, BASE + 0.2 * cm.Payments()))
+    spent = float(sellers.virtual_costs @ priced.epsilon)
+    found = cm.allocate(cm.Market(sellers, BASE, [cm.Budget(spent)]))
+    assert found.objective == pytest.approx(priced.objective - 0.2 * spent, rel=1e-5)
+    assert found.weights == pytest.approx(priced.weights, abs=1e-3)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.01, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_given_guarantees_are_exact(mu, scale):
+    rng = np.random.default_rng(2)
+    epsilon = scale * rng.uniform(0, 1, 20) * (rng.random(20) < 0.8)
+    sellers = cm.Sellers(virtual_costs=np.ones(20))
+    objective = (mu * cm.Spread() + scale * cm.Noise()) if mu else 1.0 * scale * cm.Noise()
+    market = cm.Market(sellers, objective, [cm.GivenEpsilon(epsilon)])
+    exact = cm.allocate(market)
+    assert exact.method == "exact"
+    assert exact.gap <= 1e-12
+    assert np.all(exact.epsilon <= epsilon * (1 + 1e-12))
+    conic = cm.allocate(market, "convex_program")
+    assert conic.objective == pytest.approx(exact.objective, rel=1e-6)
+    assert conic.lower_bound <= exact.objective * (1 + 1e-9)
+
+
+def test_a_sweep_is_the_same_as_one_by_one():
+    amount = cp.Parameter(nonneg=True, name="budget")
+    sellers = some_sellers(20)
+    objective = 1.0 * cm.Spread(3) + 1.0 * cm.Noise()
+    values = [0.05, 1.0, 30.0]
+    swept = cm.sweep(cm.Market(sellers, objective, [cm.Budget(amount), cm.Cap(3)]), amount, values)
+    for value, found in zip(values, swept, strict=True):
+        alone = cm.allocate(cm.Market(sellers, objective, [cm.Budget(value), cm.Cap(3)]))
+        assert found.objective == pytest.approx(alone.objective, rel=1e-6)
+        assert found.gap <= GAP
+
+
+def test_a_sweep_wants_a_parameter_of_the_market():
+    amount, other = cp.Parameter(nonneg=True, name="budget"), cp.Parameter(name="another")
+    market = cm.Market(some_sellers(), BASE, [cm.Budget(amount)])
+    amount.value = 1.0
+    with pytest.raises(cm.ParameterError, match="'another' does not stand in Market"):
+        cm.sweep(market, other, [1.0])
+    with pytest.raises(cm.ParameterError, match=r"give the cvxpy.Parameter"):
+        cm.sweep(market, 3.0, [1.0])
+    assert cm.sweep(market, amount, []) == []
+
+
+# ------------------------------------------------------------------ one largest guarantee
+
+
+def test_projections_meet_the_conic_search():
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        m = int(rng.integers(1, 30))
+        sellers = cm.Sellers(virtual_costs=rng.exponential(1, m) * (rng.random(m) < 0.9))
+        constraints = [cm.MaxEpsilon(positive(rng))]
+        if rng.random() < 0.5:
+            constraints.append(cm.Cap(rng.uniform(1, 3)))
+        objective = positive(rng) * cm.Spread() + positive(rng) * cm.Noise()
+        market = cm.Market(sellers, objective + positive(rng) * cm.Payments(), constraints)
+        fast = cm.allocate(market)
+        assert fast.method == "projections"
+        assert fast.gap <= 1e-10
+        check_feasible(market, fast, 1e-12)
+        slow = cm.allocate(market, "branch_and_bound")
+        assert slow.lower_bound <= fast.objective * (1 + 1e-9)
+        assert fast.objective <= slow.objective * (1 + 1e-10)
+        assert fast.lower_bound <= slow.objective * (1 + 1e-12)
+
+
+def test_a_loose_largest_guarantee_changes_nothing():
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(), [cm.MaxEpsilon(1e3)])
+    free = cm.allocate(cm.Market(market.sellers, market.objective))
+    found = cm.allocate(market)
+    assert found.objective == pytest.approx(free.objective, rel=1e-10)
+    assert found.weights == pytest.approx(free.weights, abs=1e-5)
+
+
+def test_a_tight_largest_guarantee_sells_everything():
+    market = cm.Market(some_sellers(), BASE + 0.01 * cm.Payments(), [cm.MaxEpsilon(1e-4)])
+    found = cm.allocate(market)
+    assert found.epsilon == pytest.approx(np.full(6, 1e-4), rel=1e-6)
+
+
+# ------------------------------------------------------------------ no answer, and why
+
+NO_OPTIMUM = {
+    "nothing limits eta": (BASE, [cm.Cap(2)], "noise term makes eta run away"),
+    "nothing wants privacy": (
+        1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
+        [],
+        "eta tends to 0; give sigma > 0 or an EtaRange",
+    ),
+    "nothing depends on eta": (1.0 * cm.Spread(3), [cm.Budget(1.0)], "eta is not determined"),
+    "nothing wants privacy, with a limit": (
+        1.0 * cm.Spread() + 1.0 * cm.Payments(),
+        [cm.MaxEpsilon(1.0)],
+        "eta tends to 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_OPTIMUM)
+def test_an_optimum_that_is_not_attained_is_recognised(what):
+    objective, constraints, message = NO_OPTIMUM[what]
+    with pytest.raises(cm.UnattainedOptimumError, match=message):
+        cm.allocate(cm.Market(some_sellers(), objective, constraints))
+
+
+def test_free_sellers_make_eta_run_away():
+    sellers = cm.Sellers(virtual_costs=[0.0, 0.0, 1.0])
+    objective = 1.0 * cm.SquaredSpread() + 1.0 * cm.Noise() + 5.0 * cm.Payments(cm.PowerCost(2))
+    with pytest.raises(cm.UnattainedOptimumError, match=r"eta -> infinity.*virtual cost 0"):
+        cm.allocate(cm.Market(sellers, objective))
+    found = cm.allocate(cm.Market(sellers, objective, [cm.EtaRange(1, 50)]))
+    assert found.binding == ("eta_high",)
+
+
+CLASHES = {
+    "cap and share": (
+        [cm.Cap(1.0), cm.Noise, cm.GroupShare(list("aabbbb"), at_least={"a": 0.6})],
+        r"contradict each other: Cap\(k=1.0\), GroupShare\(at_least={'a': 0.6}\); loosen one",
+    ),
+    "shares alone": (
+        [cm.GroupShare(list("aabbbb"), at_least={"a": 0.6, "b": 0.6})],
+        "no weights that sum to one satisfy GroupShare",
+    ),
+    "too little for the range": (
+        [cm.Cap(5), cm.MaxEpsilon(0.1), cm.EtaRange(1, 2), cm.Budget(100)],
+        r"contradict each other: MaxEpsilon\(0.1\), EtaRange\(low=1, high=2\); loosen",
+    ),
+}
+
+
+@pytest.mark.parametrize("payments", [None, cm.PowerCost(2)])
+@pytest.mark.parametrize("what", CLASHES)
+def test_constraints_that_clash_are_named(what, payments):
+    constraints, message = CLASHES[what]
+    constraints = [item for item in constraints if isinstance(item, cm.Constraint)]
+    objective = BASE + 0.1 * cm.Payments(payments) if payments else BASE
+    with pytest.raises(cm.InfeasibleMarketError, match=message):
+        cm.allocate(cm.Market(some_sellers(), objective, constraints))
+
+
+def test_too_small_a_range_for_one_largest_guarantee():
+    constraints = [cm.MaxEpsilon(0.1), cm.EtaRange(1, 2)]
+    market = cm.Market(some_sellers(), BASE + 0.1 * cm.Payments(), constraints)
+    with pytest.raises(cm.InfeasibleMarketError, match=r"6 sellers at no more than epsilon = 0.1"):
+        cm.allocate(market)
+
+
+BAD_CALLS = {
+    "an option of another method": (
+        {"method": "convex_program", "max_solves": 3},
+        cm.ParameterError,
+        "'convex_program' takes solver_options; got max_solves",
+    ),
+    "no gap": ({"method": "branch_and_bound", "gap": 0}, cm.ParameterError, "gap is 0; give"),
+    "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give at least 1"),
+    "an unknown solver": ({"solver": "ABACUS"}, cm.NotSupportedError, "'ABACUS' is not installed"),
+    "projections": ({"method": "projections"}, cm.NotSupportedError, "projections serve sums"),
+    "one program": ({"method": "convex_program"}, cm.NotSupportedError, "declare it at a fixed"),
+    "exact": ({"method": "exact"}, cm.NotSupportedError, "the exact solver takes sums of"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CALLS)
+def test_wrong_calls_are_named(what):
+    arguments, error, message = BAD_CALLS[what]
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)))
+    with pytest.raises(error, match=message):
+        cm.allocate(market, **arguments)
+
+
+# ------------------------------------------------------------------ special markets
+
+
+def test_one_seller():
+    sellers = cm.Sellers(virtual_costs=[2.0])
+    found = cm.allocate(cm.Market(sellers, BASE + 0.5 * cm.Payments(cm.PowerCost(2))))
+    assert found.weights == pytest.approx([1.0])
+    assert found.eta == pytest.approx(0.5 ** (1 / 3), rel=1e-3)  # 1/eta + eta^2
+
+
+def test_sellers_that_cannot_be_bought_from():
+    prior = cm.Beta(2, 2)  # the density vanishes at the top, so psi is infinite there
+    sellers = cm.Sellers([0.2, 0.5, 1.0], prior=prior)
+    assert np.isinf(sellers.virtual_costs[2])
+    for objective, constraints in (
+        (BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(2)]),
+        (BASE, [cm.Budget(1.0)]),
+        (BASE + 0.5 * cm.Payments(), [cm.MaxEpsilon(0.5)]),
+    ):
+        found = cm.allocate(cm.Market(sellers, objective, constraints))
+        assert found.weights[2] == 0
+        assert found.gap <= GAP
+    with pytest.raises(cm.InfeasibleMarketError, match=r"Cap\(k=1\).*1 sellers with infinite"):
+        cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]))
+
+
+def test_equal_sellers_get_the_same():
+    sellers = cm.Sellers(virtual_costs=[1.0, 1.0, 1.0, 3.0, 3.0])
+    for term in SPREADS:
+        found = cm.allocate(cm.Market(sellers, term + BASE + 0.3 * cm.Payments(cm.PowerCost(2))))
+        assert np.ptp(found.weights[:3]) <= 1e-5
+        assert np.ptp(found.weights[3:]) <= 1e-5
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_currency_does_not_matter(unit):
+    costs = np.random.default_rng(0).uniform(1, 5, 20)
+
+    def answer(unit):
+        sellers = cm.Sellers(virtual_costs=costs * unit)
+        objective = BASE + (0.5 / unit) * cm.Payments(cm.PowerCost(2))
+        return cm.allocate(cm.Market(sellers, objective, [cm.Budget(30 * unit)]))
+
+    assert answer(unit).objective == pytest.approx(answer(1.0).objective, rel=2e-6)
+
+
+def test_traces_are_swept_away():
+    """Who is not bought from gets zero, not 1e-9."""
+    sellers = cm.Sellers(virtual_costs=np.linspace(1, 20, 60))
+    exact = cm.allocate(cm.Market.standard(sellers, mu=1, sigma=5, gamma=0.1, cap=3))
+    market = cm.Market.standard(sellers, mu=1, sigma=5, gamma=0.1, cap=3)
+    found = cm.allocate(market, "branch_and_bound")
+    assert abs(found.n_bought - exact.n_bought) <= 1
+    assert found.n_bought < 60
