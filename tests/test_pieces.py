@@ -1,0 +1,459 @@
+"""Every term and constraint against its definition; custom pieces; what each does to incentives."""
+
+import itertools
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import convexmarket as cm
+
+M = 5
+COSTS = np.array([0.5, 1.0, 2.0, 3.0, 0.1])
+GROUPS = np.array(["a", "b", "a", "c", "b"])
+SELLERS = cm.Sellers(virtual_costs=COSTS)
+OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
+
+
+def entropy(a):
+    return sum(x * np.log(x) for x in a if x > 0)
+
+
+#: A term, and its definition as a function of weights, eta and virtual costs.
+TERMS = {
+    "spread 2": (cm.Spread(), lambda a, eta, c: np.sqrt(np.sum(a**2))),
+    "spread 1.5": (cm.Spread(1.5), lambda a, eta, c: np.sum(a**1.5) ** (1 / 1.5)),
+    "spread 4": (cm.Spread(p=4), lambda a, eta, c: np.sum(a**4) ** 0.25),
+    "spread inf": (cm.Spread(p=np.inf), lambda a, eta, c: np.max(a)),
+    "squared": (cm.SquaredSpread(), lambda a, eta, c: np.sum(a**2)),
+    "entropy": (cm.NegativeEntropy(), lambda a, eta, c: entropy(a)),
+    "noise": (cm.Noise(), lambda a, eta, c: 1 / eta),
+    "payments": (cm.Payments(), lambda a, eta, c: eta * (c @ a)),
+    "power": (cm.Payments(cm.PowerCost(2.5)), lambda a, eta, c: c @ (eta * a) ** 2.5),
+    "power 1": (cm.Payments(cm.PowerCost(1)), lambda a, eta, c: eta * (c @ a)),
+    "exponential": (cm.Payments(cm.ExponentialCost()), lambda a, eta, c: c @ np.expm1(eta * a)),
+}
+
+
+def share(a, group):
+    return a[group == GROUPS].sum()
+
+
+#: A constraint, and how much room its definition leaves at a point; negative where it is violated.
+CONSTRAINTS = {
+    "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
+    "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),
+    "largest": (cm.MaxEpsilon(0.5), lambda a, eta: (0.5 - eta * a).min()),
+    "each largest": (cm.MaxEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
+    "given": (cm.GivenEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
+    "budget": (cm.Budget(1.5), lambda a, eta: 1.5 - eta * (COSTS @ a)),
+    "range": (cm.EtaRange(0.5, 2), lambda a, eta: min(eta - 0.5, 2 - eta)),
+    "at least": (
+        cm.GroupShare(GROUPS, at_least={"a": 0.3, "b": 0.1}),
+        lambda a, eta: min(share(a, "a") - 0.3, share(a, "b") - 0.1),
+    ),
+    "at most": (
+        cm.GroupShare(pd.Series(GROUPS), at_most={"c": 0.2}),
+        lambda a, eta: 0.2 - share(a, "c"),
+    ),
+    "equal": (
+        cm.GroupShare(list(GROUPS), equal=True),
+        lambda a, eta: -max(abs(share(a, g) - 1 / 3) for g in "abc"),
+    ),
+}
+
+points = st.tuples(
+    st.lists(st.floats(0.0, 1.0), min_size=M, max_size=M).filter(lambda raw: sum(raw) > 0.1),
+    st.floats(0.05, 20.0),
+)
+
+
+@pytest.mark.parametrize("name", TERMS)
+@given(point=points)
+@settings(max_examples=25, deadline=None)
+def test_a_term_is_its_definition(name, point):
+    term, definition = TERMS[name]
+    a, eta = np.array(point[0]) / sum(point[0]), point[1]
+    found = (2.0 * term).value(a, eta, COSTS)
+    assert found == pytest.approx(2 * definition(a, eta, COSTS), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+@given(point=points)
+@settings(max_examples=25, deadline=None)
+def test_a_constraint_is_its_definition(name, point):
+    piece, room = CONSTRAINTS[name]
+    a, eta = np.array(point[0]) / sum(point[0]), point[1]
+    piece.check(M)
+    items = piece.constraints(cm.Quantities.at(a, eta, COSTS))
+    left = room(a, eta)
+    if abs(left) > 1e-7:
+        assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
+
+
+def test_equal_shares_hold_at_equal_shares():
+    piece, _ = CONSTRAINTS["equal"]
+    a = np.array([1, 1, 1, 2, 1]) / 6
+    assert all(c.value() for c in piece.constraints(cm.Quantities.at(a, 1.0, COSTS)))
+
+
+SPREADS = ["spread 2", "spread 1.5", "spread 4", "spread inf", "squared", "entropy"]
+BILLS = ["payments", "power", "exponential"]
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("bill", [*BILLS, None])
+def test_every_combination_is_dcp_and_dpp(spread, bill):
+    """With each constraint alone, every two together, and all at once."""
+    objective = TERMS[spread][0] + 2.0 * cm.Noise()
+    if bill:
+        objective += 0.5 * TERMS[bill][0]
+    pieces = [piece for piece, _ in CONSTRAINTS.values()]
+    chosen = [[], *([p] for p in pieces), *map(list, itertools.combinations(pieces, 2)), pieces]
+    for constraints in chosen:
+        market = cm.Market(SELLERS, objective, constraints)
+        problem = cm.declare(market, eta=1.0)
+        assert problem.is_dcp(dpp=True)
+        if bill is None:
+            assert cm.declare(market).is_dcp(dpp=True)
+
+
+def test_declared_at_an_eta_it_is_the_real_problem():
+    market = cm.Market(
+        SELLERS,
+        cm.Spread(3) + 2.0 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
+        [cm.Cap(2.5), cm.GroupShare(GROUPS, at_least={"c": 0.25})],
+    )
+    problem = cm.declare(market, eta=1.0)
+    assert isinstance(problem, cp.Problem)
+    problem.solve(solver="CLARABEL")
+    first = problem.value
+    assert first == pytest.approx(market.objective.value(problem.weights, 1.0, COSTS), rel=1e-6)
+    assert share(problem.weights, "c") >= 0.25 - 1e-7
+    problem.eta = 2.0
+    problem.solve(solver="CLARABEL")
+    fresh = cm.declare(market, eta=2.0).solve(solver="CLARABEL")
+    assert problem.value == pytest.approx(fresh, rel=1e-6)
+    assert problem.value != pytest.approx(first, rel=1e-2)
+
+
+def test_declared_as_a_whole_it_is_the_real_problem():
+    amount = cp.Parameter(nonneg=True, value=1.0)
+    market = cm.Market(SELLERS, cm.Spread() + 2.0 * cm.Noise(), [cm.Budget(amount)])
+    problem = cm.declare(market)
+    problem.solve(solver="CLARABEL")
+    assert COSTS @ problem.weights * problem.eta == pytest.approx(1.0, rel=1e-5)
+    amount.value = 2.0
+    problem.solve(solver="CLARABEL")
+    assert COSTS @ problem.weights * problem.eta == pytest.approx(2.0, rel=1e-5)
+    with pytest.raises(cm.AllocationError, match="no solution to show"):
+        _ = cm.declare(market).weights
+    with pytest.raises(cm.AllocationError, match="no solution to show"):
+        _ = cm.declare(cm.Market(SELLERS, cm.Spread(3) + cm.Noise()), eta=1.0).weights
+
+
+# ------------------------------------------------------------------ privacy costs
+
+
+@pytest.mark.parametrize(
+    ("cost", "slope"),
+    [
+        (cm.PowerCost(1.5), lambda x: 1.5 * x**0.5),
+        (cm.PowerCost(3), lambda x: 3 * x**2),
+        (cm.ExponentialCost(), np.exp),
+    ],
+    ids=repr,
+)
+def test_a_conjugate_is_the_largest_margin(cost, slope):
+    epsilon = np.linspace(0, 3, 30_001)
+    for price in (0.0, 0.3, 1.0, 2.0, slope(2.5)):
+        brute = np.max(price * epsilon - cost(epsilon))
+        assert cost.conjugate(np.array([price]))[0] == pytest.approx(brute, abs=1e-6)
+
+
+def test_linear_costs_are_one():
+    assert cm.LinearCost().conjugate(np.ones(1)) is None
+    assert cm.PowerCost(1).conjugate(np.ones(1)) is None
+    assert cm.Payments(cm.PowerCost(1)).is_linear
+    market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(1)))
+    assert cm.allocate(market).method == "exact"
+
+
+class SquareRootOfOne(cm.PrivacyCost):
+    """u(eps) = sqrt(1 + eps^2) - 1: nearly free at first, then linear."""
+
+    def expression(self, epsilon):
+        pairs = cp.vstack([np.ones(epsilon.size), epsilon])
+        return cp.norm(pairs, 2, axis=0) - 1
+
+
+def test_a_privacy_cost_of_ones_own():
+    cost = SquareRootOfOne()
+    assert cost([0.0, 2.0]) == pytest.approx([0.0, np.sqrt(5) - 1])
+    market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + 0.5 * cm.Payments(cost), [cm.Cap(3)])
+    found = cm.allocate(market)
+    assert found.gap <= 1e-6
+    assert market.incentives == "by construction"
+    assert market.privacy_cost is cost
+
+
+# ------------------------------------------------------------------ pieces of one's own
+
+
+class Shortfall(cm.Term):
+    """How far the guarantees stay below a level, squared: large purchases from everybody."""
+
+    def __init__(self, level):
+        self.level = level
+
+    def expression(self, quantities):
+        return cp.sum_squares(cp.pos(self.level - quantities.epsilon))
+
+    def __repr__(self):
+        return f"Shortfall({self.level})"
+
+
+class Balance(cm.Constraint):
+    """The first and the last seller weigh about the same."""
+
+    def __init__(self, apart):
+        self.apart = apart
+
+    def constraints(self, quantities):
+        return [cp.abs(quantities.weights[0] - quantities.weights[-1]) <= self.apart]
+
+
+def test_a_term_and_a_constraint_of_ones_own_against_brute_force():
+    market = cm.Market(
+        SELLERS,
+        1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments() + 0.7 * Shortfall(0.4),
+        [Balance(0.05), cm.Cap(2)],
+    )
+    found = cm.allocate(market, gap=1e-7)
+    assert found.gap <= 1e-7
+    assert abs(found.weights[0] - found.weights[-1]) <= 0.05 + 1e-8
+    etas = np.linspace(0.8, 1.2, 81) * found.eta
+    problem = cm.declare(market, eta=1.0)
+    values = []
+    for eta in etas:
+        problem.eta = eta
+        values.append(problem.solve(solver="CLARABEL"))
+    assert found.objective <= min(values) + 1e-6
+    assert found.objective == pytest.approx(min(values), rel=1e-4)
+    assert market.incentives == "by construction"
+
+
+class Dear(cm.Term):
+    """A term that reads the virtual costs in its own way."""
+
+    def expression(self, quantities):
+        return cp.max(cp.multiply(quantities.virtual_costs, quantities.epsilon))
+
+
+class Sorted(cm.Constraint):
+    """A constraint that treats the virtual costs as numbers, which a parameter is not."""
+
+    def constraints(self, quantities):
+        dearest = int(np.argmax(np.sort(quantities.virtual_costs)))
+        return [quantities.weights[dearest] >= 0.01]
+
+
+INCENTIVES = {
+    "the papers' problem": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)], "by const"),
+    "fairness": (cm.Spread() + cm.Noise() + cm.Payments(), [CONSTRAINTS["at least"][0]], "by con"),
+    "convex": (cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(2)), [], "by construction"),
+    "no reports": (cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)], "by construction"),
+    "budget": (cm.Spread() + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
+    "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
+    "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
+    "own constraint": (cm.Spread() + cm.Noise() + cm.Payments(), [Sorted()], "unknown"),
+    "two costs": (
+        cm.Spread() + cm.Noise() + cm.Payments() + cm.Payments(cm.PowerCost(2)),
+        [],
+        "unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INCENTIVES)
+def test_incentives(name):
+    objective, constraints, verdict = INCENTIVES[name]
+    incentives = cm.Market(SELLERS, objective, constraints).incentives
+    assert incentives.startswith(verdict)
+    assert isinstance(incentives, cm.Incentives)
+    assert len(incentives.reason) > 20
+
+
+def test_one_privacy_cost():
+    two = cm.Market(SELLERS, *INCENTIVES["two costs"][:2])
+    with pytest.raises(cm.ParameterError, match="different privacy costs"):
+        _ = two.privacy_cost
+    assert cm.Market(SELLERS, cm.Spread() + cm.Noise()).privacy_cost == cm.LinearCost()
+
+
+# ------------------------------------------------------------------ refusals
+
+
+class Bad(cm.Term):
+    def __init__(self, build):
+        self.build = build
+
+    def expression(self, quantities):
+        return self.build(quantities)
+
+    def __repr__(self):
+        return "Bad()"
+
+
+class BadConstraint(cm.Constraint):
+    def __init__(self, build):
+        self.build = build
+
+    def constraints(self, quantities):
+        return [self.build(quantities)]
+
+    def __repr__(self):
+        return "BadConstraint()"
+
+
+def market_with(*pieces):
+    terms = [piece for piece in pieces if isinstance(piece, cm.Term)]
+    return cm.Market(
+        SELLERS,
+        sum(terms, cm.Spread() + cm.Noise()),
+        [piece for piece in pieces if isinstance(piece, cm.Constraint)],
+    )
+
+
+REFUSED = {
+    "concave": (
+        lambda: market_with(Bad(lambda q: cp.sqrt(q.weights[0]))),
+        cm.CurvatureError,
+        r"Bad\(\) is concave, but a term must be convex",
+    ),
+    "a product of unknowns": (
+        lambda: market_with(Bad(lambda q: q.weights[0] * q.inverse_eta)),
+        cm.CurvatureError,
+        r"Bad\(\) is quasiconcave",
+    ),
+    "a vector": (
+        lambda: market_with(Bad(lambda q: q.weights)),
+        cm.ParameterError,
+        r"expression of Bad\(\) is shape \(5,\); return a scalar CVXPY expression",
+    ),
+    "a number": (lambda: market_with(Bad(lambda q: 3.0)), cm.ParameterError, "is 3.0; return a"),
+    "not convex": (
+        lambda: market_with(BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)),
+        cm.CurvatureError,
+        r"BadConstraint\(\) is not a convex constraint: in .* the sides are constant and convex",
+    ),
+    "in epsilon": (
+        lambda: market_with(BadConstraint(lambda q: q.epsilon <= 1)),
+        cm.CurvatureError,
+        r"BadConstraint\(\) constrains epsilon.*eps <= e as weights <= e \* inverse_eta",
+    ),
+    "no constraint": (
+        lambda: market_with(BadConstraint(lambda q: True)),
+        cm.ParameterError,
+        "returned True, which is not a CVXPY constraint",
+    ),
+    "p = 1": (
+        lambda: cm.Spread(1),
+        cm.ParameterError,
+        "p is 1; the spread .* needs a number p > 1",
+    ),
+    "p as text": (lambda: cm.Spread("2"), cm.ParameterError, "p is '2'"),
+    "p = nan": (lambda: cm.Spread(np.nan), cm.ParameterError, "p is nan"),
+    "power below 1": (lambda: cm.PowerCost(0.5), cm.ParameterError, "convex only for power >= 1"),
+    "power inf": (lambda: cm.PowerCost(np.inf), cm.ParameterError, "power is inf"),
+    "no cost": (lambda: cm.Payments(2), cm.ParameterError, "privacy_cost is 2; give LinearCost"),
+    "budget 0": (lambda: cm.Budget(0), cm.ParameterError, "budget is 0; give a finite number > 0"),
+    "budget inf": (lambda: cm.Budget(np.inf), cm.ParameterError, "budget is inf"),
+    "budget text": (lambda: cm.Budget("9"), cm.ParameterError, "budget is '9'"),
+    "budget of any sign": (lambda: cm.Budget(cp.Parameter()), cm.ParameterError, "nonneg=True"),
+    "epsilon 0": (lambda: cm.MaxEpsilon(0), cm.ParameterError, "largest epsilon is 0; give"),
+    "epsilon text": (lambda: cm.MaxEpsilon("x"), cm.ParameterError, "largest epsilon is 'x'; give"),
+    "epsilon -1": (lambda: cm.MaxEpsilon([1, -1]), cm.ParameterError, r"epsilon\[1\] is -1"),
+    "epsilon nan": (lambda: cm.MaxEpsilon([np.nan]), cm.ParameterError, r"epsilon\[0\] is nan"),
+    "nobody sells": (
+        lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
+        cm.ParameterError,
+        "let some",
+    ),
+    "wrong length": (
+        lambda: market_with(cm.MaxEpsilon([1, 2])),
+        cm.ParameterError,
+        "2 entries for 5",
+    ),
+    "given one": (lambda: cm.GivenEpsilon(1.0), cm.ParameterError, "given epsilon is 1.0; give a"),
+    "caps' length": (
+        lambda: market_with(cm.Cap([2.0])),
+        cm.ParameterError,
+        "cap has 1 entries for 5",
+    ),
+    "groups' length": (
+        lambda: market_with(cm.GroupShare(["a"], at_least={"a": 1})),
+        cm.ParameterError,
+        "groups has 1 entries for 5 sellers",
+    ),
+    "no groups": (lambda: cm.GroupShare([], equal=True), cm.ParameterError, "groups must name"),
+    "unknown group": (
+        lambda: cm.GroupShare(GROUPS, at_least={"z": 0.1}),
+        cm.ParameterError,
+        "at_least names the group 'z', which no seller is in; the groups are 'a', 'b', 'c'",
+    ),
+    "share above 1": (
+        lambda: cm.GroupShare(GROUPS, at_most={"a": 1.5}),
+        cm.ParameterError,
+        r"at_most\['a'\] is 1.5; a share is in \[0, 1\]",
+    ),
+    "shares as a number": (
+        lambda: cm.GroupShare(GROUPS, at_least=0.2),
+        cm.ParameterError,
+        "at_least is 0.2; give shares by group",
+    ),
+    "nothing said": (lambda: cm.GroupShare(GROUPS), cm.ParameterError, "says nothing; give"),
+    "a whole with payments": (
+        lambda: cm.declare(market_with(cm.Payments())),
+        cm.NotSupportedError,
+        "not convex in the weights and 1/eta together; declare it at a fixed eta",
+    ),
+    "a dual of a variant": (
+        lambda: cm.declare(market_with(cm.SquaredSpread()), eta=1.0, formulation="dual"),
+        cm.NotSupportedError,
+        "use formulation='primal'",
+    ),
+    "eta = inf": (
+        lambda: cm.declare(market_with(cm.SquaredSpread()), eta=np.inf),
+        cm.ParameterError,
+        "eta is inf; give a finite number > 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_what_is_wrong(name):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_pieces_are_compared_by_value_and_read_well():
+    assert cm.Cap(2) == cm.Cap(2) != cm.Cap(OWN)
+    assert cm.Cap(OWN) == cm.Cap(list(OWN))
+    assert hash(cm.Cap(OWN)) == hash(cm.Cap(OWN.copy()))
+    assert cm.MaxEpsilon(OWN) != cm.GivenEpsilon(OWN)
+    assert cm.GroupShare(GROUPS, equal=True) == cm.GroupShare(list(GROUPS), equal=True)
+    assert cm.GroupShare(GROUPS, equal=True) != cm.GroupShare(GROUPS, at_most={"a": 1})
+    assert repr(cm.Cap(OWN)) == "Cap(k=<5 values in [0, 4]>)"
+    assert repr(cm.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
+    assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(at_least={'a': 0.2})"
+    assert repr(cm.Budget(3)) == "Budget(3)"
+    assert repr(cm.Spread(3) + 2 * cm.Payments(cm.PowerCost(2))) == (
+        "1 * Spread(p=3) + 2 * Payments(PowerCost(power=2))"
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        cm.Cap(OWN).k[0] = 9
