@@ -31,7 +31,7 @@ from convexmarket.experiments.audits import audit_row
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.market import Market
-from convexmarket.payments import payments
+from convexmarket.payments import estimate_payments, payments
 from convexmarket.problems import MarketTable, VariantsProblem
 from convexmarket.terms import Budget, Objective, Payments
 
@@ -48,6 +48,7 @@ _FAILED: dict[type[ConvexMarketError], str] = {
     NotSupportedError: "not supported",
 }
 BUDGET_KEY = "constraints.budget"
+TRUTHFUL = "by construction"
 #: Sensitivities at which virtual costs are tabulated where a prior is ironed.
 _CURVE_POINTS = 400
 
@@ -181,6 +182,7 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
     answers: list[Answer] = [answer for unit in found for answer in unit]
     pairs = list(zip(points, answers, strict=True))
     paid = stages.parallel("pay", jobs, (delayed(_pay)(*pair) for pair in pairs))
+    audits = _audits(variants, dict(pairs), jobs, stages)
     rows = list(zip(points, answers, paid, strict=True))
     solved = [row for row in rows if row[1].allocation is not None]
     return VariantsResult(
@@ -188,7 +190,7 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
         points=pd.DataFrame([_point_row(*row) for row in rows]),
         sellers=_concatenated(_seller_rows(*row) for row in solved),
         groups=_concatenated(_group_rows(*row) for row in solved),
-        audits=_audits(variants, dict(pairs), jobs, stages),
+        audits=audits,
         virtual_costs=_virtual_costs(variants),
         certificates=[
             point.labels | answer.allocation.certificate()
@@ -270,14 +272,23 @@ def _answer(point: Point) -> Answer:
 
 
 def _pay(point: Point, answer: Answer) -> Paid | None:
-    """Pay by A's Eq. (8) where there is an exact rule: for the papers' problem."""
-    market = point.market
-    if answer.allocation is None or market.standard_form is None:
+    """Pay by A's Eq. (8) where that makes the truth the best reply.
+
+    The papers' problem has an exact rule. Another market is solved again for every seller, which
+    is done where the file asks for it.
+    """
+    market, settings = point.market, point.table.payments
+    if answer.allocation is None or market.incentives != TRUTHFUL:
         return None
     try:
-        return Paid(payments(market, answer.allocation), 0.0, "exact")
+        if market.standard_form is not None:
+            return Paid(payments(market, answer.allocation), 0.0, "exact")
+        if settings is None:
+            return None
+        found = estimate_payments(market, answer.allocation, accuracy=settings.accuracy)
     except ConvexMarketError as error:
         return Paid(np.full(len(market.sellers), np.nan), np.nan, f"none: {error}")
+    return Paid(found.amounts, float(found.errors.sum()), found.method)
 
 
 def _audits(
@@ -293,7 +304,7 @@ def _audits(
     found = stages.parallel("audit", jobs, (delayed(_audit)(point) for point in audited))
     return pd.DataFrame(
         [
-            point.labels | (audit_row(audit) if isinstance(audit, IncentiveAudit) else audit)
+            point.labels | (_audited(audit) if isinstance(audit, IncentiveAudit) else audit)
             for point, audit in zip(audited, found, strict=True)
         ]
     )
@@ -308,6 +319,10 @@ def _audit(point: Point) -> IncentiveAudit | dict[str, str]:
         )
     except ConvexMarketError as error:
         return {"message": str(error)}
+
+
+def _audited(audit: IncentiveAudit) -> dict[str, Any]:
+    return audit_row(audit) | {"max_rise": audit.max_rise}
 
 
 # --------------------------------------------------------------------------------- what is found

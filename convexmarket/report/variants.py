@@ -52,6 +52,7 @@ HEADERS = {
     "payments_error": "error at most",
     "payments_method": "computed by",
     "solve_statuses": "what the solver said",
+    "max_rise": "largest rise of ε with the report",
 }
 
 

@@ -93,7 +93,7 @@ def test_failures_are_rows_with_their_message(result):
         assert np.isnan(rows.objective[name])
     assert rows.status["bad solver"] not in ("solved", "infeasible")
     assert "NO_SUCH_SOLVER" in rows.message["bad solver"]
-    assert "MaxEpsilon" in rows.message["contradiction"]
+    assert "0.01" in rows.message["contradiction"]
 
 
 @pytest.mark.parametrize("name", ["plain", "fair", "square"])
@@ -159,6 +159,33 @@ def test_the_papers_problem_is_paid_exactly():
     assert audit.sellers_audited == 15
     assert audit.incentive_compatible
     assert audit.individually_rational
+
+
+def test_other_markets_are_paid_and_audited_where_the_file_asks():
+    settings = [
+        "sellers={count=6}",
+        "payments={accuracy=0.001}",
+        "audit={sellers=2, misreports=3}",
+        'variants=[{name="cubic", objective={spread={p=3}}}]',
+    ]
+    problem = parse_problem(SMALL, settings)
+    (row,) = run_variants(problem).points.itertuples()
+    market = market_of(problem, "cubic")
+    expected = cm.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    assert row.payments == pytest.approx(expected.amounts.sum(), rel=2e-3)
+    assert 0 < row.payments_error < 0.01 * row.payments
+    assert row.payments_method == "envelope"
+    result = run_variants(problem)
+    (audit,) = result.audits.itertuples()
+    assert audit.sellers_audited == 2
+    assert audit.incentive_compatible
+    assert audit.max_rise == 0
+
+
+def test_a_budget_is_not_paid_and_says_why(result):
+    rows = result.points[result.points.variant == "budget"]
+    assert rows.payments.isna().all()
+    assert rows.reason.str.contains("poorer").all()
 
 
 def test_an_ironed_prior_is_tabulated_once():
