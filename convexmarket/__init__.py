@@ -20,6 +20,7 @@ from convexmarket.audit import (
     truthful_payment,
     virtual_cost_payment,
 )
+from convexmarket.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.errors import (
     AllocationError,
     ConvexMarketError,
@@ -104,6 +105,7 @@ __all__ = [
     "Exponential",
     "ExponentialCost",
     "Gamma",
+    "GammaCalibration",
     "GivenEpsilon",
     "GroupShare",
     "IncentiveAudit",
@@ -150,6 +152,7 @@ __all__ = [
     "Uniform",
     "allocate",
     "audit_incentives",
+    "calibrate_gamma",
     "check_payment_identity",
     "datasets",
     "declare",

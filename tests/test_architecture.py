@@ -26,6 +26,7 @@ ROOMS = [
     "rents",
     "payments",
     "audit",
+    "calibration",
     "privacy",
     "learners",
     "datasets",

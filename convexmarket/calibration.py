@@ -1,0 +1,245 @@
+"""The weight of payments that meets a budget, chosen from the prior before anybody reports.
+
+A budget as a constraint reads the reports and can make a seller's guarantee rise with its own
+report. A weight gamma that depends on the prior alone cannot: whatever gamma is, the market with
+``gamma * Payments()`` in its objective has truthful prices. It meets the budget on average over
+markets, not in each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.allocation.dispatch import allocate
+from convexmarket.errors import ParameterError
+from convexmarket.market import Market
+from convexmarket.sellers import PriorOrPriors, Sellers
+from convexmarket.terms import (
+    Constraint,
+    LinearCost,
+    Noise,
+    Objective,
+    Payments,
+    PrivacyCost,
+    Term,
+)
+
+__all__ = ["GammaCalibration", "calibrate_gamma"]
+
+Floats = NDArray[np.float64]
+
+#: Factor between the weights tried until they enclose the right one, and how often.
+_STEP = 8.0
+_MAX_STEPS = 14
+#: Accuracy of the logarithm of gamma.
+_ACCURACY = 1e-8
+
+
+@dataclass(frozen=True)
+class GammaCalibration:
+    """A weight of payments and what it spends.
+
+    Attributes
+    ----------
+    gamma : float
+    budget : float
+    expected_payment : float
+        Average of sum psi(c_i) u(eps_i) over the draws at this gamma: the budget, unless the
+        spending of the drawn markets jumps there.
+    standard_error : float
+        Of that average, as an estimate of the expectation over the prior.
+    draws : int
+        Markets drawn.
+    evaluations : int
+        Weights tried on all of them.
+    objective : Objective
+        The buyer's objective, with the payments at this weight.
+    """
+
+    gamma: float
+    budget: float
+    expected_payment: float
+    standard_error: float
+    draws: int
+    evaluations: int
+    objective: Objective
+
+
+def calibrate_gamma(
+    budget: float,
+    prior: PriorOrPriors,
+    n_sellers: int,
+    objective: Objective | Term,
+    constraints: Iterable[Constraint] = (),
+    *,
+    privacy_cost: PrivacyCost | None = None,
+    groups: Any = None,
+    draws: int = 200,
+    rng: np.random.Generator,
+    gap: float = 1e-6,
+    progress: Callable[[float, float], None] | None = None,
+    jobs: int = 1,
+) -> GammaCalibration:
+    """Return the weight of payments at which the expected payments are the budget.
+
+    It depends on the prior, the number of sellers and the buyer's problem, never on a report; that
+    is why sellers still tell the truth, which a :class:`Budget` does not promise. Payments come to
+    the budget on average over sellers drawn from the prior (A, Eq. 9).
+
+    Parameters
+    ----------
+    budget : float
+        Largest expected total payment, > 0, in the currency of the sensitivities.
+    prior : Prior, sequence of Priors, or mapping from group to Prior
+        As in :class:`Sellers`.
+    n_sellers : int
+    objective : Objective or Term
+        What the buyer minimises besides payments, such as ``1.0 * Spread() + 100 * Noise()``.
+    constraints : iterable of Constraint
+        None that reads the reports.
+    privacy_cost : PrivacyCost, optional
+        u; linear where left out.
+    groups : array_like, length n_sellers, optional
+        The group of each seller, where the prior is by group.
+    draws : int
+        Markets to average over, the same for all weights tried; at least 2.
+    rng : numpy.random.Generator
+        Draws them.
+    gap : float
+        Relative gap of the solves, where they are not exact.
+    progress : callable, optional
+        Called with each weight tried and what it spends on average.
+    jobs : int
+        Processes that work at once.
+
+    Returns
+    -------
+    GammaCalibration
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range, the objective already weighs payments or has no noise
+        term, a constraint reads the reports, or no weight meets the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> prior, rng = cm.Uniform(0.02, 0.10), np.random.default_rng(0)
+    >>> found = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise(), rng=rng)
+    >>> round(found.expected_payment, 6)
+    5.0
+    >>> market = cm.Market(cm.Sellers.draw(20, prior, rng), found.objective)
+    >>> print(market.incentives)
+    by construction
+    """
+    if not isinstance(budget, Real) or not 0 < budget < np.inf:
+        raise ParameterError(f"the budget is {budget!r}; give a finite number > 0")
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
+        raise ParameterError(f"draws is {draws!r}; give a whole number >= 2")
+    objective = _without_payments(objective)
+    term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
+    constraints = tuple(constraints)
+    drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
+    _check_truthful(Market(drawn[0], objective + 1.0 * term, constraints))
+    tried: dict[float, Floats] = {}
+
+    def spent(log_gamma: float) -> float:
+        if log_gamma not in tried:
+            whole = objective + float(np.exp(log_gamma)) * term
+            markets = (Market(sellers, whole, constraints) for sellers in drawn)
+            spending = Parallel(n_jobs=jobs)(delayed(_spent)(market, gap) for market in markets)
+            tried[log_gamma] = np.array(spending)
+            if progress is not None:
+                progress(float(np.exp(log_gamma)), float(tried[log_gamma].mean()))
+        return float(np.log(max(tried[log_gamma].mean(), np.finfo(float).tiny) / budget))
+
+    # Where noise alone is bought against, sigma/eta = gamma*psi*eta and psi*eta is the budget.
+    costs = np.concatenate([sellers.virtual_costs for sellers in drawn])
+    typical = float(np.median(costs))
+    start = float(np.log(objective.weight_of(Noise) * typical) - 2.0 * np.log(budget))
+    low, high = _enclose(spent, start, budget)
+    log_gamma = low if low == high else float(brentq(spent, low, high, xtol=_ACCURACY))
+    spent(log_gamma)
+    spending = tried[log_gamma]
+    return GammaCalibration(
+        gamma=float(np.exp(log_gamma)),
+        budget=float(budget),
+        expected_payment=float(spending.mean()),
+        standard_error=float(spending.std(ddof=1) / np.sqrt(draws)),
+        draws=int(draws),
+        evaluations=len(tried),
+        objective=objective + float(np.exp(log_gamma)) * term,
+    )
+
+
+def _spent(market: Market, gap: float) -> float:
+    """Return the virtual cost of what the market buys, its expected payments."""
+    allocation = allocate(market, gap=gap)
+    bought = allocation.weights > 0
+    cost = np.asarray(market.privacy_cost(allocation.epsilon))
+    return float(market.sellers.virtual_costs[bought] @ cost[bought])
+
+
+def _enclose(spent: Callable[[float], float], start: float, budget: float) -> tuple[float, float]:
+    """Return logarithms of weights that spend at least and at most the budget."""
+    excess = spent(start)
+    direction = 1.0 if excess > 0 else -1.0
+    here = start
+    for _ in range(_MAX_STEPS):
+        if excess == 0:
+            return here, here
+        there = here + direction * np.log(_STEP)
+        beyond = spent(there)
+        if beyond * direction <= 0:
+            return min(here, there), max(here, there)
+        here, excess = there, beyond
+    spends = budget * np.exp(excess)
+    if direction > 0:
+        raise ParameterError(
+            f"the budget is {budget:g}, but the constraints make the buyer spend {spends:.6g} "
+            f"however dear privacy is (gamma up to {np.exp(here):.3g}); raise the budget or relax "
+            "the constraints"
+        )
+    raise ParameterError(
+        f"the budget is {budget:g}, but the constraints keep the buyer from spending more than "
+        f"{spends:.6g} however cheap privacy is (gamma down to {np.exp(here):.3g}); lower the "
+        "budget or relax the constraints"
+    )
+
+
+def _without_payments(objective: Objective | Term) -> Objective:
+    """Return the buyer's objective, checked to have noise and no payments."""
+    if isinstance(objective, Term):
+        objective = 1.0 * objective
+    if not isinstance(objective, Objective):
+        raise ParameterError(
+            f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
+        )
+    if any(isinstance(part.term, Payments) for part in objective.parts):
+        raise ParameterError(
+            f"the objective {objective!r} already weighs payments, whose weight is to be found; "
+            "leave them out (privacy_cost=... says what privacy costs)"
+        )
+    if objective.weight_of(Noise) == 0:
+        raise ParameterError(
+            f"the objective {objective!r} has no Noise(), so that the buyer has no use for "
+            "privacy; add sigma * Noise() with sigma > 0"
+        )
+    return objective
+
+
+def _check_truthful(market: Market) -> None:
+    if market.incentives != "by construction":
+        raise ParameterError(
+            f"no weight of payments makes this market truthful: {market.incentives.reason}"
+        )

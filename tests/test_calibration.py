@@ -1,0 +1,159 @@
+"""A budget met in expectation by a weight that no report has a part in."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.calibration import calibrate_gamma
+
+TWO = {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)}
+GROUPS = ["young"] * 6 + ["old"] * 4
+
+
+def spending(found, prior, n, constraints, draws, seed, groups=None, pay=False):
+    """Return what fresh sellers cost, by virtual costs or by payments."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(draws):
+        sellers = cm.Sellers.draw(n, prior, rng, groups=groups)
+        market = cm.Market(sellers, found.objective, constraints)
+        allocation = cm.allocate(market)
+        cost = market.privacy_cost(allocation.epsilon)
+        paid = cm.payments(market, allocation).sum() if pay else sellers.virtual_costs @ cost
+        out.append(float(paid))
+    return np.array(out)
+
+
+@pytest.mark.parametrize(
+    ("prior", "groups", "constraints", "budget"),
+    [
+        (cm.Uniform(0.02, 0.1), None, [], 3.0),
+        (cm.Uniform(0.02, 0.1), None, [cm.Cap(2)], 50.0),
+        (cm.Exponential(0.05), None, [], 1.0),
+        (TWO, GROUPS, [], 3.0),
+    ],
+)
+@pytest.mark.parametrize("pay", [False, True])
+def test_the_budget_is_met_on_fresh_sellers(prior, groups, constraints, budget, pay):
+    objective = 1.0 * cm.Spread() + 10.0 * cm.Noise()
+    found = calibrate_gamma(
+        budget, prior, 10, objective, constraints, groups=groups, rng=np.random.default_rng(1)
+    )
+    assert found.expected_payment == pytest.approx(budget, rel=1e-6)
+    assert found.standard_error < 0.1 * budget
+    fresh = spending(found, prior, 10, constraints, 60 if pay else 300, 2, groups, pay)
+    error = np.hypot(found.standard_error, scipy.stats.sem(fresh))
+    assert abs(fresh.mean() - budget) < 4 * error
+
+
+def test_a_convex_privacy_cost():
+    prior, cost = cm.Uniform(0.1, 1.0), cm.PowerCost(2)
+    objective = cm.Spread() + cm.Noise()
+    found = calibrate_gamma(
+        0.5, prior, 3, objective, privacy_cost=cost, draws=8, rng=np.random.default_rng(0)
+    )
+    assert found.expected_payment == pytest.approx(0.5, rel=1e-3)
+    assert found.objective.parts[-1].term == cm.Payments(cost)
+    fresh = spending(found, prior, 3, [], 12, 5)
+    error = np.hypot(found.standard_error, scipy.stats.sem(fresh))
+    assert abs(fresh.mean() - 0.5) < 4 * error
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.floats(-2, 3), st.floats(-1, 1), st.floats(-2, 2), st.integers(1, 6))
+def test_more_money_weighs_less(log_budget, log_mu, log_sigma, m):
+    """gamma falls with the budget; scaling money scales it back."""
+    objective = 10**log_mu * cm.Spread() + 10**log_sigma * cm.Noise()
+    budget = 10**log_budget
+
+    def gamma(amount, prior):
+        rng = np.random.default_rng(3)
+        return calibrate_gamma(amount, prior, m, objective, draws=8, rng=rng).gamma
+
+    prior = cm.Uniform(0.02, 0.1)
+    assert gamma(2 * budget, prior) < gamma(budget, prior)
+    scaled = gamma(100 * budget, cm.Uniform(2.0, 10.0))
+    assert scaled == pytest.approx(gamma(budget, prior) / 100, rel=1e-4)
+
+
+def test_one_seller_is_a_formula():
+    """Alone, psi*eps = sqrt(sigma*psi/gamma), so that gamma = sigma*(E sqrt(psi) / B)^2."""
+    prior, rng = cm.EmpiricalPrior([0.04]), np.random.default_rng(0)
+    found = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, rng=rng)
+    assert found.gamma == pytest.approx(10 * 0.04 / 4, rel=1e-7)
+    assert found.standard_error == 0
+
+
+def test_nothing_but_the_prior_counts():
+    objective = cm.Spread() + 10.0 * cm.Noise()
+    seen = []
+    one, two = (
+        calibrate_gamma(
+            3.0,
+            cm.Uniform(0.02, 0.1),
+            5,
+            objective,
+            draws=5,
+            rng=np.random.default_rng(4),
+            progress=lambda gamma, spent: seen.append((gamma, spent)),
+            jobs=jobs,
+        )
+        for jobs in (1, 2)
+    )
+    assert one == two
+    assert len(seen) == one.evaluations + two.evaluations
+    order = np.argsort([gamma for gamma, _ in seen])
+    assert np.all(np.diff(np.array([spent for _, spent in seen])[order]) <= 1e-9)
+    sellers = cm.Sellers.draw(5, cm.Uniform(0.02, 0.1), np.random.default_rng(9))
+    assert cm.Market(sellers, one.objective).incentives == "by construction"
+
+
+GOOD = {
+    "budget": 3.0,
+    "prior": cm.Uniform(0.02, 0.1),
+    "n_sellers": 4,
+    "objective": cm.Spread() + 10 * cm.Noise(),
+    "draws": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"budget": 0}, "the budget is 0; give a finite number > 0"),
+        ({"budget": np.inf}, "the budget is inf"),
+        ({"budget": "much"}, "the budget is 'much'"),
+        ({"draws": 1}, "draws is 1; give a whole number >= 2"),
+        ({"draws": 2.5}, "draws is 2.5"),
+        ({"n_sellers": 0}, "n_sellers is 0"),
+        ({"objective": 3}, "objective must be a sum of terms"),
+        (
+            {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
+            "already weighs payments, whose weight is to be found; leave them out",
+        ),
+        ({"objective": cm.Spread()}, r"has no Noise\(\).*add sigma \* Noise"),
+        ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
+        ({"privacy_cost": 2}, "privacy_cost is 2"),
+        ({"rng": None}, "rng = None is not a numpy.random.Generator"),
+        (
+            {"constraints": [cm.EtaRange(1e4, 1e5)]},
+            r"the constraints make the buyer spend .* however dear.*raise the budget",
+        ),
+        (
+            {"constraints": [cm.EtaRange(1e-3, 1e-2)]},
+            r"keep the buyer from spending more than .* however cheap.*lower the budget",
+        ),
+    ],
+)
+def test_what_cannot_be_calibrated_says_why(wrong, words):
+    arguments = {**GOOD, "rng": np.random.default_rng(0), **wrong}
+    with pytest.raises(cm.ParameterError, match=words):
+        calibrate_gamma(**arguments)
+
+
+def test_the_prior_is_checked_as_for_sellers():
+    with pytest.raises(cm.SellersError, match="which is not a prior"):
+        calibrate_gamma(**{**GOOD, "prior": 3}, rng=np.random.default_rng(0))
