@@ -79,6 +79,9 @@ class Incentives(str):
         text.reason = reason
         return text
 
+    def __getnewargs__(self) -> tuple[str, str]:  # so that pickles and copies keep the reason
+        return str(self), self.reason
+
 
 @dataclass(frozen=True, init=False, eq=False)
 class Market:

@@ -24,6 +24,7 @@ from convexmarket.report.variants_words import (
     failure_words,
     group_words,
     incentive_words,
+    key_words,
     sweep_words,
 )
 from convexmarket.report.words import format_number, format_percent, share
@@ -184,13 +185,13 @@ def _side_by_side_figures(scene: Scene) -> list[Figure]:
         found.append(
             Figure(
                 f"sweep_{number}",
-                f"What {key} does to the objective, the largest guarantee and the number of "
+                f"What the {key_words(key)} does to the objective, the largest guarantee and the number of "
                 "sellers bought from.",
                 partial(
                     figures.curves_over_key,
                     scene.solved[scene.solved.variant.isin(names)],
                     scene.names,
-                    _symbol(key),
+                    key_words(key),
                 ),
                 "Three panels over the swept value. The numbers are in the table variants.",
             )
@@ -206,13 +207,6 @@ def _side_by_side_figures(scene: Scene) -> list[Figure]:
             )
         )
     return found
-
-
-def _symbol(key: str) -> str:
-    """Return what to write on the axis of a swept key."""
-    *_, table, last = key.split(".")
-    words = {"budget": "budget", "cap": "cap k", "max_epsilon": "largest ε allowed"}
-    return f"weight of {table}" if last == "weight" else words.get(last, last)
 
 
 def _columns(scene: Scene, names: list[str]) -> list[str]:
@@ -370,7 +364,9 @@ def _audit_section(scene: Scene) -> Section | None:
     section = audit_section(audited.drop(columns=drop), _largest_payment(scene), HEADERS)
     missed = audits[audits.max_gain.isna()]
     points = tuple(f"Not audited: {row.variant}. {row.message}" for row in missed.itertuples())
-    return Section(section.heading, section.prose, points, section.figures, section.tables)
+    middle = ("Of a sweep the market in the middle is audited.",) if scene.swept else ()
+    prose = (*section.prose, *middle)
+    return Section(section.heading, prose, points, section.figures, section.tables)
 
 
 def _certificate_section(scene: Scene) -> Section | None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from convexmarket.experiments.variants import SOLVED, VariantsResult
 from convexmarket.report.parts import select, short
-from convexmarket.report.words import count, format_percent, listing, share
+from convexmarket.report.words import count, equals, format_percent, listing, share
 
 __all__ = [
     "Scene",
@@ -19,6 +19,7 @@ __all__ = [
     "failure_words",
     "group_words",
     "incentive_words",
+    "key_words",
     "sweep_words",
 ]
 
@@ -68,6 +69,13 @@ class Scene:
 def quoted(name: str) -> str:
     """Write a variant's name."""
     return f"“{name}”"
+
+
+def key_words(key: str) -> str:
+    """Return what a swept key is called in sentences and on axes."""
+    *_, table, last = key.split(".")
+    words = {"cap": "cap k", "max_epsilon": "largest ε allowed"}
+    return f"weight of {table}" if last == "weight" else words.get(last, last)
 
 
 def bought_words(scene: Scene) -> str:
@@ -140,11 +148,13 @@ def sweep_words(scene: Scene) -> str:
     for name in names:
         first, *_, last = (row for _, row in scene.curve(name).iterrows())
         sentences.append(
-            f"Along {quoted(name)}, {scene.swept[name]} from {short(first.value)} to "
-            f"{short(last.value)}, expected payments go from {short(first.expected_payments)} to "
-            f"{short(last.expected_payments)} and the error (the objective without payments) from "
-            f"{short(first.error)} to {short(last.error)}."
+            f"Along {quoted(name)} ({key_words(scene.swept[name])} from {short(first.value)} to "
+            f"{short(last.value)}) expected payments go from {short(first.expected_payments)} to "
+            f"{short(last.expected_payments)}, and the error from {short(first.error)} to "
+            f"{short(last.error)}."
         )
+    if names:
+        sentences.insert(0, "The error is the objective without payments: spread and noise.")
     sentences += [_compared_words(scene, names[0], other) for other in names[1:]]
     return " ".join(sentences)
 
@@ -166,10 +176,10 @@ def _compared_words(scene: Scene, first: str, other: str) -> str:
     )
     if np.max(np.abs(rise)) < _CLOSE:
         return f"{subject} is the same, within {format_percent(max(1e-3, np.max(np.abs(rise))))}."
-    worst = new.value.iloc[int(np.argmax(rise))]
+    worst = equals(key_words(scene.swept[other]), float(new.value.iloc[int(np.argmax(rise))]))
     return (
-        f"{subject} is {_signed(np.min(rise))} to {_signed(np.max(rise))} relative to it; the most "
-        f"is at {short(float(worst))}."
+        f"{subject} is {_signed(np.min(rise))} to {_signed(np.max(rise))} relative to it, the most "
+        f"at {worst}."
     )
 
 

@@ -154,10 +154,10 @@ def test_curves_are_drawn_and_compared_at_equal_payments(tmp_path: Path) -> None
     assert drawn == {"frontier", "sweep_1", "sweep_2", "sweep_3"}
     report = build_report(result)
     text = words(report)
-    assert "Along “over gamma”, objective.payments.weight from 0.002 to 0.1" in text
+    assert "Along “over gamma” (weight of payments from 0.002 to 0.1) expected" in text
     assert "the error of “over budget” is the same, within" in text
     assert "the error of “over cap” is" in text
-    assert "most is at 1" in text
+    assert "the most at cap k = 1" in text
     assert "Truthful prices are not guaranteed in “over budget”: the budget puts" in text
     assert facts(report)["truthful prices by construction"] == "2 of 3"
     assert list(report.tables[0].frame.value) == list(result.points.value)

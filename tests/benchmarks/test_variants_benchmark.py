@@ -1,0 +1,72 @@
+"""Convex programs that a certificate takes, and budgets per second, for markets of any form.
+
+Run with ``pytest tests/benchmarks/test_variants_benchmark.py --benchmark-only -s``. Counts are
+printed and asserted; times are measured and not.
+"""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+
+PRIOR = cm.Uniform(1, 5)
+M, MARKETS = 500, 20
+#: Most convex programs to a relative gap of 1e-6 that a market may take.
+ALLOWED = {
+    cm.LinearCost(): 40,
+    cm.PowerCost(1.5): 150,
+    cm.PowerCost(2): 150,
+    cm.PowerCost(3): 150,
+    cm.ExponentialCost(): 150,
+}
+LIMITS = {
+    "free": [],
+    "cap": [cm.Cap(3)],
+    "largest guarantee": [cm.MaxEpsilon(0.3)],
+    "cap, largest guarantee, group share": [
+        cm.Cap(3),
+        cm.MaxEpsilon(0.3),
+        cm.GroupShare(np.arange(M) % 2, at_least={0: 0.6}),
+    ],
+}
+
+
+def random_market(seed, cost, limits, spread=None):
+    """Return a market of 500 sellers whose mu, sigma and gamma vary by a factor of seven each way."""
+    rng = np.random.default_rng(seed)
+    sellers = cm.Sellers(PRIOR.sample(M, rng), prior=PRIOR)
+    mu, sigma, gamma = np.exp(rng.normal(size=3)) * [1.0, 10.0, 0.001]
+    objective = mu * (spread or cm.Spread()) + sigma * cm.Noise() + gamma * cm.Payments(cost)
+    return cm.Market(sellers, objective, limits)
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("cost", ALLOWED, ids=repr)
+def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
+    benchmark.group = "20 markets of 500 sellers, branch and bound to 1e-6"
+    markets = [random_market(seed, cost, LIMITS[limits]) for seed in range(MARKETS)]
+
+    def run():
+        return [cm.allocate(market, "branch_and_bound") for market in markets]
+
+    found = benchmark.pedantic(run, rounds=1)
+    counts = [len(allocation.solves) for allocation in found]
+    gaps = [allocation.gap for allocation in found]
+    benchmark.extra_info.update(most=max(counts), mean=float(np.mean(counts)), gap=max(gaps))
+    print(f"\n{cost!r}, {limits}: {max(counts)} solves at most, {np.mean(counts):.1f} on average")
+    assert max(counts) <= ALLOWED[cost]
+    assert max(gaps) <= 1.1e-6  # a few solvers' points are accurate to 1e-7 only
+
+
+def test_fifty_budgets_from_one_compiled_problem(benchmark):
+    rng = np.random.default_rng(0)
+    sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
+    budget = cp.Parameter(nonneg=True, name="budget")
+    market = cm.Market(sellers, 1.0 * cm.Spread() + 50 * cm.Noise(), [cm.Budget(budget)])
+    values = np.geomspace(10, 5000, 50)
+    found = benchmark.pedantic(cm.sweep, (market, budget, values), rounds=3)
+    benchmark.extra_info["gap"] = max(allocation.gap for allocation in found)
+    assert max(allocation.gap for allocation in found) <= 1e-6
+    objectives = [allocation.objective for allocation in found]
+    assert np.all(np.diff(objectives) < 0)
