@@ -18,11 +18,13 @@ from convexmarket.terms import (
     Constraint,
     EtaRange,
     LinearCost,
+    NegativeEntropy,
     Noise,
     Objective,
     Payments,
     PrivacyCost,
     Spread,
+    SquaredSpread,
     Term,
 )
 from convexmarket.terms.checks import check_convex, reads_reports
@@ -233,18 +235,13 @@ class Market:
         """Whether each seller sells less the more it asks for, so that truthful prices exist.
 
         "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
-        global minimum then has eps_i nonincreasing in c_i (docs/theory.md, section 9).
-        "not guaranteed": a constraint of this package reads the reports. "unknown": a user's own
+        global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
+        spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
+        beside anything else, where examples are known of a seller that gains by lying. "unknown": a user's own
         piece reads them. The audit settles it for given reports.
         """
-        for item in self.constraints:
-            if type(item) is Budget:
-                return Incentives(
-                    "not guaranteed",
-                    "the budget puts the reports into a constraint: a seller that asks for more "
-                    "makes the buyer poorer, who may then buy more of it; the truthful way to "
-                    "meet a budget is calibrate_gamma",
-                )
+        if any(type(item) is Budget for item in self.constraints):
+            return self._incentives_under_a_budget()
         pieces: tuple[Term | Constraint, ...] = (*self.terms, *self.constraints)
         reading = [piece for piece in pieces if reads_reports(piece, len(self.sellers))]
         if reading:
@@ -268,6 +265,28 @@ class Market:
             "by construction",
             "reports enter only through the payments, so a dearer seller sells no more; this "
             "rests on the global minimum, which the allocation's certificate proves up to its gap",
+        )
+
+    def _incentives_under_a_budget(self) -> Incentives:
+        """Return the verdict on a market whose budget reads the reports."""
+        terms = [part.term for part in self.objective.parts if part.weight > 0]
+        spreads = [term for term in terms if type(term) is not Noise]
+        limits = [item for item in self.constraints if type(item) is not Budget]
+        separable = all(type(term) in (SquaredSpread, NegativeEntropy) for term in spreads)
+        norms = [term.p for term in spreads if type(term) is Spread]
+        if (separable and spreads and all(type(item) is Cap for item in limits)) or (
+            len(spreads) == len(norms) == 1 and norms[0] < np.inf and not limits
+        ):
+            return Incentives(
+                "by construction",
+                "reports enter only through the budget, and beside such a spread and noise alone a "
+                "dearer seller sells no more",
+            )
+        return Incentives(
+            "not guaranteed",
+            "the budget puts the reports into a constraint: a seller that asks for more makes the "
+            "buyer poorer, who may then buy more of it; the truthful way to meet a budget beside "
+            "other terms or constraints is calibrate_gamma",
         )
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ from convexmarket.errors import AllocationError, NotSupportedError, ParameterErr
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
 from convexmarket.rents import Estimate, SolvedCurve, chord_rent, quadrature_rent
-from convexmarket.terms import Payments
+from convexmarket.terms import Budget, Payments
 
 __all__ = [
     "PaymentEstimate",
@@ -87,7 +87,7 @@ class PaymentEstimate:
         Positions in the market.
     method : str
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
-        of optimal objectives) or "quadrature" (of u(eps); no truthfulness is promised).
+        of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
         What is known of the market: whether these payments make the truth the best reply.
     n_solves : int
@@ -235,7 +235,8 @@ def estimate_payments(
     cost = np.asarray(market.privacy_cost(allocation.epsilon))
     scale = _scales(market, allocation)
     gamma = market.objective.weight_of(Payments)
-    if market.incentives != "by construction":
+    budgeted = any(isinstance(item, Budget) for item in market.constraints)
+    if market.incentives != "by construction" or budgeted:
         method = "quadrature"
     elif gamma == 0:
         return _constant_payments(market, cost, who)

@@ -398,7 +398,7 @@ class Chords:
         spent = float(self.y[place]) * point.sold * gamma if gamma > 0 else abs(point.upper)
         if not 0 < spent < np.inf:
             return 0.0
-        return point.sold * float(np.sqrt(2.0 * (point.upper - point.lower) / spent))
+        return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
 
 def quadrature_rent(

@@ -1,6 +1,8 @@
 """Every term and constraint against its definition; custom pieces; what each does to incentives."""
 
+import copy
 import itertools
+import pickle
 
 import cvxpy as cp
 import numpy as np
@@ -266,7 +268,17 @@ INCENTIVES = {
     "fairness": (cm.Spread() + cm.Noise() + cm.Payments(), [CONSTRAINTS["at least"][0]], "by con"),
     "convex": (cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(2)), [], "by construction"),
     "no reports": (cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)], "by construction"),
-    "budget": (cm.Spread() + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
+    "budget": (cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "by construction"),
+    "budget, separable": (
+        cm.SquaredSpread() + cm.NegativeEntropy() + cm.Noise(),
+        [cm.Budget(1.0), cm.Cap(2)],
+        "by construction",
+    ),
+    "budget, not strict": (cm.Spread(np.inf) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
+    "budget, two norms": (cm.Spread() + cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "not guar"),
+    "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
+    "budget, limit": (cm.SquaredSpread() + cm.Noise(), [cm.Budget(1), cm.MaxEpsilon(1)], "not gu"),
+    "budget, no spread": (1.0 * cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
     "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
     "own constraint": (cm.Spread() + cm.Noise() + cm.Payments(), [Sorted()], "unknown"),
@@ -457,3 +469,11 @@ def test_pieces_are_compared_by_value_and_read_well():
     )
     with pytest.raises(ValueError, match="read-only"):
         cm.Cap(OWN).k[0] = 9
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])
+def test_incentives_keep_their_reason_in_copies(make):
+    verdict = cm.Market(SELLERS, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]).incentives
+    again = make(verdict)
+    assert again == verdict
+    assert again.reason == verdict.reason

@@ -226,7 +226,8 @@ def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
 
 def budget_market():
     sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0))
-    return cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise(), [cm.Budget(0.5)])
+    limits = [cm.Budget(0.5), cm.MaxEpsilon(10.0)]
+    return cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise(), limits)
 
 
 class Dearest(cm.Term):
@@ -270,6 +271,84 @@ def test_eq_8_can_be_computed_without_its_promise():
     ]
     rent = found.amounts[0] - 0.2 * allocation.epsilon[0]
     assert np.diff(z) @ sold[1:] <= rent <= np.diff(z) @ sold[:-1]
+
+
+# ---------------------------------------------------------------------------- a budget alone
+
+
+def spread_under_budget(spread, reports, others=()):
+    sellers = cm.Sellers(reports, cm.Uniform(0.0, 1.0))
+    return cm.Market(sellers, spread + 0.5 * cm.Noise(), [cm.Budget(0.5), *others])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    spread=st.sampled_from(
+        [
+            (0.7 * cm.Spread(), []),
+            (2.0 * cm.Spread(3.5), []),
+            (1.0 * cm.Spread(1.2), []),
+            (1.0 * cm.SquaredSpread(), [cm.Cap(1.6)]),
+            (0.3 * cm.NegativeEntropy(), [cm.Cap(2)]),
+        ]
+    ),
+    seed=st.integers(0, 10**6),
+)
+def test_beside_one_spread_a_dearer_seller_sells_no_more_under_a_budget(spread, seed):
+    """docs/theory.md, section 9.4."""
+    rng = np.random.default_rng(seed)
+    reports = rng.uniform(0.05, 1.0, size=4) ** rng.choice([1, 3])
+    sold = []
+    for z in np.linspace(0.02, 1.0, 9):
+        reports[0] = z
+        market = spread_under_budget(spread[0], reports, spread[1])
+        assert market.incentives == "by construction"
+        sold.append(cm.allocate(market, gap=1e-9).epsilon[0])
+    assert np.max(np.diff(sold)) <= 1e-4 * max(sold)
+
+
+def test_payments_under_a_budget_alone_are_truthful():
+    market = spread_under_budget(1.0 * cm.Spread(), [0.3, 0.5, 0.8])
+    found = cm.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    assert (found.method, found.incentives) == ("quadrature", "by construction")
+    audit = cm.audit_incentives(market)
+    assert audit.is_incentive_compatible
+    assert audit.max_rise == 0
+
+
+def quotas(report):
+    """A market with a budget and quotas that make the first two of four sellers complements."""
+    sellers = cm.Sellers([report, 2.3, 0.01, 0.005], cm.Uniform(0, 2.5))
+    sex = ["woman", "man", "woman", "man"]
+    place = ["north", "south", "south", "north"]
+    limits = [
+        cm.Budget(1.0),
+        cm.GroupShare(sex, at_least={"woman": 0.82}, at_most={"woman": 0.82}),
+        cm.GroupShare(place, at_least={"south": 0.74}, at_most={"south": 0.74}),
+    ]
+    return cm.Market(sellers, 1.0 * cm.SquaredSpread() + 0.3 * cm.Noise(), limits)
+
+
+def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
+    """docs/theory.md, section 9.4: no payment rule makes this market truthful."""
+    market, dearer = quotas(0.2), quotas(0.5)
+    assert market.incentives == "not guaranteed"
+    cheap, dear = cm.allocate(market, gap=1e-9), cm.allocate(dearer, gap=1e-9)
+    assert dear.epsilon[0] > 1.2 * cheap.epsilon[0]
+    audit = cm.audit_incentives(market, misreports=12)
+    assert not audit.is_incentive_compatible
+    first = audit.table.iloc[0]
+    assert first.max_gain > 0.01
+    assert 0.3 < first.best_misreport < 0.7
+    assert first.max_rise > 0.05
+
+
+def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
+    market = quotas(0.2)
+    objective = market.objective + 0.5 * cm.Payments()
+    audit = cm.audit_incentives(cm.Market(market.sellers, objective, market.constraints[1:]))
+    assert audit.is_incentive_compatible
+    assert audit.max_rise == 0
 
 
 # ----------------------------------------------------------------------------- contracts

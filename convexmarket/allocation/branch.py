@@ -90,12 +90,16 @@ class _Solver:
         eta: float,
         solver: str,
         options: Mapping[str, Any] | None,
+        accuracy: float,
     ) -> None:
         self.view = view
         self.region = region
         self.solver = solver
         self.version = solver_version(solver)
-        self.options = solver_options(solver, options)
+        # Where tight tolerances are beyond a solver its own may still bring it closer.
+        tight, own = solver_options(solver, options), dict(options or {})
+        self.attempts = [tight] if tight == own else [tight, own]
+        self.accuracy = accuracy
         self.linearizer = Linearizer(view)
         start = view.active / np.count_nonzero(view.active)
         scale = abs(view.value(start, eta))
@@ -105,19 +109,30 @@ class _Solver:
 
     def solve(self, eta: float) -> Evaluated:
         """Return a feasible point near eta and the cut of its multipliers."""
-        start = time.perf_counter()
-        self.problem.eta = eta
-        status = run_solver(self.problem, self.solver, self.options)
-        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        found: list[Evaluated] = []
+        for options in self.attempts:
+            status, point = self._attempt(eta, options)
+            found += [] if point is None else [point]
+            if point is not None and _error(point) <= self.accuracy * abs(point.objective):
+                break
+        if not found:
             raise SolverError(
                 f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
                 "another solver, or bound eta with EtaRange(low, high)"
             )
+        return min(found, key=_error)
+
+    def _attempt(self, eta: float, options: Mapping[str, Any]) -> tuple[str, Evaluated | None]:
+        """Return the solver's status and what it found, if anything."""
+        start = time.perf_counter()
+        self.problem.eta = eta
+        status = run_solver(self.problem, self.solver, options)
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return status, None
         raw = self.problem.weights
         cut = self.linearizer.cut(raw, eta, self._multipliers())
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
-        point = Evaluated(weights, near, objective, cut)
         self.records.append(
             SolveRecord(
                 eta=near,
@@ -127,7 +142,7 @@ class _Solver:
                 seconds=time.perf_counter() - start,
             )
         )
-        return point
+        return status, Evaluated(weights, near, objective, cut)
 
     def _multipliers(self) -> list[Floats | None]:
         """Return the multipliers of all constraints; none for those that do not bind weights."""
@@ -138,6 +153,11 @@ class _Solver:
             for _, items in self.problem.pieces
             for item in items
         ]
+
+
+def _error(point: Evaluated) -> float:
+    """Return how far a point is above its own cut, which an exact solver's would touch."""
+    return point.objective - point.cut(point.eta)
 
 
 def branch_and_bound(
@@ -191,7 +211,7 @@ def branch_and_bound(
     if not view.has_noise and region.low == 0:
         raise unattained_noise()
     first = _inside(_first_eta(market, view) if start is None else start, region)
-    runner = _Solver(view, region, first, solver, solver_options)
+    runner = _Solver(view, region, first, solver, solver_options, 0.1 * gap)
     best, bound = search_eta(runner, first, gap, max_solves, progress)
     return finish(
         view,
@@ -344,7 +364,7 @@ def _first_eta(market: Market, view: JointView) -> float:
 
     def excess(log_eta: float) -> float:
         share = np.exp(log_eta) / m
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", divide="ignore"):
             bill = sum(w * m * mean * float(t.privacy_cost(share)) for w, t in paid)
             return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
 

@@ -468,3 +468,15 @@ def test_traces_are_swept_away():
     found = cm.allocate(market, "branch_and_bound")
     assert abs(found.n_bought - exact.n_bought) <= 1
     assert found.n_bought < 60
+
+
+def test_a_solve_that_ends_short_of_its_tolerance_is_tried_again():
+    """Exponential cones at which CLARABEL stops early at its tightest tolerances."""
+    rng = np.random.default_rng(2)
+    prior = cm.Uniform(1, 5)
+    sellers = cm.Sellers(prior.sample(500, rng), prior=prior)
+    mu, sigma, gamma = np.exp(rng.normal(size=3)) * [1.0, 10.0, 0.001]
+    objective = mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cm.ExponentialCost())
+    found = cm.allocate(cm.Market(sellers, objective))
+    assert found.gap <= 1e-6
+    assert len(found.solves) <= 10
