@@ -81,8 +81,9 @@ class Incentives(str):
         text.reason = reason
         return text
 
-    def __getnewargs__(self) -> tuple[str, str]:  # so that pickles and copies keep the reason
-        return str(self), self.reason
+    def __reduce__(self) -> tuple[type[Incentives], tuple[str, str]]:
+        """Keep the reason in copies and pickles."""
+        return Incentives, (str(self), self.reason)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -237,8 +238,8 @@ class Market:
         "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
         global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
         spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
-        beside anything else, where examples are known of a seller that gains by lying. "unknown": a user's own
-        piece reads them. The audit settles it for given reports.
+        beside anything else, where examples are known of a seller that gains by lying. "unknown":
+        a user's own piece reads them. The audit settles it for given reports.
         """
         if any(type(item) is Budget for item in self.constraints):
             return self._incentives_under_a_budget()

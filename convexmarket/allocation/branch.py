@@ -45,6 +45,8 @@ _FAR = 1e24
 _MAX_SPLITS = 20_000
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
+#: Share of the gap that leaving them out may cost.
+_FOR_TRACES = 0.1
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -90,16 +92,12 @@ class _Solver:
         eta: float,
         solver: str,
         options: Mapping[str, Any] | None,
-        accuracy: float,
     ) -> None:
         self.view = view
         self.region = region
         self.solver = solver
         self.version = solver_version(solver)
-        # Where tight tolerances are beyond a solver its own may still bring it closer.
-        tight, own = solver_options(solver, options), dict(options or {})
-        self.attempts = [tight] if tight == own else [tight, own]
-        self.accuracy = accuracy
+        self.options = solver_options(solver, options)
         self.linearizer = Linearizer(view)
         start = view.active / np.count_nonzero(view.active)
         scale = abs(view.value(start, eta))
@@ -109,30 +107,19 @@ class _Solver:
 
     def solve(self, eta: float) -> Evaluated:
         """Return a feasible point near eta and the cut of its multipliers."""
-        found: list[Evaluated] = []
-        for options in self.attempts:
-            status, point = self._attempt(eta, options)
-            found += [] if point is None else [point]
-            if point is not None and _error(point) <= self.accuracy * abs(point.objective):
-                break
-        if not found:
+        start = time.perf_counter()
+        self.problem.eta = eta
+        status = run_solver(self.problem, self.solver, self.options)
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             raise SolverError(
                 f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
                 "another solver, or bound eta with EtaRange(low, high)"
             )
-        return min(found, key=_error)
-
-    def _attempt(self, eta: float, options: Mapping[str, Any]) -> tuple[str, Evaluated | None]:
-        """Return the solver's status and what it found, if anything."""
-        start = time.perf_counter()
-        self.problem.eta = eta
-        status = run_solver(self.problem, self.solver, options)
-        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-            return status, None
         raw = self.problem.weights
         cut = self.linearizer.cut(raw, eta, self._multipliers())
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
+        point = Evaluated(weights, near, objective, cut)
         self.records.append(
             SolveRecord(
                 eta=near,
@@ -142,7 +129,7 @@ class _Solver:
                 seconds=time.perf_counter() - start,
             )
         )
-        return status, Evaluated(weights, near, objective, cut)
+        return point
 
     def _multipliers(self) -> list[Floats | None]:
         """Return the multipliers of all constraints; none for those that do not bind weights."""
@@ -153,11 +140,6 @@ class _Solver:
             for _, items in self.problem.pieces
             for item in items
         ]
-
-
-def _error(point: Evaluated) -> float:
-    """Return how far a point is above its own cut, which an exact solver's would touch."""
-    return point.objective - point.cut(point.eta)
 
 
 def branch_and_bound(
@@ -211,7 +193,7 @@ def branch_and_bound(
     if not view.has_noise and region.low == 0:
         raise unattained_noise()
     first = _inside(_first_eta(market, view) if start is None else start, region)
-    runner = _Solver(view, region, first, solver, solver_options, 0.1 * gap)
+    runner = _Solver(view, region, first, solver, solver_options)
     best, bound = search_eta(runner, first, gap, max_solves, progress)
     return finish(
         view,
@@ -268,7 +250,7 @@ def search_eta(
             heapq.heappush(heap, bounded(low, high))
             continue
         heapq.heappush(heap, (value, low, high, where, used))
-        target = best.objective - max(gap * abs(best.objective), slack)
+        target = best.objective - max((1 - _FOR_TRACES) * gap * abs(best.objective), slack)
         if value >= target or len(solved) >= max_solves:
             break
         eta = _split_at(low, high, where, cuts)
@@ -315,15 +297,12 @@ def _split_at(low: float, high: float, where: float, cuts: list[Cut]) -> float:
     left = max(cuts, key=lambda cut: cut(low))
     right = max(cuts, key=lambda cut: cut(high))
     width = np.log(high / low)
-    if left is not right:  # each is above the other at its own end
-        where = low * np.exp(
-            brentq(
-                lambda x: left(low * np.exp(x)) - right(low * np.exp(x)),
-                0,
-                width,
-                xtol=1e-3 * width,
-            )
-        )
+
+    def lead(x: float) -> float:
+        return left(low * np.exp(x)) - right(low * np.exp(x))
+
+    if lead(0) > 0 > lead(width):
+        where = low * np.exp(brentq(lead, 0, width, xtol=1e-3 * width))
     place = np.log(max(where, low) / low)
     return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
@@ -387,7 +366,7 @@ def _without_traces(
 ) -> tuple[Floats, float, float]:
     """Return the point without the traces of interior-point methods, unless that is worse.
 
-    What it may cost, relative to the objective, is a tenth of ``tolerance``.
+    What it may cost, relative to the objective, is a small share of ``tolerance``.
     """
     objective = view.value(weights, eta)
     kept = np.where(weights * view.active.size < _TRACE, 0.0, weights)
@@ -398,7 +377,7 @@ def _without_traces(
     except SolverError:
         return weights, eta, objective
     value = view.value(cleaned, near)
-    if value <= objective + 0.1 * tolerance * abs(objective):
+    if value <= objective + _FOR_TRACES * tolerance * abs(objective):
         return cleaned, near, value
     return weights, eta, objective
 

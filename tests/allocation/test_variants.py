@@ -470,8 +470,7 @@ def test_traces_are_swept_away():
     assert found.n_bought < 60
 
 
-def test_a_solve_that_ends_short_of_its_tolerance_is_tried_again():
-    """Exponential cones at which CLARABEL stops early at its tightest tolerances."""
+def test_exponential_cones_at_which_clarabel_used_to_stop_early():
     rng = np.random.default_rng(2)
     prior = cm.Uniform(1, 5)
     sellers = cm.Sellers(prior.sample(500, rng), prior=prior)

@@ -33,7 +33,7 @@ LIMITS = {
 
 
 def random_market(seed, cost, limits, spread=None):
-    """Return a market of 500 sellers whose mu, sigma and gamma vary by a factor of seven each way."""
+    """Return a market of 500 sellers with random mu, sigma and gamma."""
     rng = np.random.default_rng(seed)
     sellers = cm.Sellers(PRIOR.sample(M, rng), prior=PRIOR)
     mu, sigma, gamma = np.exp(rng.normal(size=3)) * [1.0, 10.0, 0.001]
