@@ -273,3 +273,19 @@ def test_the_prior_must_be_the_one_that_draws(monkeypatch):
         rng=np.random.default_rng(12),
     )
     assert abs(found.z_score) > 4
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
+    prior = cm.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
+    sellers = cm.Sellers([0.45, 0.5, 0.6, 0.95], prior)
+    assert np.ptp(sellers.virtual_costs[:3]) == 0  # one ironed interval holds the three
+    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
+    allocation = cm.allocate(market)
+    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
+    assert allocation.epsilon[0] > 0
+    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
+    audit = cm.audit_incentives(market)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+    assert audit.max_rise == 0
