@@ -15,7 +15,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 from joblib import delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation import Allocation, allocate, sweep
 from convexmarket.audit import IncentiveAudit, audit_incentives
@@ -32,6 +32,7 @@ from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.payments import estimate_payments, payments
+from convexmarket.priors import Prior
 from convexmarket.problems import MarketTable, VariantsProblem
 from convexmarket.terms import Budget, Objective, Payments
 
@@ -49,8 +50,10 @@ _FAILED: dict[type[ConvexMarketError], str] = {
 }
 BUDGET_KEY = "constraints.budget"
 TRUTHFUL = "by construction"
-#: Sensitivities at which virtual costs are tabulated where a prior is ironed.
+#: Sensitivities at which virtual costs are tabulated.
 _CURVE_POINTS = 400
+#: Weights below this share of the average are a solver's rounding.
+_DUST = 1e-6
 
 CAVEATS = (
     "The sellers are one draw from the prior (or those of the problem file). Another draw gives "
@@ -74,8 +77,9 @@ class VariantsResult:
     points : DataFrame
         One row per variant, and per value of its sweep: variant, value, status, message; objective,
         lower_bound, gap; error (the objective without its payments), spread (the Euclidean norm
-        of the weights), noise (1/eta), n_effective (1/spread^2), eta, n_sellers, n_bought,
-        epsilon_max; expected_payments (psi'u(eps)); payments, payments_error and payments_method,
+        of the weights), noise (1/eta), n_effective (1/spread^2), eta, n_sellers, n_bought
+        (weights of a solver's rounding not counted), epsilon_max; expected_payments
+        (psi'u(eps)); payments, payments_error and payments_method,
         where they are computed; incentives and reason; method, solver, solves, solve_statuses,
         seconds.
     sellers : DataFrame
@@ -87,7 +91,9 @@ class VariantsResult:
     audits : DataFrame
         variant, value, what the audit found, and message where there is no audit.
     virtual_costs : DataFrame
-        prior (where it is used), sensitivity, raw and ironed, of the priors that are ironed.
+        variant and group where a prior is first used, regular (whether ironing leaves it as it is),
+        sensitivity at equidistant quantiles, density (none of a discrete prior), raw and ironed
+        virtual cost, of every prior; empty if none is ironed.
     certificates : list of dict
         Of every allocation, with its variant and value.
     caveats : tuple of str
@@ -350,7 +356,7 @@ def _point_row(point: Point, answer: Answer, paid: Paid | None) -> dict[str, Any
         "noise": 1.0 / found.eta,
         "n_effective": spread**-2,
         "eta": found.eta,
-        "n_bought": found.n_bought,
+        "n_bought": _bought(found.weights),
         "epsilon_max": float(found.epsilon.max()),
         "expected_payments": float(_expected_payments(market, found).sum()),
         "payments": np.nan if paid is None else float(paid.amounts.sum()),
@@ -359,9 +365,15 @@ def _point_row(point: Point, answer: Answer, paid: Paid | None) -> dict[str, Any
         "method": found.method,
         "solver": found.solver,
         "solves": len(found.solves),
-        "solve_statuses": _counted(record.status for record in found.solves),
+        "solve_statuses": _counted(record.status for record in found.solves) or None,
         "seconds": found.seconds,
     }
+
+
+def _bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
+    """Count who is bought from, without the weights that a solver leaves where none belongs."""
+    array = np.asarray(weights)
+    return int(np.count_nonzero(array * (n_sellers or array.size) > _DUST))
 
 
 def _without_payments(market: Market, found: Allocation) -> float:
@@ -409,7 +421,7 @@ def _group_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFrame
     rows = _seller_rows(point, answer, paid)
     table = rows.groupby("group", sort=False).agg(
         sellers=("id", "size"),
-        n_bought=("weight", np.count_nonzero),
+        n_bought=("weight", lambda weights: _bought(weights, len(rows))),
         share_of_weight=("weight", "sum"),
         epsilon_mean=("epsilon", "mean"),
         expected_payment_mean=("expected_payment", "mean"),
@@ -420,25 +432,33 @@ def _group_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFrame
 
 
 def _virtual_costs(variants: list[list[Point]]) -> pd.DataFrame:
-    """Tabulate the virtual costs of every prior that is ironed, each prior once."""
-    tables, seen = [], set()
+    """Tabulate the virtual costs of every prior once, if any of them is ironed."""
+    used: dict[Prior, tuple[str, str]] = {}
     for points in variants:
-        for group, prior in points[0].table.priors.items():
-            if prior.is_regular or prior in seen:
-                continue
-            seen.add(prior)
-            c = prior.quantile(np.linspace(0.0005, 0.9995, _CURVE_POINTS))
-            tables.append(
-                pd.DataFrame(
-                    {
-                        "prior": " / ".join(filter(None, (points[0].variant, group))),
-                        "sensitivity": c,
-                        "raw": prior.virtual_cost(c),
-                        "ironed": prior.ironed_virtual_cost(c),
-                    }
-                )
-            )
-    return _concatenated(tables)
+        priors = points[0].table.priors
+        for group, prior in priors.items():
+            shared = len(set(priors.values())) == 1
+            used.setdefault(prior, (points[0].variant, "" if shared else group))
+    if all(prior.is_regular for prior in used):
+        return pd.DataFrame()
+    levels = np.linspace(0.0005, 0.9995, _CURVE_POINTS)
+    return _concatenated(
+        _virtual_cost_rows(prior, prior.quantile(levels), *where) for prior, where in used.items()
+    )
+
+
+def _virtual_cost_rows(prior: Prior, c: Floats, variant: str, group: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "variant": variant,
+            "group": group,
+            "regular": prior.is_regular,
+            "sensitivity": c,
+            "density": np.nan if prior.is_step else prior.pdf(c),
+            "raw": prior.virtual_cost(c),
+            "ironed": prior.ironed_virtual_cost(c),
+        }
+    )
 
 
 def _concatenated(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:

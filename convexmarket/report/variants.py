@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 
 from convexmarket.experiments.variants import VariantsResult
+from convexmarket.problems.pieces import PaymentsTable
 from convexmarket.report import variants_figures as figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import (
@@ -19,15 +20,21 @@ from convexmarket.report.parts import (
 )
 from convexmarket.report.variants_words import (
     Scene,
+    at_equal,
     bought_words,
-    constraint_words,
+    compared_words,
     failure_words,
     group_words,
     incentive_words,
+    ironing_words,
     key_words,
-    sweep_words,
+    objective_words,
+    payment_per_seller,
+    quoted,
+    span_words,
 )
-from convexmarket.report.words import format_number, format_percent, share
+from convexmarket.report.words import format_number, share
+from convexmarket.terms import PrivacyCost
 
 __all__ = ["variants_report"]
 
@@ -39,10 +46,17 @@ HEADERS = {
     "epsilon_max": "largest ε sold",
     "epsilon_mean": "ε per seller",
     "error": "error (objective without payments)",
+    "there": "error at equal payments",
+    "change": "relative to that",
     "spread": "spread ‖a‖",
     "noise": "noise 1/η",
     "value": "swept value",
+    "message": "why",
     "reason": "why",
+    "expected_payment": "expected payment ψ(c)·u(ε)",
+    "density": "density f(c)",
+    "raw": "raw ψ",
+    "ironed": "ironed ψ",
     "sensitivity": "sensitivity c",
     "virtual_cost": "virtual cost ψ(c)",
     "share_of_weight": "share of the weight",
@@ -55,6 +69,16 @@ HEADERS = {
     "solve_statuses": "what the solver said",
     "max_rise": "largest rise of ε with the report",
 }
+_PAID_BY = {
+    "exact": "exact rule",
+    "constant": "reports do not matter",
+    "envelope": "differences of optimal objectives",
+    "quadrature": "quadrature of what would be sold",
+}
+_MIDDLE = "Of a sweep the market in its middle is audited."
+_LOGARITHMIC = (
+    f"Axes are logarithmic where values span more than a factor {format_number(figures.WIDE)}."
+)
 
 
 def variants_report(result: VariantsResult) -> Report:
@@ -72,6 +96,7 @@ def variants_report(result: VariantsResult) -> Report:
     scene = Scene(result)
     sections = [
         _side_by_side_section(scene),
+        _failures_section(scene),
         _groups_section(scene),
         _virtual_costs_section(scene),
         _incentives_section(scene),
@@ -123,10 +148,12 @@ def _facts(scene: Scene) -> tuple[Fact, ...]:
 def _summary(scene: Scene) -> tuple[str, ...]:
     paragraphs = [
         " ".join(scene.result.problem.description.split()),
-        bought_words(scene),
-        sweep_words(scene),
-        constraint_words(scene),
+        compared_words(scene),
+        span_words(scene),
+        ironing_words(scene),
+        objective_words(scene),
         group_words(scene),
+        bought_words(scene),
         failure_words(scene),
         _assurance_words(scene),
     ]
@@ -139,7 +166,8 @@ def _assurance_words(scene: Scene) -> str:
         words.insert(0, gap_words(_largest_gap(scene), "in every market"))
     if len(_audited(scene)):
         words.append(audit_words(_audited(scene), _largest_payment(scene)))
-    return " ".join(words)
+        words.append(_MIDDLE if scene.swept else "")
+    return " ".join(filter(None, words))
 
 
 def _largest_payment(scene: Scene) -> float:
@@ -150,63 +178,111 @@ def _largest_payment(scene: Scene) -> float:
 
 
 def _side_by_side_section(scene: Scene) -> Section:
+    prose = [
+        "The guarantees sold are what variants have in common: η is their sum, and the weights a "
+        "are their shares of it. A spread of ‖a‖ is that of 1/‖a‖² sellers with equal weights.",
+        "The error is the objective without its payments: what spread and noise are taken to cost."
+        if scene.one_error
+        else "The variants measure spread differently, so that neither their objectives nor their "
+        "errors can be compared. The Euclidean norm and the noise are what they are for each.",
+    ]
     return Section(
         "Side by side",
-        (
-            "The guarantees sold are what variants have in common: η is their sum, and the weights "
-            "a are their shares of it. The error is the objective without its payments, "
-            "what spread and noise are taken to cost. A spread of ‖a‖ is that of 1/‖a‖² sellers "
-            "with equal weights.",
+        (" ".join(prose),),
+        figures=(*_curve_figures(scene), *_point_figures(scene)),
+        tables=(
+            _side_by_side_table(scene),
+            *_equal_payments_tables(scene),
+            *_seller_tables(scene),
         ),
-        figures=tuple(_side_by_side_figures(scene)),
-        tables=(_side_by_side_table(scene), *_seller_tables(scene)),
     )
 
 
-def _side_by_side_figures(scene: Scene) -> list[Figure]:
-    single, sellers = list(scene.single.variant), scene.result.sellers
-    curves = [name for name in scene.names if name in scene.swept and len(scene.curve(name))]
-    found = []
-    if curves:
-        shown = [name for name in scene.names if name in set(scene.solved.variant)]
+def _curve_figures(scene: Scene) -> list[Figure]:
+    if not scene.curves:
+        return []
+    shown = [name for name in scene.names if name in set(scene.solved.variant)]
+    single = "; single markers are variants without a sweep" if len(scene.single) else ""
+    found = [
+        Figure(
+            "frontier",
+            "Error against expected payments, and what it consists of: spread falls with more and "
+            "more equal weights, noise with more privacy. Lower is better for the buyer, further "
+            f"left is cheaper. One point per swept value{single}. {_LOGARITHMIC}",
+            partial(figures.frontier, scene.solved, shown, scene.curves),
+            "Error against expected payments, one curve per variant, and two panels with its "
+            "spread and noise. The numbers are in the table variants.",
+        )
+    ]
+    if scene.limits:
         found.append(
             Figure(
-                "frontier",
-                "Error against expected payments, and what it consists of: spread falls with more "
-                "and more equal weights, noise with more privacy. One point per swept value"
-                f"{'; single markers are variants without a sweep' if single else ''}.",
-                partial(figures.frontier, scene.solved, shown, curves),
-                "Error falls as expected payments rise, one curve per variant. The numbers are in "
-                "the table variants.",
+                "limits",
+                "What it costs to hold the largest guarantee down: the objective against the "
+                "largest guarantee sold, one curve per limit. The lower curve protects as much for "
+                f"less. {_LOGARITHMIC}",
+                partial(figures.limits, scene.solved, shown, scene.limits),
+                "The objective falls as a larger guarantee is allowed, one curve per limit.",
             )
         )
-    for number, key in enumerate(dict.fromkeys(scene.swept[name] for name in curves), start=1):
-        names = [name for name in curves if scene.swept[name] == key]
+    for number, key in enumerate(
+        dict.fromkeys(scene.swept[name] for name in scene.curves), start=1
+    ):
+        names = [name for name in scene.curves if scene.swept[name] == key]
         found.append(
             Figure(
                 f"sweep_{number}",
-                f"What the {key_words(key)} does to the objective, the largest guarantee and the number of "
-                "sellers bought from.",
+                f"What the {key_words(key)} does to the objective, the largest guarantee and the "
+                f"number of sellers bought from. {_LOGARITHMIC}",
                 partial(
                     figures.curves_over_key,
                     scene.solved[scene.solved.variant.isin(names)],
-                    scene.names,
+                    shown,
                     key_words(key),
                 ),
                 "Three panels over the swept value. The numbers are in the table variants.",
             )
         )
-    if single:
+    return found
+
+
+def _point_figures(scene: Scene) -> list[Figure]:
+    single, sellers = list(scene.single.variant), scene.result.sellers
+    if not single:
+        return []
+    found = [
+        Figure(
+            "allocations",
+            "Privacy sold by each seller against its sensitivity, one line per variant. A line "
+            "ends at zero where the dearer sellers are not bought from; on a flat piece sellers "
+            "are treated alike.",
+            partial(figures.allocations, sellers[sellers.variant.isin(single)], single),
+            "Lines of epsilon over sensitivity, which fall: who asks for more sells less. The "
+            "numbers are in the table sellers.",
+        )
+    ]
+    costs = _privacy_costs(scene, single)
+    if len(set(costs.values())) > 1:
         found.append(
             Figure(
-                "allocations",
-                "Privacy sold by each seller against its sensitivity, one line per variant.",
-                partial(figures.allocations, sellers[sellers.variant.isin(single)], single),
-                "Lines of epsilon over sensitivity, which fall: who asks for more sells less. The "
-                "numbers are in the table sellers.",
+                "privacy_costs",
+                "What losing ε of privacy costs a seller, per unit of its sensitivity, up to the "
+                "largest guarantee sold. The steeper a curve, the more the next unit costs.",
+                partial(figures.privacy_costs, costs, float(scene.single.epsilon_max.max())),
+                "Curves of the privacy cost u over epsilon, one per variant.",
             )
         )
     return found
+
+
+def _privacy_costs(scene: Scene, names: list[str]) -> dict[str, PrivacyCost]:
+    """Return the privacy cost of each variant whose objective has one."""
+    return {
+        name: term.privacy_cost
+        for name in names
+        for term in scene.tables[name].objective.values()
+        if isinstance(term, PaymentsTable)
+    }
 
 
 def _columns(scene: Scene, names: list[str]) -> list[str]:
@@ -217,7 +293,8 @@ def _columns(scene: Scene, names: list[str]) -> list[str]:
 
 
 def _side_by_side_table(scene: Scene) -> Table:
-    names = ["n_bought", "n_effective", "eta", "epsilon_max", "error", "expected_payments"]
+    measure = "error" if scene.one_error else "noise"
+    names = ["n_bought", "n_effective", "eta", "epsilon_max", measure, "expected_payments"]
     if "payments" in scene.solved and scene.solved.payments.notna().any():
         names.append("payments")
     frame = scene.result.points[_columns(scene, names)]
@@ -231,6 +308,26 @@ def _side_by_side_table(scene: Scene) -> Table:
     )
 
 
+def _equal_payments_tables(scene: Scene) -> list[Table]:
+    """Compare every curve with the first at equal expected payments, point by point."""
+    first, *others = scene.curves or [""]
+    if not (others and scene.one_error):
+        return []
+    known = scene.curve(first)
+    rows = [at_equal(known, scene.curve(name), "expected_payments", "error") for name in others]
+    return [
+        Table(
+            "equal_payments",
+            f"The error of every point beside that of {quoted(first)} at equal expected payments, "
+            "interpolated between its points.",
+            pd.concat(rows, ignore_index=True),
+            HEADERS,
+            {"change": "+.2%"},
+            rows_shown=60,
+        )
+    ]
+
+
 def _seller_tables(scene: Scene) -> list[Table]:
     sellers = scene.result.sellers
     if sellers.empty:
@@ -238,8 +335,20 @@ def _seller_tables(scene: Scene) -> list[Table]:
     drop = [] if scene.swept else ["value"]
     drop += [] if len(scene.result.groups) else ["group"]
     drop += [] if sellers.payment.notna().any() else ["payment"]
-    caption = "What each seller sells, and what it is expected to be paid, variant by variant."
+    caption = (
+        "What each seller sells, variant by variant. What it is paid is, on average over its "
+        "report, the expected payment ψ(c)·u(ε)."
+    )
     return [Table("sellers", caption, sellers.drop(columns=drop), HEADERS, rows_shown=10)]
+
+
+def _failures_section(scene: Scene) -> Section | None:
+    if scene.failed.empty:
+        return None
+    columns = ["variant", *(["value"] if scene.swept else []), "status", "message"]
+    table = Table("failures", "Markets without an answer.", scene.failed[columns], HEADERS)
+    prose = "A variant without an answer is a finding too: it says which demands clash."
+    return Section("What has no answer", (prose,), tables=(table,))
 
 
 def _groups_section(scene: Scene) -> Section | None:
@@ -249,12 +358,13 @@ def _groups_section(scene: Scene) -> Section | None:
     names = [name for name in scene.names if name in set(scene.single.variant)]
     drop = [] if scene.swept else ["value"]
     drop += [] if groups.payment_mean.notna().any() else ["payment_mean"]
+    column, paid = payment_per_seller(scene)
     drawn = [
         Figure(
             "groups",
-            "Share of the weight that each group carries, and expected payment per seller of the "
-            "group, whether bought from or not.",
-            partial(figures.group_bars, groups[groups.variant.isin(names)], names),
+            f"Share of the weight that each group carries, and {paid} of the group, whether bought "
+            "from or not. Above the dashed line a group has more say than its numbers.",
+            partial(figures.group_bars, groups[groups.variant.isin(names)], names, column, paid),
             "Grouped bars by variant. The numbers are in the table groups.",
         )
     ]
@@ -282,19 +392,20 @@ def _virtual_costs_section(scene: Scene) -> Section | None:
     curves = scene.result.virtual_costs
     if curves.empty:
         return None
-    worst = _ironed_share(curves)
     return Section(
         "Virtual costs, raw and ironed",
         (
             "Where the virtual cost ψ(c) = c + F(c)/f(c) falls, a seller that asks for more would "
             "look cheaper, and no price would keep it honest. Ironing replaces ψ by its average "
-            "over such an interval, so that all sellers in it are treated alike: the flat pieces "
-            f"of the curve, which hold {worst} of the sellers.",
+            "over such an interval, so that all sellers in it are treated alike.",
+            ironing_words(scene),
         ),
         figures=(
             Figure(
                 "virtual_costs",
-                "Virtual costs over the sensitivity: as the formula has them, and ironed.",
+                "Density of each prior, and its virtual cost as the formula has it (raw) and as "
+                "the market uses it (ironed). In the shaded intervals the raw one is replaced by "
+                "its average; elsewhere, and for a regular prior everywhere, the two are the same.",
                 partial(figures.virtual_costs, curves),
                 "The raw curve falls in places; the ironed one is flat there.",
             ),
@@ -305,17 +416,6 @@ def _virtual_costs_section(scene: Scene) -> Section | None:
     )
 
 
-def _ironed_share(curves: pd.DataFrame) -> str:
-    """Return the share of each prior's sellers whose virtual cost is an average with others'.
-
-    The curves are tabulated at equidistant quantiles, so that rows are shares.
-    """
-    flat = curves.groupby("prior", sort=False).ironed.apply(
-        lambda values: float((values.diff().abs() <= 1e-9 * values.abs()).mean())
-    )
-    return " and ".join(format_percent(value) for value in flat)
-
-
 def _incentives_section(scene: Scene) -> Section:
     points = scene.result.points
     verdicts = points.drop_duplicates(["variant", "incentives"])[
@@ -324,10 +424,10 @@ def _incentives_section(scene: Scene) -> Section:
     prose = [incentive_words(scene)]
     tables = [Table("incentives", "Whether truthful prices exist, and why.", verdicts, HEADERS)]
     if "payments" in points and points.payments.notna().any():
-        paid = points[points.payments.notna()]
+        paid = points[points.payments.notna()].replace({"payments_method": _PAID_BY})
         prose.append(
-            "Payments are those of Eq. (8): the cost of each seller, and what it would have sold "
-            "at every dearer report. They make the truth its best reply."
+            "Payments are those of A, Eq. (8): the cost of each seller, and what it would have "
+            "sold at every dearer report. They make the truth its best reply."
         )
         columns = ["expected_payments", "payments", "payments_error", "payments_method"]
         tables.append(
@@ -364,7 +464,7 @@ def _audit_section(scene: Scene) -> Section | None:
     section = audit_section(audited.drop(columns=drop), _largest_payment(scene), HEADERS)
     missed = audits[audits.max_gain.isna()]
     points = tuple(f"Not audited: {row.variant}. {row.message}" for row in missed.itertuples())
-    middle = ("Of a sweep the market in the middle is audited.",) if scene.swept else ()
+    middle = (_MIDDLE,) if scene.swept else ()
     prose = (*section.prose, *middle)
     return Section(section.heading, prose, points, section.figures, section.tables)
 
@@ -388,7 +488,7 @@ def _certificate_section(scene: Scene) -> Section | None:
             Table(
                 "certificates",
                 "Objective, lower bound and relative gap of every market, and how it was solved.",
-                frame.astype({"solves": "Int64"}),
+                frame.astype({"solves": "Int64"}).assign(method=frame.method.str.replace("_", " ")),
                 HEADERS,
                 {"objective": ".6g", "lower_bound": ".6g"},
                 rows_shown=60,

@@ -13,7 +13,11 @@ import pytest
 from convexmarket.experiments.variants import VariantsResult, run_variants
 from convexmarket.problems import parse_problem
 from convexmarket.report import build_report, write_report
+from convexmarket.report import variants_figures as figures
 from convexmarket.report.model import Report
+from convexmarket.report.parts import select, short
+from convexmarket.report.variants_figures import flat_pieces
+from convexmarket.report.variants_words import at_equal
 
 BASE = """
 kind = "variants"
@@ -57,6 +61,28 @@ sweep = { key = "constraints.budget", values = [5, 10, 20] }
 [[variants]]
 name = "over cap"
 sweep = { key = "constraints.cap", values = [1, 2] }
+"""
+LIMITS = """
+[[variants]]
+name = "over cap"
+sweep = { key = "constraints.cap", values = [1, 1.5, 2] }
+[[variants]]
+name = "over epsilon"
+sweep = { key = "constraints.max_epsilon", values = [0.1, 0.2, 0.4, 0.8] }
+"""
+COSTS = """
+[[variants]]
+name = "linear"
+[[variants]]
+name = "square"
+objective.payments.privacy_cost = { power = 2 }
+"""
+PRIORS = """
+[[variants]]
+name = "plain"
+[[variants]]
+name = "dearer"
+prior = { family = "uniform", low = 1.5, high = 6.0 }
 """
 GROUPS = """
 [[variants]]
@@ -121,8 +147,11 @@ def test_facts_and_first_lines_are_the_numbers(result: VariantsResult, report: R
     even = rows.n_effective.idxmax()
     assert f"It is most even in “{even}”" in text
     rise = rows.objective["capped"] / rows.objective["plain"] - 1
-    assert f"{100 * rise:.1f}% above in “capped”" in text
-    assert "above in “p = inf”" not in text, "another objective cannot be compared"
+    assert f"{100 * rise:.1f}% more in “capped”" in text
+    assert "more in “p = inf”" not in text, "another objective cannot be compared"
+    assert "The variants measure spread differently" in text
+    assert "error" not in report.tables[0].frame
+    assert {"n_effective", "noise"} <= set(report.tables[0].frame)
 
 
 def test_what_has_no_answer_is_said_with_its_reason(result: VariantsResult, report: Report) -> None:
@@ -130,6 +159,9 @@ def test_what_has_no_answer_is_said_with_its_reason(result: VariantsResult, repo
     assert "“impossible” is infeasible" in text
     assert result.points.message.iloc[-1] in text
     assert "status" in report.tables[0].frame
+    (failures,) = (table for table in report.tables if table.name == "failures")
+    assert list(failures.frame.variant) == ["impossible"]
+    assert failures.frame.message.iloc[0]
 
 
 def test_the_certificate_names_methods_and_solves(result: VariantsResult, report: Report) -> None:
@@ -138,6 +170,7 @@ def test_the_certificate_names_methods_and_solves(result: VariantsResult, report
     assert "Branch and bound" in text
     assert "closed form" in text
     table = next(table for table in report.tables if table.name == "certificates")
+    assert "branch and bound" in set(table.frame.method)
     assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(table.frame)
 
 
@@ -154,12 +187,16 @@ def test_curves_are_drawn_and_compared_at_equal_payments(tmp_path: Path) -> None
     assert drawn == {"frontier", "sweep_1", "sweep_2", "sweep_3"}
     report = build_report(result)
     text = words(report)
-    assert "Along “over gamma” (weight of payments from 0.002 to 0.1) expected" in text
-    assert "the error of “over budget” is the same, within" in text
+    assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
+    assert "the error of “over budget” is that of “over gamma”, within" in text
     assert "the error of “over cap” is" in text
     assert "the most at cap k = 1" in text
-    assert "Truthful prices are not guaranteed in “over budget”: the budget puts" in text
-    assert facts(report)["truthful prices by construction"] == "2 of 3"
+    verdicts = result.points.drop_duplicates("variant").incentives
+    truthful = (verdicts == "by construction").sum()
+    assert facts(report)["truthful prices by construction"] == f"{truthful} of 3"
+    (equal,) = (table.frame for table in report.tables if table.name == "equal_payments")
+    assert (equal.variant == "over budget").sum() == 3
+    assert equal.change[equal.variant == "over budget"].abs().max() < 0.01
     assert list(report.tables[0].frame.value) == list(result.points.value)
 
 
@@ -176,9 +213,69 @@ def test_groups_and_ironing(tmp_path: Path) -> None:
     drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert drawn == {"allocations", "groups", "virtual_costs"}
     text = words(build_report(result))
-    assert "The group “land”, 40.0% of the sellers, carries this share of the weight" in text
-    assert "50.0% in “equal”" in text
-    assert "treated alike" in text
+    groups = result.groups.set_index(["variant", "group"])
+    assert groups.payment_mean.isna().any(), "so that expected payments are what is compared"
+    paid = groups.expected_payment_mean["equal", "land"]
+    assert "“land”, 40.0% of the sellers, has this share of the weight and expected payment" in text
+    assert f"50.0% and {short(paid)} in “equal”" in text
+    curves = result.virtual_costs
+    ((low, high),) = flat_pieces(curves[~curves.regular])
+    assert "The prior of “free” (land) is not regular." in text
+    assert f"virtual cost flat from c = {short(low)} to {short(high)}, an interval of" in text
+    pooled = select(result.sellers, variant="free", group="land")
+    pooled = pooled[pooled.sensitivity.between(low, high)]
+    assert pooled.epsilon.nunique() == 1
+    assert f"the {len(pooled)} sellers in it sell ε = {short(pooled.epsilon.iloc[0])} each" in text
+
+
+def test_reasons_of_verdicts_are_given() -> None:
+    result = run(CURVES)
+    text = words(build_report(result))
+    for reason in set(result.points.reason):
+        assert reason in text
+
+
+def test_two_limits_are_compared_at_equal_largest_guarantees(tmp_path: Path) -> None:
+    result = run(LIMITS)
+    folder = write_report(result, tmp_path / "report").parent
+    assert (folder / "figures" / "limits.svg").exists()
+    report = build_report(result)
+    assert "At equal largest guarantees the objective of “over cap” is" in words(report)
+    rows = at_equal(
+        select(result.points, variant="over epsilon"),
+        select(result.points, variant="over cap"),
+        "epsilon_max",
+        "objective",
+    )
+    assert (rows.change.dropna() > -1e-3).all(), "the limit is the cheapest way to its guarantee"
+
+
+def test_a_curve_is_met_at_its_own_points_and_missing_beyond_them() -> None:
+    known = pd.DataFrame({"variant": "a", "value": 1.0, "x": [1.0, 2.0, 4.0], "y": [8.0, 4.0, 2.0]})
+    new = pd.DataFrame({"variant": "b", "value": 1.0, "x": [0.5, 1.0, 2.0], "y": [9.0, 8.0, 5.0]})
+    found = at_equal(known, new, "x", "y")
+    np.testing.assert_allclose(found.change, [np.nan, 0.0, 0.25], atol=1e-12)
+    assert at_equal(known[:1], new, "x", "y").change.isna().all()
+
+
+def test_different_privacy_costs_are_drawn(tmp_path: Path) -> None:
+    folder = write_report(run(COSTS), tmp_path / "report").parent
+    assert (folder / "figures" / "privacy_costs.svg").exists()
+
+
+def test_another_prior_is_compared_by_the_objective() -> None:
+    result = run(PRIORS)
+    rows = result.points.set_index("variant").objective
+    rise = rows["dearer"] / rows["plain"] - 1
+    assert f"{100 * rise:.1f}% more in “dearer”" in words(build_report(result))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0002, 0.2), (4, 200), (0.9, 1.1), (1, 4.1)])
+@pytest.mark.parametrize("most", [3, 5, 9])
+def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float, most: int) -> None:
+    ticks = figures._log_ticks(low, high, most)
+    assert len(ticks) <= max(most, np.log10(high / low) + 1)
+    assert all(0.98 * low <= tick <= 1.02 * high for tick in ticks)
 
 
 def test_an_audit_is_reported() -> None:
