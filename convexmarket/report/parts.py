@@ -33,6 +33,11 @@ METHOD_WORDS = {
         "The exact method compares every stationary point over η, in closed form; the lower bound "
         "is the value of the dual problem at the η it chose, so the gap measures rounding."
     ),
+    "projections": (
+        "The search with projections evaluates the market exactly at a few η, without a solver. "
+        "Each evaluation gives a lower bound at every η, and the search ends when nothing better "
+        "is left between."
+    ),
     "line_search": (
         "The search's lower bound holds at every η and needs no trust in the solver: a wrong "
         "answer of the solver widens the gap, and cannot hide in it."

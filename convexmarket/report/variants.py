@@ -19,6 +19,7 @@ from convexmarket.report.parts import (
     short,
 )
 from convexmarket.report.variants_words import (
+    CLOSE,
     Scene,
     at_equal,
     bought_words,
@@ -33,7 +34,7 @@ from convexmarket.report.variants_words import (
     quoted,
     span_words,
 )
-from convexmarket.report.words import format_number, share
+from convexmarket.report.words import NO_BREAK, format_number, share
 from convexmarket.terms import PrivacyCost
 
 __all__ = ["variants_report"]
@@ -41,15 +42,13 @@ __all__ = ["variants_report"]
 HEADERS = {
     "n_bought": "sellers bought from",
     "n_effective": "as many equal sellers",
-    "eta": "η, sum of ε",
+    "eta": f"η, sum of{NO_BREAK}ε",
     "epsilon": "ε sold",
     "epsilon_max": "largest ε sold",
     "epsilon_mean": "ε per seller",
     "error": "error (objective without payments)",
-    "there": "error at equal payments",
-    "change": "relative to that",
     "spread": "spread ‖a‖",
-    "noise": "noise 1/η",
+    "noise": "noise η⁻¹",
     "value": "swept value",
     "message": "why",
     "reason": "why",
@@ -64,7 +63,7 @@ HEADERS = {
     "expected_payment_mean": "expected payment per seller",
     "payment_mean": "payment per seller",
     "incentives": "truthful prices",
-    "payments_error": "error at most",
+    "payments_error": "estimated error",
     "payments_method": "computed by",
     "solve_statuses": "what the solver said",
     "max_rise": "largest rise of ε with the report",
@@ -72,8 +71,8 @@ HEADERS = {
 _PAID_BY = {
     "exact": "exact rule",
     "constant": "reports do not matter",
-    "envelope": "differences of optimal objectives",
-    "quadrature": "quadrature of what would be sold",
+    "envelope": "optimal objectives",
+    "quadrature": "quadrature",
 }
 _MIDDLE = "Of a sweep the market in its middle is audited."
 _LOGARITHMIC = (
@@ -301,7 +300,8 @@ def _side_by_side_table(scene: Scene) -> Table:
     frame = frame.astype({"n_bought": "Int64"}) if "n_bought" in frame else frame
     return Table(
         "variants",
-        "Every variant" + (" at every value of its sweep" if scene.swept else "") + ".",
+        f"Every variant{' at every value of its sweep' if scene.swept else ''}: how many are "
+        "bought from and how evenly, how much privacy, and at what price.",
         frame,
         HEADERS,
         rows_shown=60,
@@ -319,9 +319,10 @@ def _equal_payments_tables(scene: Scene) -> list[Table]:
         Table(
             "equal_payments",
             f"The error of every point beside that of {quoted(first)} at equal expected payments, "
-            "interpolated between its points.",
+            f"interpolated between its points: differences below {CLOSE:.1%} may be the "
+            "interpolation's.",
             pd.concat(rows, ignore_index=True),
-            HEADERS,
+            {**HEADERS, "there": f"error of {quoted(first)} there", "change": "difference"},
             {"change": "+.2%"},
             rows_shown=60,
         )
@@ -427,7 +428,9 @@ def _incentives_section(scene: Scene) -> Section:
         paid = points[points.payments.notna()].replace({"payments_method": _PAID_BY})
         prose.append(
             "Payments are those of A, Eq. (8): the cost of each seller, and what it would have "
-            "sold at every dearer report. They make the truth its best reply."
+            "sold at every dearer report. They make the truth its best reply. Where no rule gives "
+            "them exactly, the market is solved again at other reports: they follow from the "
+            "optimal objectives there, or from quadrature of what would be sold."
         )
         columns = ["expected_payments", "payments", "payments_error", "payments_method"]
         tables.append(
@@ -482,7 +485,7 @@ def _certificate_section(scene: Scene) -> Section | None:
             " ".join([gap_words(_largest_gap(scene), "in every market"), *methods]).strip(),
             f"{share(len(solved), len(scene.result.points), 'market').capitalize()} solved, in "
             f"{short(float(solved.seconds.sum()))} seconds of solving and "
-            f"{format_number(int(solved.solves.sum()))} conic solves.",
+            f"{format_number(int(solved.solves[solved.solver.notna()].sum()))} conic solves.",
         ),
         tables=(
             Table(

@@ -18,6 +18,7 @@ from convexmarket.report.variants_figures import flat_pieces
 from convexmarket.report.words import count, equals, format_percent, listing, share
 
 __all__ = [
+    "CLOSE",
     "LIMITS",
     "Scene",
     "at_equal",
@@ -42,7 +43,7 @@ _GREEK = {"spread": "μ", "noise": "σ", "payments": "γ"}
 #: Relative differences below this are called none.
 _SAME = 1e-4
 #: Relative differences between curves that interpolation does not tell from none.
-_CLOSE = 2e-3
+CLOSE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -240,11 +241,11 @@ def _compared(scene: Scene, first: str, other: str, equal: str, column: str) -> 
         return f"{quoted(other)} has no {_EQUAL[equal]} in common with {quoted(first)}."
     subject = f"At equal {_EQUAL[equal]} the {column} of {quoted(other)} is"
     low, high = rows.change.min(), rows.change.max()
-    if max(abs(low), abs(high)) < _CLOSE:
+    if max(abs(low), abs(high)) < CLOSE:
         closest = format_percent(max(1e-3, math.ceil(1e3 * max(abs(low), abs(high))) / 1e3))
         return f"{subject} that of {quoted(first)}, within {closest} in all {len(rows)} points."
     worst = equals(key_words(scene.swept[other]), float(rows.value.iloc[rows.change.argmax()]))
-    if low > -_CLOSE:
+    if low > -CLOSE:
         return (
             f"{subject} up to {format_percent(high)} above that of {quoted(first)}, the most at "
             f"{worst}."

@@ -15,7 +15,7 @@ from convexmarket.problems import parse_problem
 from convexmarket.report import build_report, write_report
 from convexmarket.report import variants_figures as figures
 from convexmarket.report.model import Report
-from convexmarket.report.parts import select, short
+from convexmarket.report.parts import METHOD_WORDS, select, short
 from convexmarket.report.variants_figures import flat_pieces
 from convexmarket.report.variants_words import at_equal
 
@@ -169,6 +169,9 @@ def test_the_certificate_names_methods_and_solves(result: VariantsResult, report
     assert "in every market" in text
     assert "Branch and bound" in text
     assert "closed form" in text
+    assert {METHOD_WORDS[name] in text for name in result.points.method.dropna()} == {True}
+    conic = result.points[result.points.solver.notna()].solves.sum()
+    assert f"and {conic:.0f} conic solves" in text
     table = next(table for table in report.tables if table.name == "certificates")
     assert "branch and bound" in set(table.frame.method)
     assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(table.frame)
@@ -241,6 +244,7 @@ def test_two_limits_are_compared_at_equal_largest_guarantees(tmp_path: Path) -> 
     assert (folder / "figures" / "limits.svg").exists()
     report = build_report(result)
     assert "At equal largest guarantees the objective of “over cap” is" in words(report)
+    assert METHOD_WORDS["projections"] in words(report)
     rows = at_equal(
         select(result.points, variant="over epsilon"),
         select(result.points, variant="over cap"),
