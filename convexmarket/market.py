@@ -143,6 +143,7 @@ class Market:
                 raise ParameterError(f"{constraint!r} is not a constraint such as Cap(5)")
             constraint.check(len(sellers))
         for part in objective.parts:
+            part.term.check(len(sellers))
             if isinstance(part.term, Payments) and part.weight == 0:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "

@@ -262,15 +262,24 @@ def search_eta(
             if blended is not None and blended(eta) >= target:
                 cuts.append(blended)
             else:
-                point = solve(eta)
+                try:
+                    point = solve(eta)
+                except SolverError:
+                    # Numbers too far apart for the solver, where all the objective does is fall.
+                    if eta > best.eta == max(solved) and best.cut.flattens:
+                        raise _runs_away(best.objective, value) from None
+                    raise
                 best = min(best, point, key=lambda p: p.objective)
                 slack = max(slack, 1.5 * (best.objective - point.cut(eta)))
         heapq.heappop(heap)
         for piece in _halves(low, eta, high):
             heapq.heappush(heap, bounded(*piece))
-    if best.eta == max(solved) and region.high == np.inf and best.cut.flattens:
-        raise _runs_away(best.objective, heap[0][0])
-    return best, heap[0][0]
+    bound, _, high, *_ = heap[0]
+    last = max(solved)
+    falling = best.eta == last or solved[last](last) <= best.objective
+    if high == np.inf and best.cut.flattens and falling:
+        raise _runs_away(best.objective, bound)
+    return best, bound
 
 
 def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:

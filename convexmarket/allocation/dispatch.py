@@ -10,8 +10,8 @@ from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees, largest_guarantees
-from convexmarket.allocation.limited import limited_form, solve_limited
 from convexmarket.allocation.projected_gradient import projected_gradient
+from convexmarket.allocation.projections import projectable_form, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
@@ -61,8 +61,8 @@ def allocate(
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
           linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
           ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
-        - "projections": the papers' problem under one ``MaxEpsilon`` for all, by a certified
-          search over eta with exact evaluations;
+        - "projections": the papers' problem, with ``SquaredSpread``, ``Losses`` or one
+          ``MaxEpsilon`` for all, by a certified search over eta with exact evaluations;
         - "convex_program": one conic solve, where no term uses the guarantees;
         - "branch_and_bound": the certified search over eta, for any market.
 
@@ -116,7 +116,7 @@ def allocate(
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
     numerical: dict[str, Any] = {"solver": solver, "gap": gap, "progress": progress}
     if method == "projections":
-        return solve_limited(market, min(gap, 1e-10), progress=progress, **options)
+        return solve_projections(market, min(gap, 1e-10), progress=progress, **options)
     if method == "convex_program":
         return solve_convex(market, **numerical, **options)
     if method == "branch_and_bound":
@@ -134,7 +134,7 @@ def allocate(
 def _best_method(market: Market) -> Method:
     if market.standard_form is not None or largest_guarantees(market) is not None:
         return "exact"
-    if limited_form(market) is not None:
+    if projectable_form(market) is not None:
         return "projections"
     return "branch_and_bound" if JointView(market).uses_epsilon else "convex_program"
 

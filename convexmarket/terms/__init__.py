@@ -17,6 +17,7 @@ from convexmarket.terms.constraints import (
 )
 from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost
 from convexmarket.terms.objectives import (
+    Losses,
     NegativeEntropy,
     Noise,
     Payments,
@@ -33,6 +34,7 @@ __all__ = [
     "GivenEpsilon",
     "GroupShare",
     "LinearCost",
+    "Losses",
     "MaxEpsilon",
     "NegativeEntropy",
     "Noise",

@@ -62,6 +62,9 @@ class Term(ABC):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the term as a scalar, convex CVXPY expression."""
 
+    def check(self, n_sellers: int) -> None:  # noqa: B027
+        """Raise a ParameterError if the term does not fit so many sellers."""
+
     def simplex_minimum(
         self, weight: float, costs: NDArray[np.float64]
     ) -> NDArray[np.float64] | None:

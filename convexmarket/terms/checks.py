@@ -16,7 +16,14 @@ from convexmarket.terms.constraints import (
     GroupShare,
     MaxEpsilon,
 )
-from convexmarket.terms.objectives import NegativeEntropy, Noise, Payments, Spread, SquaredSpread
+from convexmarket.terms.objectives import (
+    Losses,
+    NegativeEntropy,
+    Noise,
+    Payments,
+    Spread,
+    SquaredSpread,
+)
 
 __all__ = ["check_convex", "reads_reports"]
 
@@ -26,6 +33,7 @@ _OURS = (
     SquaredSpread,
     NegativeEntropy,
     Noise,
+    Losses,
     Payments,
     Cap,
     MaxEpsilon,

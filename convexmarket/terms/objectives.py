@@ -14,7 +14,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
 
-__all__ = ["NegativeEntropy", "Noise", "Payments", "Spread", "SquaredSpread"]
+__all__ = ["Losses", "NegativeEntropy", "Noise", "Payments", "Spread", "SquaredSpread"]
 
 Floats = NDArray[np.float64]
 _MAX_NEWTON = 200
@@ -131,6 +131,46 @@ class Noise(Term):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta."""
         return quantities.inverse_eta
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Losses(Term):
+    """What the buyer loses on each seller's row, sum_i losses_i a_i.
+
+    With a model at hand these are its losses on the rows; otherwise whatever else makes a seller's
+    data worth less, per unit of weight.
+
+    Parameters
+    ----------
+    values : array_like, shape (m,)
+        Finite numbers.
+    """
+
+    values: Floats
+
+    def __post_init__(self) -> None:
+        try:
+            values = np.array(self.values, dtype=float)
+        except (TypeError, ValueError):
+            values = np.full(0, np.nan)
+        if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+            raise ParameterError("losses must be finite numbers, one for each seller")
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that there is one loss for each seller."""
+        if self.values.size != n_sellers:
+            raise ParameterError(
+                f"there are {self.values.size} losses for {n_sellers} sellers; give one for each"
+            )
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the losses, weighted."""
+        return self.values @ quantities.weights
+
+    def __repr__(self) -> str:
+        return f"Losses({self.values.min():g}..{self.values.max():g})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,6 +38,8 @@ def random_market(rng):
         sellers = cm.Sellers(virtual_costs=rng.exponential(1, m) + 1e-3)
     chosen = rng.choice(len(SPREADS), rng.integers(1, 3), replace=False)
     objective = sum(positive(rng) * SPREADS[i] for i in chosen) + positive(rng) * cm.Noise()
+    if rng.random() < 0.2:
+        objective += positive(rng) * cm.Losses(rng.uniform(0, 2, m))
     constraints = []
     if rng.random() < 0.5:
         one = rng.random() < 0.6

@@ -1,0 +1,266 @@
+r"""The papers' problem, its square, and losses and one largest guarantee beside it, without a solver.
+
+.. math:: \min\; \mu R(a) + \ell^\top a + \sigma/\eta + \gamma\eta\,\psi^\top a \quad\text{s.t.}\quad
+          \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,\qquad R = \|a\|,\ \|a\|^2
+
+For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the objective
+is piecewise smooth, but a stationary point of a piece has no closed form, and the order of the
+prices ``l + gamma*eta*psi`` changes with eta, so that the pieces are no single path as in the
+papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies the
+optimum instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.bounds import unattained_noise
+from convexmarket.allocation.branch import Evaluated, check_gap, search_eta
+from convexmarket.allocation.cuts import KeptSpreadCut
+from convexmarket.allocation.formulations import embed, optimal_weights
+from convexmarket.allocation.region import Region
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.simplex import feasible_cap, project_capped_simplex
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError
+from convexmarket.market import Market, StandardForm
+from convexmarket.terms import (
+    Cap,
+    EtaRange,
+    Losses,
+    MaxEpsilon,
+    Noise,
+    Payments,
+    Spread,
+    SquaredSpread,
+)
+
+__all__ = ["ProjectableForm", "Projections", "projectable_form", "solve_projections"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectableForm:
+    """The problem of this module, in numbers.
+
+    Attributes
+    ----------
+    virtual_costs, losses : ndarray, shape (m,)
+    spread : Spread or SquaredSpread
+        R.
+    mu, sigma, gamma : float
+        mu > 0, gamma > 0.
+    max_weight : float
+        Bound on every weight, k/m.
+    max_epsilon : float
+        Bound on every guarantee, possibly inf.
+    eta_low, eta_high : float
+        Range of eta, possibly 0 and inf.
+    """
+
+    virtual_costs: Floats
+    losses: Floats
+    spread: Spread | SquaredSpread
+    mu: float
+    sigma: float
+    gamma: float
+    max_weight: float
+    max_epsilon: float
+    eta_low: float
+    eta_high: float
+
+    def prices(self, eta: float) -> Floats:
+        """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
+        return self.losses + (self.gamma * eta) * self.virtual_costs
+
+    def weights(self, eta: float) -> Floats:
+        """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
+        prices = self.prices(eta)
+        limit = min(self.max_weight, self.max_epsilon / eta)
+        if isinstance(self.spread, SquaredSpread):
+            return project_capped_simplex(prices / (-2.0 * self.mu), limit)
+        form = StandardForm(prices, self.mu, 0.0, 1.0, limit, 0.0, np.inf)
+        return optimal_weights(form, 1.0)
+
+    def slope(self, weights: Floats) -> Floats:
+        """Return the gradient of the spread, shape (m,)."""
+        if isinstance(self.spread, SquaredSpread):
+            return 2.0 * self.mu * weights
+        return self.mu * weights / np.linalg.norm(weights)
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Return the objective of feasible weights."""
+        norm = float(np.linalg.norm(weights))
+        spread = norm**2 if isinstance(self.spread, SquaredSpread) else norm
+        return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
+
+    def restricted(self) -> tuple[ProjectableForm, NDArray[np.bool_]]:
+        """Return the problem of those with finite virtual costs, and who they are."""
+        finite = np.isfinite(self.virtual_costs)
+        if not finite.any():
+            raise InfeasibleMarketError(
+                "every seller has an infinite virtual cost: nobody can sell"
+            )
+        feasible_cap(int(np.count_nonzero(finite)), self.max_weight)
+        costs, losses = self.virtual_costs[finite], self.losses[finite]
+        return replace(self, virtual_costs=costs, losses=losses), finite
+
+
+def projectable_form(market: Market) -> ProjectableForm | None:
+    """Return the market in numbers, or None where it has another piece."""
+    parts = [part for part in market.objective.parts if part.weight > 0]
+    spreads = [part.term for part in parts if type(part.term) in (Spread, SquaredSpread)]
+    kinds = {(type(term), getattr(term, "p", 2)) for term in spreads}
+    known = all(
+        type(part.term) in (Spread, SquaredSpread, Noise, Losses)
+        or (type(part.term) is Payments and part.term.is_linear)
+        for part in parts
+    ) and all(
+        type(item) is EtaRange
+        or (type(item) is Cap and np.ndim(item.k) == 0)
+        or (type(item) is MaxEpsilon and np.ndim(item.epsilon) == 0)
+        for item in market.constraints
+    )
+    gamma = market.objective.weight_of(Payments)
+    squared = kinds == {(SquaredSpread, 2)}
+    if not (known and gamma > 0 and (squared or kinds == {(Spread, 2)})):
+        return None
+    m = len(market.sellers)
+    losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]
+    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
+    return ProjectableForm(
+        virtual_costs=market.sellers.virtual_costs,
+        losses=np.sum(losses, axis=0) if losses else np.zeros(m),
+        spread=SquaredSpread() if squared else Spread(),
+        mu=market.objective.weight_of(SquaredSpread if squared else Spread),
+        sigma=market.objective.weight_of(Noise),
+        gamma=gamma,
+        max_weight=min([1.0, *(float(c.k) / m for c in market.constraints if type(c) is Cap)]),
+        max_epsilon=min(
+            [np.inf, *(float(c.epsilon) for c in market.constraints if type(c) is MaxEpsilon)]
+        ),
+        eta_low=max([0.0, *(item.low for item in ranges)]),
+        eta_high=min([np.inf, *(item.high for item in ranges)]),
+    )
+
+
+class Projections:
+    """Solves the problem at one eta after the other.
+
+    Parameters
+    ----------
+    form : ProjectableForm
+        With finite virtual costs.
+    """
+
+    def __init__(self, form: ProjectableForm) -> None:
+        self.form = form
+        self.records: list[SolveRecord] = []
+        m, largest = form.virtual_costs.size, form.max_epsilon
+        high = min(form.eta_high, m * largest)
+        if form.eta_low > high * (1 + 1e-12):
+            raise InfeasibleMarketError(
+                f"{m} sellers at no more than epsilon = {largest:g} sell {m * largest:g} in all, "
+                f"but the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
+            )
+        self.region = Region(min(form.eta_low, high), high, None)
+
+    def first(self) -> float:
+        """Return the eta at which noise and payments balance if everybody weighs the same."""
+        form = self.form
+        mean = max(float(form.virtual_costs.mean()), np.finfo(float).tiny)
+        return float(np.sqrt(form.sigma / (form.gamma * mean)))
+
+    def solve(self, eta: float) -> Evaluated:
+        """Return the optimum at eta and the cut of its multipliers."""
+        start = time.perf_counter()
+        form = self.form
+        limit = min(form.max_weight, form.max_epsilon / eta)
+        by_epsilon = limit < form.max_weight
+        weights = form.weights(eta)
+        marginal = form.slope(weights) + form.prices(eta)
+        price = _price(weights, marginal, limit)
+        at_limit = weights >= limit * (1 - 1e-12)
+        extra = np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
+        total = float(extra.sum())
+        cut = KeptSpreadCut(
+            const=0.0 if by_epsilon else -form.max_weight * total,
+            noise=form.sigma - (form.max_epsilon * total if by_epsilon else 0.0),
+            costs=form.losses + extra,
+            slopes=form.gamma * form.virtual_costs,
+            spread=lambda costs: form.spread.simplex_minimum(form.mu, costs),
+            price=price,
+        )
+        objective = form.objective(weights, eta)
+        seconds = time.perf_counter() - start
+        self.records.append(SolveRecord(eta, objective, cut(eta), "projected", seconds))
+        return Evaluated(weights, eta, objective, cut)
+
+
+def _price(weights: Floats, marginal: Floats, limit: float) -> float:
+    """Return the multiplier of ``sum a = 1``: what sellers between the bounds have in common."""
+    importance = weights * np.maximum(limit - weights, 0.0)
+    if importance.sum() > 0:
+        return float(marginal @ importance / importance.sum())
+    return float(marginal[weights > 0].max())
+
+
+def solve_projections(
+    market: Market,
+    gap: float = 1e-10,
+    max_solves: int = 500,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> Allocation:
+    """Allocate privacy by a certified search over eta with exact evaluations.
+
+    Parameters
+    ----------
+    market : Market
+        Of a spread or squared spread (mu > 0), noise, linear payments, and losses, under a cap and
+        a largest guarantee for all.
+    gap : float
+        Relative distance between objective and lower bound to stop at.
+    max_solves : int
+        At most this many evaluations, each O(m log m).
+    progress : callable, optional
+        Called with the :class:`SolveRecord` of each evaluation.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market is of another form.
+    InfeasibleMarketError, UnattainedOptimumError
+        If there is no optimum.
+    """
+    began = time.perf_counter()
+    check_gap(gap, max_solves)
+    found = projectable_form(market)
+    if found is None:
+        raise NotSupportedError(
+            "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
+            "Payments and Losses under Cap, EtaRange and MaxEpsilon, each one number for all; "
+            f"this is {market!r}"
+        )
+    form, active = found.restricted()
+    if form.sigma == 0 and form.eta_low == 0:
+        raise unattained_noise()
+    runner = Projections(form)
+    best, bound = search_eta(runner, runner.first(), gap, max_solves, progress)
+    ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
+    return Allocation(
+        weights=embed(best.weights, active),
+        eta=best.eta,
+        objective=best.objective,
+        lower_bound=bound,
+        multiplier=best.cut.price / best.eta,
+        method="projections",
+        seconds=time.perf_counter() - began,
+        tolerance=gap,
+        solves=tuple(runner.records),
+        binding=tuple(name for name, end in ends.items() if best.eta == end),
+    )
