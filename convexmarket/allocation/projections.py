@@ -1,13 +1,14 @@
-r"""The papers' problem, its square, and losses and one largest guarantee beside it, without a solver.
+r"""The papers' problem with losses, a squared spread or one largest guarantee, without a solver.
 
-.. math:: \min\; \mu R(a) + \ell^\top a + \sigma/\eta + \gamma\eta\,\psi^\top a \quad\text{s.t.}\quad
-          \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,\qquad R = \|a\|,\ \|a\|^2
+.. math:: \min\; \mu R(a) + \ell^\top a + \sigma/\eta + \gamma\eta\,\psi^\top a
+          \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
+          \qquad R = \|a\|,\ \|a\|^2
 
-For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the objective
-is piecewise smooth, but a stationary point of a piece has no closed form, and the order of the
-prices ``l + gamma*eta*psi`` changes with eta, so that the pieces are no single path as in the
-papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies the
-optimum instead.
+For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
+objective is piecewise smooth, but a stationary point of a piece has no closed form, and the order
+of the prices ``l + gamma*eta*psi`` changes with eta, so that the pieces are no single path as in
+the papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies
+the optimum instead.
 """
 
 from __future__ import annotations
