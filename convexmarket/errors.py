@@ -13,6 +13,7 @@ __all__ = [
     "CurvatureError",
     "DataError",
     "InfeasibleMarketError",
+    "LooseCertificateWarning",
     "NotSupportedError",
     "ParameterError",
     "PriorError",
@@ -70,6 +71,10 @@ class UnattainedOptimumError(AllocationError):
 
 class SolverError(AllocationError):
     """A numerical solver failed; the message carries its name and its status."""
+
+
+class LooseCertificateWarning(UserWarning):
+    """The gap of an allocation is larger than the one that was asked for; its bound is valid."""
 
 
 class PrivacyLeakWarning(UserWarning):

@@ -375,7 +375,7 @@ REFUSED = {
     "p = 1": (
         lambda: cm.Spread(1),
         cm.ParameterError,
-        "p is 1; the spread .* needs a number p > 1",
+        "p is 1; the spread .* needs a number from 1.01 to 40",
     ),
     "p as text": (lambda: cm.Spread("2"), cm.ParameterError, "p is '2'"),
     "p = nan": (lambda: cm.Spread(np.nan), cm.ParameterError, "p is nan"),

@@ -11,18 +11,26 @@ from __future__ import annotations
 
 import heapq
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.bounds import unattained_noise
-from convexmarket.allocation.cuts import Cut, Linearizer
-from convexmarket.allocation.region import Region, RegionFinder, mend, violations
+from convexmarket.allocation.cuts import Cut, Linearizer, multiplier
+from convexmarket.allocation.region import (
+    Region,
+    RegionFinder,
+    mend,
+    natural_eta,
+    violations,
+)
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import (
@@ -32,7 +40,12 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import FixedEta, JointView
-from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
+from convexmarket.errors import (
+    LooseCertificateWarning,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Noise, Payments
 
@@ -42,19 +55,30 @@ Floats = NDArray[np.float64]
 
 #: Further from where the search began than this factor, an optimum counts as running away.
 _FAR = 1e24
-_MAX_SPLITS = 20_000
+#: A start that is given may be away from the usual one by this factor.
+_NEAR = 1e6
+_MAX_SPLITS = 2_000
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
+#: Cuts that fall short of their own points by less than this do so by the solver's accuracy.
+_ACCURACY = 1e-6
+#: Relative width of intervals of eta that are not split any more.
+_NARROW = 1e-12
+#: A bound this much above the objective, relatively, is not the work of rounding.
+_CONTRADICTION = 1e-6
+#: A descent in eta looks this factor up and down, with so many steps.
+_STRIDE = 4.0
+_STEPS = 40
 #: Share of the gap that leaving them out may cost.
 _FOR_TRACES = 0.1
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
     """Check the arguments that every numerical method has."""
-    if not 0 < gap < np.inf:
+    if not (isinstance(gap, Real) and 0 < gap < np.inf):
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    if max_solves < 1:
-        raise ParameterError(f"max_solves is {max_solves!r}; give at least 1")
+    if not isinstance(max_solves, int | np.integer) or max_solves < 1:
+        raise ParameterError(f"max_solves is {max_solves!r}; give a whole number >= 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +140,8 @@ class _Solver:
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = self.problem.weights
-        cut = self.linearizer.cut(raw, eta, self._multipliers())
+        items = [item for _, group in self.problem.pieces for item in group]
+        cut = self.linearizer.cut(raw, eta, [multiplier(item, self._scale) for item in items])
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
         point = Evaluated(weights, near, objective, cut)
@@ -130,16 +155,6 @@ class _Solver:
             )
         )
         return point
-
-    def _multipliers(self) -> list[Floats | None]:
-        """Return the multipliers of all constraints; none for those that do not bind weights."""
-        return [
-            None
-            if item.dual_value is None or not item.variables()
-            else self._scale * np.asarray(item.dual_value, dtype=float)
-            for _, items in self.problem.pieces
-            for item in items
-        ]
 
 
 def branch_and_bound(
@@ -186,14 +201,17 @@ def branch_and_bound(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
+    if start is not None and not (isinstance(start, Real) and 0 < start < np.inf):
+        raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
     solver = check_solver(solver)
-    view = JointView(market)
+    view = JointView(market, 1.0 / natural_eta(market))
     finder = RegionFinder(view)
     region = finder.find()
     if not view.has_noise and region.low == 0:
         raise unattained_noise()
-    first = _inside(_first_eta(market, view) if start is None else start, region)
-    runner = _Solver(view, region, first, solver, solver_options)
+    usual = _first_eta(market, view)
+    runner = _Solver(view, region, _inside(usual, region), solver, solver_options)
+    first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
     best, bound = search_eta(runner, first, gap, max_solves, progress)
     return finish(
         view,
@@ -239,11 +257,12 @@ def search_eta(
         return value, low, high, where, len(cuts)
 
     best = solve(first)
-    heap = [bounded(*piece) for piece in _halves(region.low, first, region.high)]
+    least, most = region.bounds
+    heap = [bounded(*piece) for piece in _halves(least, first, most)]
     if not heap:  # the constraints leave one eta only
         return best, best.cut(first)
     heapq.heapify(heap)
-    slack = 0.0  # how far below its own point the solver's accuracy leaves a cut
+    slack = 0.0  # how far below its own point the solver's accuracy, not a kink, leaves a cut
     for _ in range(_MAX_SPLITS):
         value, low, high, where, used = heapq.heappop(heap)
         if used < len(cuts):  # later cuts may have raised the bound
@@ -253,9 +272,9 @@ def search_eta(
         target = best.objective - max((1 - _FOR_TRACES) * gap * abs(best.objective), slack)
         if value >= target or len(solved) >= max_solves:
             break
-        eta = _split_at(low, high, where, cuts)
+        eta = float(np.clip(_split_at(low, high, where, cuts), region.low, region.high))
         _check_attained(eta, first, best.objective, value)
-        if not low < eta < high:
+        if not low * (1 + _NARROW) < eta < high * (1 - _NARROW):
             break
         if max(cut(eta) for cut in cuts) < target:
             blended = _between(solved, eta)
@@ -266,11 +285,14 @@ def search_eta(
                     point = solve(eta)
                 except SolverError:
                     # Numbers too far apart for the solver, where all the objective does is fall.
-                    if eta > best.eta == max(solved) and best.cut.flattens:
+                    falling = eta > best.eta == max(solved) and best.cut.flattens
+                    if falling and region.high == np.inf:
                         raise _runs_away(best.objective, value) from None
                     raise
                 best = min(best, point, key=lambda p: p.objective)
-                slack = max(slack, 1.5 * (best.objective - point.cut(eta)))
+                short = 1.5 * (point.objective - point.cut(eta))
+                if short <= max(10 * gap, _ACCURACY) * abs(best.objective):
+                    slack = max(slack, short)
         heapq.heappop(heap)
         for piece in _halves(low, eta, high):
             heapq.heappush(heap, bounded(*piece))
@@ -279,7 +301,36 @@ def search_eta(
     falling = best.eta == last or solved[last](last) <= best.objective
     if high == np.inf and best.cut.flattens and falling:
         raise _runs_away(best.objective, bound)
+    if best.objective - bound > max(10 * gap * abs(best.objective), slack):
+        best = _descend(solve, best, region, max_solves - len(solved))
     return best, bound
+
+
+def _descend(
+    solve: Callable[[float], Evaluated], best: Evaluated, region: Region, max_solves: int
+) -> Evaluated:
+    """Return the best point of a descent in eta, which needs no cuts: where these do not touch."""
+    while max_solves > 0:
+        start = best
+        low, high = max(start.eta / _STRIDE, region.low), min(start.eta * _STRIDE, region.high)
+
+        def objective(log_eta: float) -> float:
+            nonlocal best
+            point = solve(float(np.exp(log_eta)))
+            best = min(best, point, key=lambda p: p.objective)
+            return point.objective
+
+        steps = min(max_solves, _STEPS)
+        minimize_scalar(
+            objective,
+            bounds=(float(np.log(low)), float(np.log(high))),
+            method="bounded",
+            options={"xatol": 1e-6, "maxiter": steps},
+        )
+        max_solves -= steps
+        if low * 1.1 < best.eta < high / 1.1 or best is start:
+            break
+    return best
 
 
 def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
@@ -404,6 +455,21 @@ def finish(
 ) -> Allocation:
     """Return the allocation that a point and a lower bound amount to."""
     weights, eta, objective = _without_traces(view, finder, weights, eta, tolerance)
+    if lower_bound > objective + _CONTRADICTION * abs(objective):
+        raise SolverError(
+            f"the lower bound {lower_bound:.10g} lies above the objective {objective:.10g}, which "
+            "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own is "
+            "wrong; try another solver"
+        )
+    gap = (objective - lower_bound) / max(abs(objective), np.finfo(float).tiny)
+    if gap > 10 * tolerance:
+        warnings.warn(
+            f"the certificate leaves a relative gap of {gap:.1e}, not the {tolerance:.1e} asked "
+            "for: a term is not smooth at the optimum, or the solver is not accurate enough; try "
+            "another solver, or more max_solves",
+            LooseCertificateWarning,
+            stacklevel=3,
+        )
     ranges = [item for item in view.market.constraints if isinstance(item, EtaRange)]
     for end in {end for item in ranges for end in (item.low, item.high)}:
         feasible = np.max(violations(view, weights, end), initial=0.0) <= ROUNDING

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.branch import check_gap, finish
-from convexmarket.allocation.cuts import Linearizer
-from convexmarket.allocation.region import Region, RegionFinder, mend
+from convexmarket.allocation.cuts import Linearizer, multiplier
+from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend, natural_eta
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
@@ -24,7 +24,7 @@ from convexmarket.allocation.solvers import (
     solver_options,
     solver_version,
 )
-from convexmarket.allocation.views import JointView
+from convexmarket.allocation.views import JointView, numbers
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
@@ -37,6 +37,9 @@ from convexmarket.market import Market
 __all__ = ["ConvexProgram", "solve_convex", "sweep"]
 
 Floats = NDArray[np.float64]
+
+#: Factor by which parameters may change what is natural for eta before it is scaled anew.
+_SAME_SCALE = 1e3
 
 
 def _joint_view(market: Market, inverse_scale: float = 1.0) -> JointView:
@@ -100,52 +103,50 @@ class _Runner:
         self.solver = check_solver(solver)
         self.version = solver_version(self.solver)
         self.options = solver_options(self.solver, options)
-        finder = RegionFinder(_joint_view(market))
-        region = finder.find()
-        self._check(finder.view, region)
-        # In units of the largest eta allowed, 1/eta is of order one, and so is the objective.
-        even = finder.view.active / np.count_nonzero(finder.view.active)
-        scale = abs(finder.view.value(even, region.high))
-        self.scale = scale if 0 < scale < np.inf else 1.0
-        self.program = ConvexProgram(market, region.high, self.scale)
-        self.view = self.program.view
-        self._finder = RegionFinder(self.view)
-        self._linearizer = Linearizer(self.view)
+        self._compile()
 
-    @staticmethod
-    def _check(view: JointView, region: Region) -> None:
-        """Raise an error if the optimum is at eta = infinity or eta does not matter."""
+    def _compile(self) -> None:
+        """Declare the program in units of the largest eta that the constraints allow."""
+        self.natural = natural_eta(self.market)
+        view = _joint_view(self.market, 1.0 / self.natural)
         if not view.has_noise:
             raise UnattainedOptimumError(
                 "no term depends on how much privacy is bought, so eta is not determined; add "
                 "sigma * Noise() with sigma > 0"
             )
-        if region.high == np.inf:
-            raise UnattainedOptimumError(
-                "no payment and no constraint limits how much privacy is bought, so the noise term "
-                "makes eta run away to infinity; add gamma * Payments(), a Budget, MaxEpsilon, "
-                "GivenEpsilon or an EtaRange"
-            )
+        high = RegionFinder(view).find().high
+        unit = high if high < np.inf else self.natural
+        even = view.active / np.count_nonzero(view.active)
+        scale = abs(view.value(even, unit))
+        self.scale = scale if 0 < scale < np.inf else 1.0
+        self.program = ConvexProgram(self.market, unit, self.scale)
+        self.view = self.program.view
+        self._finder = RegionFinder(self.view)
+        self._linearizer = Linearizer(self.view)
 
     def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
         start = time.perf_counter()
+        if not 1 / _SAME_SCALE < natural_eta(self.market) / self.natural < _SAME_SCALE:
+            self._compile()
         region = self._finder.find()
-        self._check(self.view, region)
         status = run_solver(self.program, self.solver, self.options)
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             raise SolverError(
                 f"{self.solver} {self.version} failed on {self.market!r} (status {status}); try "
                 "another solver"
             )
+        if float(numbers(self.view.scaled_inverse)) < TOLERANCE and region.high == np.inf:
+            raise UnattainedOptimumError(
+                "no payment and no constraint limits how much privacy is bought, so the noise term "
+                "makes eta run away to infinity; add gamma * Payments(), a Budget, MaxEpsilon, "
+                "GivenEpsilon or an EtaRange"
+            )
         raw, near = self.program.weights, self.program.eta
-        duals = [
-            None if item.dual_value is None else self.scale * np.asarray(item.dual_value, float)
-            for item in self.view.flat_constraints()
-        ]
+        duals = [multiplier(item, self.scale) for item in self.view.flat_constraints()]
         weights, eta = mend(self.view, raw, near, region.inside)
         objective = self.view.value(weights, eta)
         cuts = [self._linearizer.cut(raw, near, duals, balance) for balance in (True, False)]
-        bound = max(cut.minimum(region.low, region.high)[1] for cut in cuts)
+        bound = max(cut.minimum(*region.bounds)[1] for cut in cuts)
         seconds = time.perf_counter() - start
         record = SolveRecord(eta, objective, bound, status, seconds)
         if progress is not None:
@@ -235,9 +236,14 @@ def sweep(
     [1.073, 1.887, 3.289]
     """
     check_gap(gap)
-    values = [float(value) for value in values]
     if not isinstance(parameter, cp.Parameter):
         raise ParameterError(f"parameter is {parameter!r}; give the cvxpy.Parameter of a piece")
+    try:
+        values = [float(value) for value in values]
+    except (TypeError, ValueError):
+        values = [np.nan]
+    if not np.isfinite(values).all():
+        raise ParameterError("the values to sweep over must be a list of finite numbers")
     found, runner = [], None
     for value in values:
         parameter.value = value

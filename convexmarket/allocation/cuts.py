@@ -20,8 +20,8 @@ value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 Where there is no strictly convex spread term but such a privacy cost u, u is kept instead. With the
 multiplier tau of ``sum a = 1``,
 
-.. math:: D = \mathrm{const} + \tau + g_s s
-          - \sum_i \gamma\psi_i\, u^*\!\left(\frac{s(\tau - g_{a,i})}{\gamma\psi_i}\right)
+.. math:: D = \mathrm{const} + \tau + g_s s - \sum_i \gamma\psi_i\,
+          u^*\!\left(\frac{s(\tau - g_{a,i}) - g_{\epsilon,i}}{\gamma\psi_i}\right)
 
 is concave in s, hence smallest at an end of every interval.
 """
@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 from convexmarket.allocation.bounds import segment_bound
 from convexmarket.allocation.views import JointView, numbers
 from convexmarket.errors import SolverError
-from convexmarket.terms import Payments, Spread, Term
+from convexmarket.terms import Payments, PrivacyCost, Spread, Term
 
-__all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer"]
+__all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer", "multiplier"]
 
 Floats = NDArray[np.float64]
 Conjugate = Callable[[Floats], Floats]
@@ -50,6 +50,17 @@ Conjugate = Callable[[Floats], Floats]
 _INWARDS = 1e-9
 #: Weights this close, relatively, to the largest one count as largest.
 _LARGEST = 1e-4
+
+
+def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
+    """Return the multiplier of a solved constraint, times a scale; None where it has no use.
+
+    That is where it binds no unknown, or is a cone of a user's own; leaving it out is valid.
+    """
+    comparison = cp.constraints.Inequality | cp.constraints.Equality | cp.constraints.Zero
+    if not isinstance(item, comparison) or not item.variables() or item.dual_value is None:
+        return None
+    return scale * np.asarray(item.dual_value, dtype=float)
 
 
 class Cut:
@@ -156,11 +167,17 @@ class KeptCostCut(Cut):
     const: float
     noise: float
     costs: Floats
+    slopes: Floats
     weights: Floats
     conjugate: Conjugate
     price: float
 
-    _affine = ("const", "noise", "costs", "price")
+    _affine = ("const", "noise", "costs", "slopes", "price")
+
+    def __post_init__(self) -> None:
+        free = self.weights <= 0
+        if free.any():  # a higher price would have their privacy sold without limit
+            self.price = min(self.price, float(self.costs[free].min()))
 
     @property
     def flattens(self) -> bool:
@@ -168,11 +185,11 @@ class KeptCostCut(Cut):
         return float(self.weights.min()) <= 0
 
     def _at(self, s: float) -> float:
-        reach = np.maximum(self.price - self.costs, 0.0)
+        reach = np.maximum(s * (self.price - self.costs) - self.slopes, 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            lost = self.weights * self.conjugate(s * reach / self.weights)
+            lost = self.weights * self.conjugate(reach / self.weights)
             # A seller without virtual cost would be sold without limit.
-            lost = np.where(self.weights > 0, lost, np.where(s * reach > 0, np.inf, 0.0))
+            lost = np.where(self.weights > 0, lost, np.where(reach > 0, np.inf, 0.0))
         return float(self.const + self.price + self.noise * s - lost.sum())
 
     def __call__(self, eta: float) -> float:
@@ -186,7 +203,8 @@ class KeptCostCut(Cut):
             return min((low, self._at(1.0 / low)), at_high, key=lambda end: end[1])
         if self.noise < 0:
             return 0.0, -np.inf
-        return 0.0, float(self.const + self.costs.min() + self.noise / high)
+        gained = 0.0 if self.slopes.min() >= 0 else high * float(self.slopes.min())
+        return 0.0, float(self.const + self.costs.min() + gained + self.noise / high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,9 +252,10 @@ class Linearizer:
         able = [
             piece
             for piece in view.terms
-            if piece[1].simplex_minimum(piece[0], np.zeros(n)) is not None
+            if _belongs(piece[1], "simplex_minimum")
+            and piece[1].simplex_minimum(piece[0], np.zeros(n)) is not None
         ]
-        self._paid = [piece for piece in view.terms if isinstance(piece[1], Payments)]
+        self._paid = [piece for piece in view.terms if type(piece[1]) is Payments]
         self._conjugate = _common_conjugate(self._paid)
         # What is kept should be strictly convex, which the largest weight is not.
         strict = [piece for piece in able if not _is_maximum(piece[1])]
@@ -299,7 +318,7 @@ class Linearizer:
         if self._conjugate:
             gamma = sum(weight for weight, _, _ in self._paid)
             psi = view.quantities.virtual_costs[view.active]
-            return KeptCostCut(const, noise, costs, gamma * psi, self._conjugate, price)
+            return KeptCostCut(const, noise, costs, slopes, gamma * psi, self._conjugate, price)
         return KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
 
     def _minimum(self, costs: Floats) -> Floats:
@@ -358,8 +377,15 @@ class Linearizer:
         return found
 
 
+def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
+    """Whether a shortcut was written for the piece's expression, not for that of a base class."""
+    classes = type(piece).__mro__
+    owners = [next(c for c in classes if name in vars(c)) for name in (shortcut, "expression")]
+    return issubclass(owners[0], owners[1])
+
+
 def _is_maximum(term: Term) -> bool:
-    return isinstance(term, Spread) and term.p == np.inf
+    return type(term) is Spread and term.p == np.inf
 
 
 def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugate | None:
@@ -367,7 +393,7 @@ def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugat
     costs = [term.privacy_cost for _, term, _ in paid if isinstance(term, Payments)]
     if not costs or any(cost != costs[0] for cost in costs):
         return None
-    if costs[0].conjugate(np.ones(1)) is None:
+    if not _belongs(costs[0], "conjugate") or costs[0].conjugate(np.ones(1)) is None:
         return None
     return cast("Conjugate", costs[0].conjugate)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from convexmarket.allocation.branch import branch_and_bound
@@ -105,6 +106,10 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
+    if not isinstance(market, Market):
+        raise ParameterError(f"market is {market!r}; give a Market")
+    if not isinstance(gap, Real):
+        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
     if method not in get_args(Method):
         known = ", ".join(map(repr, get_args(Method)))
         raise ParameterError(f"method is {method!r}; choose one of {known}")

@@ -14,12 +14,13 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.solvers import run_solver
+from convexmarket.allocation.solvers import run_solver, solver_options
 from convexmarket.allocation.views import JointView, numbers
-from convexmarket.errors import InfeasibleMarketError, SolverError
-from convexmarket.terms import Constraint
+from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
+from convexmarket.market import Market
+from convexmarket.terms import Budget, Constraint, EtaRange, MaxEpsilon
 
-__all__ = ["Region", "RegionFinder", "mend", "violations"]
+__all__ = ["Region", "RegionFinder", "mend", "natural_eta", "violations"]
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +28,8 @@ Floats = NDArray[np.float64]
 TOLERANCE = 1e-8
 #: What is taken for a solver's error: where a set is empty, where a point lies outside.
 _SOLVER_ERROR = 1e-6
+#: Error of the ends of 1/eta that a solver finds, relative to one plus the end.
+_END_ERROR = 1e-8
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
@@ -45,6 +48,48 @@ class Region:
     low: float
     high: float
     inside: tuple[Floats, float] | None
+    #: Like low and high, but certain not to leave out anything feasible; where they differ.
+    outer: tuple[float, float] | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Total privacy beyond which nothing is feasible for certain."""
+        return (self.low, self.high) if self.outer is None else self.outer
+
+
+def natural_eta(market: Market) -> float:
+    """Return an eta of the order of those that the constraints speak of, to scale 1/eta with.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter in a piece has no value.
+    """
+    m = len(market.sellers)
+    ends: list[float] = []
+    limits: list[float] = []
+    costs = market.sellers.virtual_costs
+    paid = costs[np.isfinite(costs) & (costs > 0)]
+    for item in market.constraints:
+        if isinstance(item, EtaRange):
+            ends += [end for end in (item.low, item.high) if 0 < end < np.inf]
+        elif isinstance(item, MaxEpsilon):
+            limits.append(m * float(np.mean(item.epsilon)))
+        elif isinstance(item, Budget) and paid.size:
+            limits.append(_value(item.amount) / float(paid.mean()))
+    if ends:
+        return float(np.exp(np.mean(np.log(ends))))
+    return min([limit for limit in limits if limit > 0], default=float(m))
+
+
+def _value(amount: float | cp.Parameter) -> float:
+    if not isinstance(amount, cp.Parameter):
+        return float(amount)
+    if amount.value is None:
+        raise ParameterError(
+            f"the parameter {amount.name()!r} has no value; set its value, or use sweep"
+        )
+    return float(np.asarray(amount.value).item())
 
 
 class RegionFinder:
@@ -53,6 +98,7 @@ class RegionFinder:
     def __init__(self, view: JointView, solver: str = "CLARABEL") -> None:
         self.view = view
         self.solver = solver
+        self.options = solver_options(solver, None)
         self._slack = cp.Variable(name="slack")
         n, m = view.scaled_weights.size, view.active.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
@@ -86,10 +132,38 @@ class RegionFinder:
         least = self._bound(self._least, at_unbounded=0.0)
         most = self._bound(self._most, at_unbounded=np.inf)
         least = 0.0 if least < TOLERANCE else least
+        given_least, given_most = self._given()
+        doubt = [0.0 if end in (0, np.inf) else _END_ERROR * (1 + end) for end in (least, most)]
+        outer = max(given_least, least - doubt[0]), min(given_most, most + doubt[1])
+        # An end that is given is taken as it is, not as a solver returns it.
+        inner = least + doubt[0], most - doubt[1]
+        if inner[0] > inner[1]:
+            inner = ((least + most) / 2,) * 2
+        least = given_least if outer[0] == given_least else inner[0]
+        most = given_most if outer[1] == given_most else inner[1]
+        low, high = self._eta(most), self._eta(least)
+        return Region(min(low, high), high, inside, (self._eta(outer[1]), self._eta(outer[0])))
+
+    def _given(self) -> tuple[float, float]:
+        """Return the range that EtaRange leaves to the scaled 1/eta."""
+        ranges = [item for item in self.view.market.constraints if isinstance(item, EtaRange)]
         scale = self.view.inverse_scale
-        low = 0.0 if most == np.inf else 1.0 / (most * scale)
-        high = np.inf if least == 0 else 1.0 / (least * scale)
-        return Region(min(low, high), high, inside)
+        least = max([0.0, *(1.0 / (item.high * scale) for item in ranges)])
+        most = min([np.inf, *(1.0 / (item.low * scale) for item in ranges if item.low > 0)])
+        return least, most
+
+    def _eta(self, scaled_inverse: float) -> float:
+        """Return the eta of a scaled 1/eta, with the ends of an EtaRange to the last digit."""
+        if scaled_inverse == 0:
+            return np.inf
+        if scaled_inverse == np.inf:
+            return 0.0
+        eta = 1.0 / (scaled_inverse * self.view.inverse_scale)
+        for item in self.view.market.constraints:
+            if isinstance(item, EtaRange):
+                near = [end for end in (item.low, item.high) if abs(eta - end) <= 1e-12 * end]
+                eta = near[0] if near else eta
+        return eta
 
     def inside(self, support: NDArray[np.bool_]) -> tuple[Floats, float] | None:
         """Return a point without active inequalities, with zeros outside the support, if any."""
@@ -101,7 +175,7 @@ class RegionFinder:
 
     def _roomiest(self) -> tuple[tuple[Floats, float] | None, float, str]:
         """Return the point with most room, that room (-inf if there is no point) and the status."""
-        status = run_solver(self._roomy, self.solver, {})
+        status = run_solver(self._roomy, self.solver, self.options)
         if status not in _SOLVED:
             return None, -np.inf, status
         slack = float(numbers(self._slack))
@@ -114,7 +188,7 @@ class RegionFinder:
         return (weights, 1.0 / inverse), slack, status
 
     def _bound(self, problem: cp.Problem, at_unbounded: float) -> float:
-        status = run_solver(problem, self.solver, {})
+        status = run_solver(problem, self.solver, self.options)
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             return at_unbounded
         if status in _SOLVED:
@@ -127,7 +201,7 @@ class RegionFinder:
     def _feasible(self, pieces: Sequence[tuple[Constraint, list[cp.Constraint]]]) -> bool:
         items = [item for _, group in pieces for item in group]
         problem = cp.Problem(cp.Minimize(0), [*self.view.simplex, *items])
-        return run_solver(problem, self.solver, {}) in _SOLVED
+        return run_solver(problem, self.solver, self.options) in _SOLVED
 
     def _explain(self, status: str) -> None:
         """Raise the error that names a smallest set of constraints without a common point."""

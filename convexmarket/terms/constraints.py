@@ -199,7 +199,8 @@ class Budget(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
-        scale = 1.0 / max(float(np.mean(quantities.virtual_costs)), np.finfo(float).tiny)
+        mean = float(np.mean(quantities.virtual_costs))
+        scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from numbers import Real
 
 import cvxpy as cp
@@ -30,23 +31,29 @@ class Spread(Term):
     Parameters
     ----------
     p : float
-        More than 1, possibly inf (the largest weight). With p = 1 it would be 1 for all weights.
+        Between 1.01 and 40, or inf (the largest weight). With p = 1 it would be 1 for all weights.
+        Rounded to a fraction with a numerator of at most 1024, which cones can represent.
     """
 
     p: float = 2
 
     def __post_init__(self) -> None:
-        if not isinstance(self.p, Real) or not self.p > 1:
+        if not isinstance(self.p, Real) or not (1.01 <= self.p <= 40 or self.p == np.inf):
             raise ParameterError(
-                f"p is {self.p!r}; the spread ||a||_p needs a number p > 1, or inf (for p = 1 it "
-                "is the sum of the weights, always one)"
+                f"p is {self.p!r}; the spread ||a||_p needs a number from 1.01 to 40, or inf (for "
+                "p = 1 it is the sum of the weights, always one; beyond 40 it is nearly the "
+                "largest weight, which is inf)"
             )
+        if self.p < np.inf:
+            reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
+            object.__setattr__(self, "p", float(1 / reciprocal))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ||a||_p."""
         if self.p == np.inf:
             return cp.max(quantities.weights)
-        return cp.pnorm(quantities.weights, self.p)  # type: ignore[arg-type]
+        m = quantities.weights.size  # powers of weights of order one stay within floats
+        return cp.pnorm(m * quantities.weights, self.p) / m  # type: ignore[arg-type]
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.

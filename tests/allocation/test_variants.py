@@ -199,7 +199,7 @@ def test_progress_and_provenance():
     assert tuple(seen) == found.solves
     assert (found.method, found.solver, found.tolerance) == ("branch_and_bound", "CLARABEL", 1e-5)
     assert all(record.lower <= record.upper * (1 + 1e-9) for record in found.solves)
-    assert found.certificate()["solves"][0]["status"] == "optimal"
+    assert found.certificate()["solves"][0]["status"].startswith("optimal")
 
 
 @pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS"])
@@ -479,3 +479,173 @@ def test_exponential_cones_at_which_clarabel_used_to_stop_early():
     found = cm.allocate(cm.Market(sellers, objective))
     assert found.gap <= 1e-6
     assert len(found.solves) <= 10
+
+
+# --------------------------------------------------- what a hostile reader found, once each
+
+
+V = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def market_of(costs, objective, *constraints):
+    return cm.Market(cm.Sellers(virtual_costs=costs), objective, constraints)
+
+
+class InOfEpsilon(cm.Term):
+    """A user's own term in the guarantees."""
+
+    def __init__(self, build):
+        self.build = build
+
+    def expression(self, quantities):
+        return self.build(quantities.epsilon)
+
+
+@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.ExponentialCost()])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda e: cp.inv_pos(cp.sum(e)),
+        lambda e: cp.sum(cp.exp(-e)),
+        lambda e: -cp.sum(cp.log(0.1 + e)),
+        lambda e: cp.norm(e),
+    ],
+)
+def test_a_term_in_the_guarantees_without_a_spread(cost, build):
+    objective = InOfEpsilon(build) + 0.3 * cm.Noise() + 0.1 * cm.Payments(cost)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cm.LooseCertificateWarning)
+        found = cm.allocate(market_of(V, objective))
+    brute = BruteForce(market_of(V, objective))
+    values = [brute(eta) for eta in found.eta * np.geomspace(0.2, 5, 41)]
+    assert found.lower_bound <= min(values) * (1 + 1e-7) + 1e-9
+    assert found.objective <= min(values) + 1e-5 * abs(min(values)) + 1e-7
+
+
+def test_a_subclass_with_another_expression_does_not_inherit_the_shortcut():
+    class Half(cm.Spread):
+        def expression(self, quantities):
+            return 0.5 * super().expression(quantities)
+
+    rest = cm.Noise() + 0.1 * cm.Payments()
+    found = cm.allocate(market_of(V, Half() + rest))
+    truth = cm.allocate(market_of(V, 0.5 * cm.Spread() + rest))
+    assert found.objective == pytest.approx(truth.objective, rel=1e-5)
+    assert found.lower_bound <= truth.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("p", [np.e, np.sqrt(3), np.pi, 30.123, 1.01, 40, np.inf])
+def test_any_norm_is_solved_and_evaluated_as_the_same(p):
+    term = cm.Spread(p)
+    found = cm.allocate(market_of(V, term + cm.Noise() + 0.1 * cm.Payments()))
+    paid = 0.1 * np.array(V) @ found.epsilon
+    defined = np.linalg.norm(found.weights, term.p) + 1 / found.eta + paid
+    assert term.p == pytest.approx(p, rel=1e-3)
+    assert found.objective == pytest.approx(defined, rel=1e-12)
+    assert found.gap <= GAP
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1, 1), (1 / 3, 1 / 3), (1e3, 1.1e3), (1e6, 1.1e6), (1e-6, 1e-5), (1, 1e9)]
+)
+def test_any_range_of_eta(low, high):
+    market = market_of(V[:4], cm.Spread(3) + cm.Noise() + cm.Payments(), cm.EtaRange(low, high))
+    found = cm.allocate(market)
+    assert low <= found.eta <= high
+    assert found.gap <= GAP
+    brute = BruteForce(market)
+    values = [brute(eta) for eta in np.geomspace(low, min(high, 9e2 + low), 30)]
+    assert found.lower_bound <= min(values) * (1 + 1e-8)
+    assert found.objective <= min(values) * (1 + 1e-6)
+
+
+def test_budgets_with_free_sellers():
+    some = market_of([0, 1, 1], 5.0 * cm.Spread(3) + cm.Noise(), cm.Budget(2))
+    assert cm.allocate(some).objective == pytest.approx(2.7313563, rel=1e-6)
+    limits = cm.Budget(2), cm.EtaRange(1, 5)
+    assert cm.allocate(market_of([0, 0, 0], cm.Spread(3) + cm.Noise(), *limits)).eta == 5
+
+
+def test_a_sweep_over_ten_orders_of_magnitude():
+    amount = cp.Parameter(nonneg=True, name="B")
+    market = market_of(V, cm.Spread(3) + cm.Noise(), cm.Budget(amount))
+    for values in ([1e-5, 1e5], [1e6, 1e-6]):
+        for value, found in zip(values, cm.sweep(market, amount, values), strict=True):
+            alone = cm.allocate(market_of(V, cm.Spread(3) + cm.Noise(), cm.Budget(value)))
+            assert found.objective == pytest.approx(alone.objective, rel=1e-6)
+
+
+def test_where_cuts_cannot_touch_a_descent_goes_on_and_the_gap_is_said_to_be_open():
+    objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    market = market_of(np.linspace(1, 5, 20), objective + 20 * InOfEpsilon(cp.max))
+    with pytest.warns(
+        cm.LooseCertificateWarning, match="gap of .*, not the 1.0e-06 asked"
+    ):
+        found = cm.allocate(market)
+    assert found.objective == pytest.approx(2.503958, rel=1e-5)
+    assert found.lower_bound < found.objective
+
+
+def test_a_cone_of_ones_own():
+    class Cone(cm.Constraint):
+        def constraints(self, quantities):
+            return [cp.SOC(cp.Constant(0.6), quantities.weights)]
+
+    class Norm(cm.Constraint):
+        def constraints(self, quantities):
+            return [cp.norm(quantities.weights) <= 0.6]
+
+    rest = 0.1 * cm.Spread(3) + cm.Noise() + 0.5 * cm.Payments()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cm.LooseCertificateWarning)
+        found = cm.allocate(market_of(V, rest, Cone()))
+    truth = cm.allocate(market_of(V, rest, Norm()))
+    assert found.objective == pytest.approx(truth.objective, rel=1e-5)
+    assert found.lower_bound <= truth.objective
+
+
+def test_a_simplex_minimum_that_is_wrong_is_found_out():
+    class Boast(cm.Term):
+        def expression(self, quantities):
+            return cp.sum_squares(quantities.weights)
+
+        def simplex_minimum(self, weight, costs):
+            return costs.min(axis=-1) + 10.0
+
+    with pytest.raises(cm.SolverError, match=r"lies above the objective .* simplex_minimum"):
+        cm.allocate(market_of(V, Boast() + cm.Noise() + cm.Payments()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": 0}, "start is 0; give a finite eta > 0"),
+        ({"start": "a"}, "start is 'a'"),
+        ({"start": np.nan}, "start is nan"),
+        ({"gap": "a"}, "gap is 'a'; give a number > 0"),
+        ({"max_solves": 1.5}, "max_solves is 1.5; give a whole number"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.allocate(market_of(V, cm.Spread(3) + cm.Noise() + cm.Payments()), **options)
+
+
+def test_a_start_far_away_does_no_harm():
+    market = market_of(V, cm.Spread(3) + cm.Noise() + cm.Payments())
+    truth = cm.allocate(market).objective
+    for start in (1e-30, 1e6, 1e30):
+        found = cm.allocate(market, start=start, method="branch_and_bound")
+        assert found.objective == pytest.approx(truth, rel=2e-6)
+        assert found.gap <= GAP
+
+
+def test_a_parameter_without_a_value():
+    amount = cp.Parameter(nonneg=True, name="B")
+    market = market_of(V, cm.Spread(3) + cm.Noise(), cm.Budget(amount))
+    with pytest.raises(cm.ParameterError, match="the parameter 'B' has no value"):
+        cm.allocate(market)
+    with pytest.raises(cm.ParameterError, match="must be a list of finite numbers"):
+        cm.sweep(market, amount, [1.0, "a"])
+    with pytest.raises(cm.ParameterError, match="market is None; give a Market"):
+        cm.allocate(None)
