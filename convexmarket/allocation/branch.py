@@ -1,29 +1,31 @@
-"""The certified search for any market: branch and bound on eta, with a cut from every solve.
+"""Any market, certified: one convex program for a fixed eta, compiled once, and a search over eta.
 
-For a fixed eta the market is one convex program, compiled once. Each solve gives a feasible point,
-hence an upper bound, and a cut (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal
-value at *every* eta. The range of eta is split where the lower bound is lowest; the program is
-solved there unless the cuts at hand already prove that nothing better lies there. The search ends
-when no interval can hold a point that is better by more than the gap.
+The search is branch and bound (:mod:`convexmarket.allocation.eta_search`); a cut of every solve
+bounds the optimal value at every eta (:mod:`convexmarket.allocation.cuts`).
 """
 
 from __future__ import annotations
 
-import heapq
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq
 
 from convexmarket.allocation.bounds import unattained_noise
-from convexmarket.allocation.cuts import Cut, Linearizer, multiplier
+from convexmarket.allocation.cuts import Linearizer, multiplier
+from convexmarket.allocation.eta_search import (
+    FOR_TRACES,
+    Evaluated,
+    check_gap,
+    move_inside,
+    search_eta,
+)
 from convexmarket.allocation.region import (
     Region,
     RegionFinder,
@@ -40,70 +42,20 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import FixedEta, JointView
-from convexmarket.errors import (
-    LooseCertificateWarning,
-    ParameterError,
-    SolverError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import LooseCertificateWarning, ParameterError, SolverError
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Noise, Payments
 
-__all__ = ["Evaluated", "Runner", "branch_and_bound", "check_gap", "finish", "search_eta"]
+__all__ = ["branch_and_bound", "finish"]
 
 Floats = NDArray[np.float64]
 
-#: Further from where the search began than this factor, an optimum counts as running away.
-_FAR = 1e24
 #: A start that is given may be away from the usual one by this factor.
 _NEAR = 1e6
-_MAX_SPLITS = 2_000
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
-#: Cuts that fall short of their own points by less than this do so by the solver's accuracy.
-_ACCURACY = 1e-6
-#: Relative width of intervals of eta that are not split any more.
-_NARROW = 1e-12
 #: A bound this much above the objective, relatively, is not the work of rounding.
 _CONTRADICTION = 1e-6
-#: A descent in eta looks this factor up and down, with so many steps.
-_STRIDE = 4.0
-_STEPS = 40
-#: Share of the gap that leaving them out may cost.
-_FOR_TRACES = 0.1
-
-
-def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the arguments that every numerical method has."""
-    if not (isinstance(gap, Real) and 0 < gap < np.inf):
-        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    if not isinstance(max_solves, int | np.integer) or max_solves < 1:
-        raise ParameterError(f"max_solves is {max_solves!r}; give a whole number >= 1")
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """What a solve at one eta found: a feasible point and its cut."""
-
-    weights: Floats
-    eta: float
-    objective: float
-    cut: Cut
-
-
-class Runner(Protocol):
-    """Whatever can solve a market at one eta after the other."""
-
-    @property
-    def region(self) -> Region:
-        """The feasible set."""
-
-    @property
-    def records(self) -> list[SolveRecord]:
-        """What has been solved."""
-
-    def solve(self, eta: float) -> Evaluated:
-        """Return a feasible point near eta and the cut of its multipliers."""
 
 
 class _Solver:
@@ -210,7 +162,7 @@ def branch_and_bound(
     if not view.has_noise and region.low == 0:
         raise unattained_noise()
     usual = _first_eta(market, view)
-    runner = _Solver(view, region, _inside(usual, region), solver, solver_options)
+    runner = _Solver(view, region, move_inside(usual, region), solver, solver_options)
     first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
     best, bound = search_eta(runner, first, gap, max_solves, progress)
     return finish(
@@ -227,164 +179,6 @@ def branch_and_bound(
         formulation="primal",
         solver=solver,
         solver_version=runner.version,
-    )
-
-
-def search_eta(
-    runner: Runner,
-    first: float,
-    gap: float,
-    max_solves: int,
-    progress: Callable[[SolveRecord], None] | None,
-) -> tuple[Evaluated, float]:
-    """Return the best point and a lower bound for all eta, looking at ``first`` first."""
-    region = runner.region
-    first = _inside(first, region)
-    solved: dict[float, Cut] = {}
-    cuts: list[Cut] = []
-
-    def solve(eta: float) -> Evaluated:
-        point = runner.solve(eta)
-        solved[eta] = point.cut
-        cuts.append(point.cut)
-        if progress is not None:
-            progress(runner.records[-1])
-        return point
-
-    def bounded(low: float, high: float) -> tuple[float, float, float, float, int]:
-        """Return (bound, low, high, its place, cuts used) of an interval."""
-        where, value = max((cut.minimum(low, high) for cut in cuts), key=lambda end: end[1])
-        return value, low, high, where, len(cuts)
-
-    best = solve(first)
-    least, most = region.bounds
-    heap = [bounded(*piece) for piece in _halves(least, first, most)]
-    if not heap:  # the constraints leave one eta only
-        return best, best.cut(first)
-    heapq.heapify(heap)
-    slack = 0.0  # how far below its own point the solver's accuracy, not a kink, leaves a cut
-    for _ in range(_MAX_SPLITS):
-        value, low, high, where, used = heapq.heappop(heap)
-        if used < len(cuts):  # later cuts may have raised the bound
-            heapq.heappush(heap, bounded(low, high))
-            continue
-        heapq.heappush(heap, (value, low, high, where, used))
-        target = best.objective - max((1 - _FOR_TRACES) * gap * abs(best.objective), slack)
-        if value >= target or len(solved) >= max_solves:
-            break
-        eta = float(np.clip(_split_at(low, high, where, cuts), region.low, region.high))
-        _check_attained(eta, first, best.objective, value)
-        if not low * (1 + _NARROW) < eta < high * (1 - _NARROW):
-            break
-        if max(cut(eta) for cut in cuts) < target:
-            blended = _between(solved, eta)
-            if blended is not None and blended(eta) >= target:
-                cuts.append(blended)
-            else:
-                try:
-                    point = solve(eta)
-                except SolverError:
-                    # Numbers too far apart for the solver, where all the objective does is fall.
-                    falling = eta > best.eta == max(solved) and best.cut.flattens
-                    if falling and region.high == np.inf:
-                        raise _runs_away(best.objective, value) from None
-                    raise
-                best = min(best, point, key=lambda p: p.objective)
-                short = 1.5 * (point.objective - point.cut(eta))
-                if short <= max(10 * gap, _ACCURACY) * abs(best.objective):
-                    slack = max(slack, short)
-        heapq.heappop(heap)
-        for piece in _halves(low, eta, high):
-            heapq.heappush(heap, bounded(*piece))
-    bound, _, high, *_ = heap[0]
-    last = max(solved)
-    falling = best.eta == last or solved[last](last) <= best.objective
-    if high == np.inf and best.cut.flattens and falling:
-        raise _runs_away(best.objective, bound)
-    if best.objective - bound > max(10 * gap * abs(best.objective), slack):
-        best = _descend(solve, best, region, max_solves - len(solved))
-    return best, bound
-
-
-def _descend(
-    solve: Callable[[float], Evaluated], best: Evaluated, region: Region, max_solves: int
-) -> Evaluated:
-    """Return the best point of a descent in eta, which needs no cuts: where these do not touch."""
-    while max_solves > 0:
-        start = best
-        low, high = max(start.eta / _STRIDE, region.low), min(start.eta * _STRIDE, region.high)
-
-        def objective(log_eta: float) -> float:
-            nonlocal best
-            point = solve(float(np.exp(log_eta)))
-            best = min(best, point, key=lambda p: p.objective)
-            return point.objective
-
-        steps = min(max_solves, _STEPS)
-        minimize_scalar(
-            objective,
-            bounds=(float(np.log(low)), float(np.log(high))),
-            method="bounded",
-            options={"xatol": 1e-6, "maxiter": steps},
-        )
-        max_solves -= steps
-        if low * 1.1 < best.eta < high / 1.1 or best is start:
-            break
-    return best
-
-
-def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
-    """Return the blend of the cuts of the solves next to eta, if it has two neighbours."""
-    below = max((known for known in solved if known < eta), default=None)
-    above = min((known for known in solved if known > eta), default=None)
-    if below is None or above is None:
-        return None
-    share = np.log(eta / below) / np.log(above / below)
-    return solved[below].blend(solved[above], float(share))
-
-
-def _halves(low: float, middle: float, high: float) -> list[tuple[float, float]]:
-    """Return the two parts of an interval, without those of no length."""
-    return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
-
-
-def _split_at(low: float, high: float, where: float, cuts: list[Cut]) -> float:
-    """Return where to split: where the cuts are lowest together, but not next to an end."""
-    if high == np.inf:
-        return min(max(where, 1.5 * low), 4 * low)
-    if low == 0:
-        return max(min(where, high / 1.5), high / 4)
-    left = max(cuts, key=lambda cut: cut(low))
-    right = max(cuts, key=lambda cut: cut(high))
-    width = np.log(high / low)
-
-    def lead(x: float) -> float:
-        return left(low * np.exp(x)) - right(low * np.exp(x))
-
-    if lead(0) > 0 > lead(width):
-        where = low * np.exp(brentq(lead, 0, width, xtol=1e-3 * width))
-    place = np.log(max(where, low) / low)
-    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
-
-
-def _check_attained(eta: float, first: float, objective: float, bound: float) -> None:
-    """Raise an error once the search has left every reasonable scale."""
-    if eta > first * _FAR:
-        raise _runs_away(objective, bound)
-    if eta < first / _FAR:
-        raise UnattainedOptimumError(
-            f"the optimum is not attained (eta -> 0; objective {objective:.10g}, lower bound "
-            f"{bound:.10g}): buying ever less privacy keeps lowering the objective; give an "
-            "EtaRange"
-        )
-
-
-def _runs_away(objective: float, bound: float) -> UnattainedOptimumError:
-    return UnattainedOptimumError(
-        f"the optimum is not attained (eta -> infinity; objective {objective:.10g}, lower bound "
-        f"{bound:.10g}): buying ever more privacy keeps lowering the objective, because sellers "
-        "with virtual cost 0 can carry the weight, or no payment limits what is bought; give an "
-        "EtaRange, a MaxEpsilon, or a prior whose support starts above 0"
     )
 
 
@@ -410,17 +204,6 @@ def _first_eta(market: Market, view: JointView) -> float:
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
 
 
-def _inside(eta: float, region: Region) -> float:
-    """Return eta moved well inside the region."""
-    low, high = region.low, region.high
-    if low == high:
-        return low
-    if low > 0 and high < np.inf:
-        share = np.clip(np.log(eta / low) / np.log(high / low), 0.05, 0.95)
-        return float(low * (high / low) ** share)
-    return float(np.clip(eta, 1.5 * low if low > 0 else 0.0, high / 1.5 if high < np.inf else eta))
-
-
 def _without_traces(
     view: JointView, finder: RegionFinder, weights: Floats, eta: float, tolerance: float
 ) -> tuple[Floats, float, float]:
@@ -437,7 +220,7 @@ def _without_traces(
     except SolverError:
         return weights, eta, objective
     value = view.value(cleaned, near)
-    if value <= objective + _FOR_TRACES * tolerance * abs(objective):
+    if value <= objective + FOR_TRACES * tolerance * abs(objective):
         return cleaned, near, value
     return weights, eta, objective
 

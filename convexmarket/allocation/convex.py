@@ -14,8 +14,9 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.branch import check_gap, finish
+from convexmarket.allocation.branch import finish
 from convexmarket.allocation.cuts import Linearizer, multiplier
+from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend, natural_eta
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import unattained_noise
-from convexmarket.allocation.branch import Evaluated, check_gap, search_eta
 from convexmarket.allocation.cuts import KeptSpreadCut
+from convexmarket.allocation.eta_search import Evaluated, check_gap, search_eta
 from convexmarket.allocation.formulations import embed, optimal_weights
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
@@ -174,8 +174,8 @@ class Projections:
     def first(self) -> float:
         """Return the eta at which noise and payments balance if everybody weighs the same."""
         form = self.form
-        mean = max(float(form.virtual_costs.mean()), np.finfo(float).tiny)
-        return float(np.sqrt(form.sigma / (form.gamma * mean)))
+        mean = float(form.virtual_costs.mean())
+        return float(np.sqrt(form.sigma / (form.gamma * mean))) if mean > 0 else 1.0
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""

@@ -5,7 +5,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from conftest import ACCURATE, COSTS, SPREADS, BruteForce, positive, random_market
+from brute_force import ACCURATE, COSTS, SPREADS, BruteForce, positive, random_market
 
 import convexmarket as cm
 from convexmarket.allocation.branch import branch_and_bound
@@ -578,9 +578,7 @@ def test_a_sweep_over_ten_orders_of_magnitude():
 def test_where_cuts_cannot_touch_a_descent_goes_on_and_the_gap_is_said_to_be_open():
     objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = market_of(np.linspace(1, 5, 20), objective + 20 * InOfEpsilon(cp.max))
-    with pytest.warns(
-        cm.LooseCertificateWarning, match="gap of .*, not the 1.0e-06 asked"
-    ):
+    with pytest.warns(cm.LooseCertificateWarning, match="gap of .*, not the 1.0e-06 asked"):
         found = cm.allocate(market)
     assert found.objective == pytest.approx(2.503958, rel=1e-5)
     assert found.lower_bound < found.objective
