@@ -233,8 +233,8 @@ def sweep(
     ...     2.0 * cm.Spread() + 1.0 * cm.Noise(),
     ...     [cm.Budget(budget)],
     ... )
-    >>> [round(a.eta, 3) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
-    [1.073, 1.887, 3.289]
+    >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
+    [2.1565, 1.7458, 1.4696]
     """
     check_gap(gap)
     if not isinstance(parameter, cp.Parameter):

@@ -22,7 +22,7 @@ _TIGHT: dict[str, dict[str, Any]] = {
     "CLARABEL": {
         "tol_gap_abs": 1e-10,
         "tol_gap_rel": 1e-10,
-        "tol_feas": 1e-10,
+        "tol_feas": 1e-9,
         "max_step_fraction": 0.9,
         "warm_start": False,
     },

@@ -398,7 +398,7 @@ BAD_CALLS = {
         "'convex_program' takes solver_options; got max_solves",
     ),
     "no gap": ({"method": "branch_and_bound", "gap": 0}, cm.ParameterError, "gap is 0; give"),
-    "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give at least 1"),
+    "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give a whole number >= 1"),
     "an unknown solver": ({"solver": "ABACUS"}, cm.NotSupportedError, "'ABACUS' is not installed"),
     "projections": ({"method": "projections"}, cm.NotSupportedError, "projections serve sums"),
     "one program": ({"method": "convex_program"}, cm.NotSupportedError, "declare it at a fixed"),
