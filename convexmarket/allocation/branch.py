@@ -38,7 +38,6 @@ from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import (
     check_solver,
     run_solver,
-    solver_options,
     solver_version,
 )
 from convexmarket.allocation.views import FixedEta, JointView
@@ -73,7 +72,7 @@ class _Solver:
         self.region = region
         self.solver = solver
         self.version = solver_version(solver)
-        self.options = solver_options(solver, options)
+        self.options = options
         self.linearizer = Linearizer(view)
         start = view.active / np.count_nonzero(view.active)
         scale = abs(view.value(start, eta))

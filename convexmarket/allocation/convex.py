@@ -22,7 +22,6 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
     run_solver,
-    solver_options,
     solver_version,
 )
 from convexmarket.allocation.views import JointView, numbers
@@ -103,7 +102,7 @@ class _Runner:
         self.market = market
         self.solver = check_solver(solver)
         self.version = solver_version(self.solver)
-        self.options = solver_options(self.solver, options)
+        self.options = options
         self._compile()
 
     def _compile(self) -> None:

@@ -14,7 +14,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.solvers import run_solver, solver_options
+from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, numbers
 from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from convexmarket.market import Market
@@ -98,7 +98,6 @@ class RegionFinder:
     def __init__(self, view: JointView, solver: str = "CLARABEL") -> None:
         self.view = view
         self.solver = solver
-        self.options = solver_options(solver, None)
         self._slack = cp.Variable(name="slack")
         n, m = view.scaled_weights.size, view.active.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
@@ -175,7 +174,7 @@ class RegionFinder:
 
     def _roomiest(self) -> tuple[tuple[Floats, float] | None, float, str]:
         """Return the point with most room, that room (-inf if there is no point) and the status."""
-        status = run_solver(self._roomy, self.solver, self.options)
+        status = run_solver(self._roomy, self.solver)
         if status not in _SOLVED:
             return None, -np.inf, status
         slack = float(numbers(self._slack))
@@ -188,7 +187,7 @@ class RegionFinder:
         return (weights, 1.0 / inverse), slack, status
 
     def _bound(self, problem: cp.Problem, at_unbounded: float) -> float:
-        status = run_solver(problem, self.solver, self.options)
+        status = run_solver(problem, self.solver)
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             return at_unbounded
         if status in _SOLVED:
@@ -201,7 +200,7 @@ class RegionFinder:
     def _feasible(self, pieces: Sequence[tuple[Constraint, list[cp.Constraint]]]) -> bool:
         items = [item for _, group in pieces for item in group]
         problem = cp.Problem(cp.Minimize(0), [*self.view.simplex, *items])
-        return run_solver(problem, self.solver, self.options) in _SOLVED
+        return run_solver(problem, self.solver) in _SOLVED
 
     def _explain(self, status: str) -> None:
         """Raise the error that names a smallest set of constraints without a common point."""

@@ -46,7 +46,6 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
     run_solver,
-    solver_options,
     solver_version,
 )
 from convexmarket.errors import ParameterError, SolverError
@@ -236,7 +235,7 @@ class _SolverEvaluator:
         self.form = form
         self.solver = solver
         self.version = solver_version(solver)
-        self.options = solver_options(solver, options)
+        self.options = options
         market, self.unit = _dimensionless(form, outer.low)
         self.problem = declare_papers(market, outer.low * self.unit, formulation)
 
@@ -284,7 +283,11 @@ def _relevant_costs(form: StandardForm, lowest_t: float) -> NDArray[np.float64]:
 
 
 def _solve(
-    problem: FixedEtaProblem, solver: str, version: str, eta: float, options: Mapping[str, Any]
+    problem: FixedEtaProblem,
+    solver: str,
+    version: str,
+    eta: float,
+    options: Mapping[str, Any] | None,
 ) -> NDArray[np.float64]:
     """Return the solver's weights made feasible, or say who failed, how, and what else to try."""
     status = run_solver(problem, solver, options)

@@ -11,9 +11,12 @@ import cvxpy as cp
 
 from convexmarket.errors import NotSupportedError, SolverError
 
-__all__ = ["check_solver", "run_solver", "solver_options", "solver_version"]
+__all__ = ["check_solver", "run_solver", "solver_version"]
 
 _DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
+
+#: Statuses after which trying again would change nothing.
+_DECIDED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.INFEASIBLE, cp.UNBOUNDED)
 
 # Their own tolerances are too loose for a gap of 1e-6; a status says where these are not reached.
 # CLARABEL gets there more surely by shorter steps, and from scratch: an update in place keeps the
@@ -56,19 +59,31 @@ def solver_version(solver: str) -> str:
         return "unknown"
 
 
-def solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options to pass: the user's, over tolerances tight enough for a certificate."""
-    return {**_TIGHT.get(solver, {}), **(options or {})}
-
-
-def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
+def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | None = None) -> str:
     """Solve a problem; return the status, which says what became of it, whatever happens.
+
+    Tolerances are tight enough for a certificate; where a solver fails at these, its own are tried.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    solver : str
+    options : mapping, optional
+        The user's, which come first.
 
     Returns
     -------
     str
         CVXPY's status, or what the solver raised.
     """
+    own = dict(options or {})
+    status = _run(problem, solver, {**_TIGHT.get(solver, {}), **own})
+    if status in _DECIDED or solver not in _TIGHT:
+        return status
+    return _run(problem, solver, {**own, "warm_start": False})
+
+
+def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
