@@ -29,6 +29,7 @@ ROOMS = [
     "calibration",
     "privacy",
     "learners",
+    "joint",
     "datasets",
     "problems",
     "experiments",

@@ -1,0 +1,112 @@
+r"""The best model for given weights and eta: weighted logistic regression with a priced norm.
+
+.. math:: \min_{\|w\| \le \beta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
+          + \tfrac{\Lambda}{2}\|w\|^2 + v^\top w + \kappa\|w\|
+
+The norm and the bound are taken care of by more regularization: for nu >= 0 let w(nu) minimise
+without either under Lambda + nu. It is the answer when ``nu*||w(nu)|| = kappa``, or
+``||w(nu)|| = beta`` if that takes a larger nu; both sides are monotone in nu. It is 0 when kappa is
+at least the norm of the gradient at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.errors import SolverError
+from convexmarket.joint.problem import JointMarket
+from convexmarket.learners.minimiser import LogisticObjective, minimise
+
+__all__ = ["best_model", "model_gradient"]
+
+Floats = NDArray[np.float64]
+
+#: Norm of the gradient that a model is computed to, relative to the largest row.
+_TOLERANCE = 1e-10
+
+
+def _smooth(joint: JointMarket, weights: Floats, eta: float) -> LogisticObjective:
+    """Return the part of the objective that is smooth in the model."""
+    used = weights > 0
+    shift = np.zeros(joint.X.shape[1])
+    if joint.noise_vector is not None:
+        shift = 2.0 / eta * joint.noise_vector
+    X, y = (joint.X, joint.y) if used.all() else (joint.X[used], joint.y[used])
+    return LogisticObjective(X, y, weights[used], shift, joint.regularization)
+
+
+def _norm_price(joint: JointMarket, eta: float) -> float:
+    return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
+
+
+def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
+    """Return the model that minimises the objective for given weights and eta.
+
+    Parameters
+    ----------
+    joint : JointMarket
+    weights : ndarray, shape (m,)
+    eta : float
+
+    Returns
+    -------
+    ndarray, shape (n_features,)
+
+    Raises
+    ------
+    SolverError
+        If the minimiser fails.
+    """
+    smooth, kappa = _smooth(joint, weights, eta), _norm_price(joint, eta)
+    slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))
+    if slope <= kappa:
+        return np.zeros(joint.X.shape[1])
+    longest = float(np.sqrt(np.einsum("ij,ij->i", joint.X, joint.X).max())) or 1.0
+    known: dict[float, Floats] = {}
+
+    def at(nu: float) -> Floats:
+        if nu not in known:
+            level = smooth.regularized(joint.regularization + nu)
+            try:
+                known[nu] = minimise(level, longest, _TOLERANCE * longest)
+            except np.linalg.LinAlgError as error:
+                raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
+        return known[nu]
+
+    def length(nu: float) -> float:
+        return float(np.linalg.norm(at(nu)))
+
+    nu = 0.0
+    if kappa > 0:  # nu*||w(nu)|| rises from 0 to the slope at 0
+        nu = _crossing(lambda x: x * length(x) - kappa, kappa / max(length(0.0), 1e-300))
+    beta = joint.max_norm
+    if beta is not None and length(nu) > beta:
+        nu = _crossing(lambda x: beta - length(x), max(nu, slope / beta), nu)
+        return at(nu) * (beta / length(nu))
+    return at(nu)
+
+
+def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) -> float:
+    """Return the zero of a rising function above ``low``."""
+    high = max(guess, 1e-12)
+    while rising(high) < 0:
+        low, high = high, 4.0 * high
+    return float(brentq(rising, low, high, xtol=1e-14, rtol=1e-13))
+
+
+def model_gradient(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> Floats:
+    """Return the smallest subgradient of the objective in the model; 0 at the best model."""
+    gradient = _smooth(joint, weights, eta).gradient(model)
+    kappa, norm = _norm_price(joint, eta), float(np.linalg.norm(model))
+    if norm == 0:
+        length = float(np.linalg.norm(gradient))
+        return gradient * max(0.0, 1.0 - kappa / length) if length > 0 else gradient
+    gradient = gradient + kappa * model / norm
+    if joint.max_norm is not None and norm >= joint.max_norm * (1 - 1e-12):
+        outwards = float(gradient @ model) / norm**2
+        gradient = gradient - min(outwards, 0.0) * model
+    return gradient

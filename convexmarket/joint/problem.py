@@ -1,0 +1,253 @@
+r"""The joint problem: model, weights and total privacy together, as data.
+
+.. math:: \min_{w,\, a,\, \eta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
+          + \tfrac{\Lambda}{2}\|w\|^2 + \frac{\mathrm{noise}(w)}{\eta} + \mathrm{market}(a, \eta)
+
+(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`; its spread is A's square or B's norm. As
+published, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, the objective
+has no minimum: along ``w = -(2/(Lambda*eta))*b`` it falls like ``-2*||b||^2/(Lambda*eta^2)`` as eta
+tends to 0. Such a problem is refused; there are three remedies to choose from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gamma as gamma_distribution
+
+from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
+from convexmarket.market import Market
+from convexmarket.terms import EtaRange, Losses, Noise, Objective, Term
+
+__all__ = ["JointMarket", "NoiseModel"]
+
+Floats = NDArray[np.float64]
+NoiseModel = Literal["expected", "worst-case", "realised"]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class JointMarket:
+    """A buyer's problem in which the model is chosen with the purchases.
+
+    Neither the model nor the payments that come of it carry a privacy guarantee: weights and eta
+    are chosen by looking at the data (A, Proposition II.2, needs them chosen without).
+
+    Parameters
+    ----------
+    market : Market
+        What the buyer minimises beside the losses of the model: spread, noise, payments.
+    X : array_like, shape (m, n_features)
+        One row for each seller.
+    y : array_like, shape (m,)
+        Labels, -1 or 1.
+    regularization : float
+        Lambda, > 0.
+    noise : {"expected", "worst-case", "realised"}
+        What the noise of objective perturbation adds, over eta: nothing on average, so that the
+        term is dropped; at most ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded
+        with ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a vector b that is known.
+    noise_vector : array_like, shape (n_features,), optional
+        b, for "realised".
+    failure_probability : float
+        delta', for "worst-case".
+    max_norm : float, optional
+        beta, a bound on ``||w||``.
+
+    Raises
+    ------
+    ParameterError, DataError
+        If an argument is not of its kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]]), np.array([1, -1, -1])
+    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 2.0 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments())
+    >>> joint = cm.JointMarket(market, X, y, regularization=0.5)
+    >>> cm.allocate_jointly(joint).status
+    'global'
+    """
+
+    market: Market
+    X: Floats
+    y: Floats
+    regularization: float
+    noise: NoiseModel
+    noise_vector: Floats | None
+    failure_probability: float
+    max_norm: float | None
+
+    def __init__(
+        self,
+        market: Market,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        regularization: float,
+        noise: NoiseModel = "expected",
+        noise_vector: ArrayLike | None = None,
+        failure_probability: float = 0.05,
+        max_norm: float | None = None,
+    ) -> None:
+        if not isinstance(market, Market):
+            raise ParameterError(f"market must be a Market, got {type(market).__name__}")
+        rows, labels = _checked_data(X, y, len(market.sellers))
+        for name, value in (("regularization", regularization), ("max_norm", max_norm)):
+            if name == "max_norm" and value is None:
+                continue
+            if not isinstance(value, Real) or not 0 < value < np.inf:
+                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        if noise not in get_args(NoiseModel):
+            raise ParameterError(
+                f"noise is {noise!r}; choose one of {', '.join(map(repr, get_args(NoiseModel)))}"
+            )
+        if not (isinstance(failure_probability, Real) and 0 < failure_probability < 1):
+            raise ParameterError(
+                f"failure_probability is {failure_probability!r}; give a number between 0 and 1"
+            )
+        vector = None
+        if noise == "realised":
+            vector = _checked_vector(noise_vector, rows.shape[1])
+        elif noise_vector is not None:
+            raise ParameterError(f'a noise_vector is for noise="realised", not {noise!r}')
+        for name, given in (
+            ("market", market),
+            ("X", rows),
+            ("y", labels),
+            ("regularization", float(regularization)),
+            ("noise", noise),
+            ("noise_vector", vector),
+            ("failure_probability", float(failure_probability)),
+            ("max_norm", None if max_norm is None else float(max_norm)),
+        ):
+            object.__setattr__(self, name, given)
+
+    @cached_property
+    def noise_radius(self) -> float:
+        """The quantile r of ``||b||`` that "worst-case" counts with; b is Gamma(n_features, 1)."""
+        quantile = gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability)
+        return float(quantile)
+
+    @cached_property
+    def sigma(self) -> float:
+        """The market's own weight of 1/eta."""
+        return self.market.objective.weight_of(Noise)
+
+    @property
+    def eta_low(self) -> float:
+        """The lower end of the market's EtaRange, else 0."""
+        return max([0.0, *(c.low for c in self.market.constraints if isinstance(c, EtaRange))])
+
+    def losses(self, model: Floats) -> Floats:
+        """Return the logistic loss of every row, shape (m,)."""
+        return np.logaddexp(0.0, -self.y * (self.X @ model))
+
+    def noise_price(self, model: Floats) -> float:
+        """Return what multiplies 1/eta in the objective at a model, the market's sigma included."""
+        if self.noise == "worst-case":
+            return self.sigma + 2.0 * self.noise_radius * float(np.linalg.norm(model))
+        if self.noise_vector is not None:
+            return self.sigma + 2.0 * float(self.noise_vector @ model)
+        return self.sigma
+
+    def objective(self, model: Floats, weights: Floats, eta: float) -> float:
+        """Return the objective at a point."""
+        costs = self.market.sellers.virtual_costs
+        bought = weights > 0
+        market = self.market.objective.value(
+            weights, eta, np.where(bought | np.isfinite(costs), costs, 0.0)
+        )
+        fit = float(weights @ self.losses(model)) + self.regularization / 2 * float(model @ model)
+        return market + fit + (self.noise_price(model) - self.sigma) / eta
+
+    def purchase_market(self, model: Floats) -> Market:
+        """Return the market in weights and eta that remains once a model is given.
+
+        It is allocated like any other; its sigma may not be negative.
+        """
+        parts: Iterable[Term | Objective] = [
+            part.weight * part.term
+            for part in self.market.objective.parts
+            if type(part.term) is not Noise
+        ]
+        objective = 1.0 * Losses(self.losses(model)) + self.noise_price(model) * Noise()
+        for part in parts:
+            objective = objective + part
+        return Market(self.market.sellers, objective, self.market.constraints)
+
+    def check_bounded(self) -> None:
+        """Refuse a problem without a minimum.
+
+        Raises
+        ------
+        UnattainedOptimumError
+            With the reason and the remedies.
+        """
+        if self.eta_low > 0:
+            return
+        if self.noise_vector is not None:
+            length = float(np.linalg.norm(self.noise_vector))
+            enough = None if self.max_norm is None else 2 * self.max_norm * length
+            if enough is None or self.sigma < enough:
+                need = "2*max_norm*||b||" if enough is None else f"{enough:.6g} = 2*max_norm*||b||"
+                raise UnattainedOptimumError(
+                    "with a realised noise vector b the objective has no minimum: along w = "
+                    "-(2/(Lambda*eta))*b it falls like -2*||b||^2/(Lambda*eta^2) as eta tends to "
+                    'zero, faster than sigma/eta grows. Choose noise="expected" (the noise is zero '
+                    'on average) or noise="worst-case"; or give max_norm and a sigma of at least '
+                    f"{need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), which then "
+                    "decides the answer"
+                )
+        elif self.sigma == 0:
+            raise UnattainedOptimumError(
+                "sigma, the weight of Noise, is 0: without a model, less privacy is always "
+                "cheaper, and eta tends to 0; give sigma > 0, or an EtaRange(low, high), which "
+                "then decides the answer (the naive model of the papers)"
+            )
+
+    def __repr__(self) -> str:
+        m, n = self.X.shape
+        return f"JointMarket({m} rows of {n} features, noise={self.noise!r}, {self.market!r})"
+
+
+def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
+    try:
+        rows, labels = np.array(X, dtype=float), np.array(y, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X and y must hold numbers: {error}") from error
+    if rows.ndim != 2 or rows.shape[0] != n_sellers or rows.shape[1] == 0:
+        raise DataError(
+            f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"
+        )
+    if labels.shape != (n_sellers,):
+        raise DataError(f"y has shape {labels.shape}; give one label for each of {n_sellers} rows")
+    if not np.isfinite(rows).all():
+        raise DataError("X holds entries that are not finite; fill or drop them")
+    if not np.isin(labels, (-1.0, 1.0)).all():
+        raise DataError("labels must be -1 or 1")
+    rows.flags.writeable = labels.flags.writeable = False
+    return rows, labels
+
+
+def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
+    if vector is None:
+        raise ParameterError(
+            'noise="realised" needs the noise_vector b, for example '
+            "convexmarket.privacy.gamma_sphere_noise(n_features, rng)"
+        )
+    found = np.array(vector, dtype=float)
+    if found.shape != (n_features,) or not np.isfinite(found).all():
+        raise ParameterError(
+            f"noise_vector has shape {found.shape}; give {n_features} finite numbers, one for each "
+            "feature"
+        )
+    found.flags.writeable = False
+    return found

@@ -1,0 +1,111 @@
+"""The best weights and eta for a given model: the market with the model's losses beside its terms.
+
+Where the market is of the form of :mod:`convexmarket.allocation.projections` this takes about ten
+exact evaluations; any other market is allocated by its own method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation import allocate
+from convexmarket.allocation.eta_search import search_eta
+from convexmarket.allocation.formulations import embed
+from convexmarket.allocation.projections import ProjectableForm, Projections, projectable_form
+from convexmarket.joint.problem import JointMarket
+from convexmarket.market import Market
+from convexmarket.terms import EtaRange, Losses, Noise
+
+__all__ = ["Purchase", "PurchaseStep"]
+
+Floats = NDArray[np.float64]
+
+#: Relative gap that exact evaluations over eta are taken to, and how many at most.
+_GAP = 1e-13
+_MAX_SOLVES = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Purchase:
+    """Weights and eta, and by how much they may be improved for the same model."""
+
+    weights: Floats
+    eta: float
+    excess: float
+
+
+class PurchaseStep:
+    """Chooses weights and eta for one model after the other.
+
+    Parameters
+    ----------
+    joint : JointMarket
+    solver : str, optional
+        Solve every step by branch and bound with this conic solver; exact where left out and the
+        market allows it.
+    gap : float
+        Relative gap of the conic search.
+    """
+
+    def __init__(self, joint: JointMarket, solver: str | None = None, gap: float = 1e-8) -> None:
+        self.joint = joint
+        self.solver = solver
+        self.gap = gap
+
+    @cached_property
+    def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """The market in numbers, of those who can sell; None where it has another piece."""
+        form = None if self.solver else projectable_form(self.joint.market)
+        return None if form is None else form.restricted()
+
+    def priced(self, model: Floats) -> ProjectableForm | None:
+        """Return the market with the losses and the noise of a model."""
+        if self.form is None:
+            return None
+        form, active = self.form
+        losses = form.losses + self.joint.losses(model)[active]
+        return replace(form, losses=losses, sigma=self.joint.noise_price(model))
+
+    def embedded(self, weights: Floats) -> Floats:
+        """Return weights of all sellers, zero for those who cannot sell."""
+        return weights if self.form is None else embed(weights, self.form[1])
+
+    def __call__(self, model: Floats, start: float | None = None) -> Purchase:
+        """Return the best weights and eta for a model, looking at an eta first."""
+        if self.joint.noise_price(model) <= 0 < self.joint.eta_low:
+            # Less privacy costs less and "noise" pays: the range of eta decides.
+            return self.at(model, self.joint.eta_low)
+        form = self.priced(model)
+        if form is None:
+            found = allocate(
+                self.joint.purchase_market(model),
+                "branch_and_bound" if self.solver else "auto",
+                solver=self.solver or "CLARABEL",
+                gap=self.gap,
+            )
+            return Purchase(found.weights, found.eta, found.objective - found.lower_bound)
+        runner = Projections(form)
+        best, bound = search_eta(runner, start or runner.first(), _GAP, _MAX_SOLVES, None)
+        return Purchase(self.embedded(best.weights), best.eta, best.objective - bound)
+
+    def at(self, model: Floats, eta: float) -> Purchase:
+        """Return the best weights for a model at one eta."""
+        form = self.priced(model)
+        if form is not None:
+            return Purchase(self.embedded(form.weights(eta)), eta, 0.0)
+        market = self.joint.market
+        objective = 1.0 * Losses(self.joint.losses(model))
+        for part in market.objective.parts:
+            if type(part.term) is not Noise:
+                objective = objective + part.weight * part.term
+        constraints = [*market.constraints, EtaRange(eta, eta)]
+        found = allocate(
+            Market(market.sellers, objective, constraints),
+            solver=self.solver or "CLARABEL",
+            gap=self.gap,
+        )
+        return Purchase(found.weights, eta, found.objective - found.lower_bound)

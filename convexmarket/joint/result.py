@@ -1,0 +1,122 @@
+"""What the joint problem's methods return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["JointAllocation", "JointStatus", "TracePoint"]
+
+Floats = NDArray[np.float64]
+JointStatus = Literal["global", "global for this eta", "best of several starts"]
+
+#: Said of every joint allocation.
+NO_GUARANTEE = (
+    "neither the model nor the payments carry a privacy guarantee: weights, eta and model were "
+    "chosen by looking at the data; sell what allocate() chooses and train under it for that"
+)
+
+
+@dataclass(frozen=True)
+class TracePoint:
+    """The objective after one step of one descent."""
+
+    start: int
+    step: str
+    eta: float
+    objective: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class JointAllocation:
+    """A model, weights and total privacy, with what is known of their optimality.
+
+    Attributes
+    ----------
+    model : ndarray, shape (n_features,)
+    weights : ndarray, shape (m,)
+    eta : float
+    objective : float
+    lower_bound : float
+        On the objective, over all models, weights and eta; -inf where none is known.
+    residual : float
+        How much the model alone, or weights and eta alone, may still improve the objective,
+        relative to it; near 0 at a point that satisfies the first-order conditions.
+    status : str
+        "global" (the lower bound proves it), "global for this eta" (the problem is convex for a
+        fixed eta), or "best of several starts".
+    method : str
+    seconds : float
+    trace : tuple of TracePoint
+        Every step of every start.
+    starts : tuple of float
+        The objective that each start ended with.
+    binding : tuple of str
+        Bounds of an EtaRange that decided the answer.
+    """
+
+    model: Floats
+    weights: Floats
+    eta: float
+    objective: float
+    lower_bound: float
+    residual: float
+    status: JointStatus
+    method: str
+    seconds: float
+    trace: tuple[TracePoint, ...] = ()
+    starts: tuple[float, ...] = ()
+    binding: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.model.flags.writeable = self.weights.flags.writeable = False
+
+    @cached_property
+    def epsilon(self) -> Floats:
+        """The guarantees eps_i = eta*a_i that are bought, shape (m,)."""
+        epsilon = self.eta * self.weights
+        epsilon.flags.writeable = False
+        return epsilon
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the objective and its lower bound; inf without one."""
+        scale = max(abs(self.objective), np.finfo(float).tiny)
+        return max(0.0, (self.objective - self.lower_bound) / scale)
+
+    @property
+    def n_bought(self) -> int:
+        """Number of sellers who are bought from."""
+        return int(np.count_nonzero(self.weights))
+
+    def statement(self) -> str:
+        """Say what the result does not guarantee."""
+        return NO_GUARANTEE
+
+    def certificate(self) -> dict[str, Any]:
+        """Return what is known of the answer's optimality, as plain values for JSON."""
+        return {
+            "objective": self.objective,
+            "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
+            "gap": self.gap if np.isfinite(self.gap) else None,
+            "residual": self.residual,
+            "status": self.status,
+            "eta": self.eta,
+            "n_bought": self.n_bought,
+            "method": self.method,
+            "starts": list(self.starts),
+            "binding": list(self.binding),
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"JointAllocation(eta={self.eta:.6g}, objective={self.objective:.10g}, "
+            f"status={self.status!r}, gap={self.gap:.1e}, residual={self.residual:.1e}, bought "
+            f"{self.n_bought} of {self.weights.size}, method={self.method!r})"
+        )

@@ -1,0 +1,46 @@
+"""The joint problem: exact purchases against conic ones, and a large one.
+
+Run with ``pytest tests/benchmarks/test_joint_benchmark.py --benchmark-only``. No time is asserted.
+"""
+
+import time
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+
+
+def problem(m, n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, n))
+    X /= np.linalg.norm(X, axis=1).max()
+    y = np.where(X @ rng.normal(size=n) + 0.1 * rng.normal(size=m) > 0, 1.0, -1.0)
+    prior = cm.Uniform(0.02, 0.1)
+    sellers = cm.Sellers(prior.sample(m, rng), prior)
+    objective = 1.0 * cm.Spread() + 100 * cm.Noise() + 0.001 * cm.Payments()
+    return cm.JointMarket(cm.Market(sellers, objective), X, y, regularization=0.01)
+
+
+def test_a_hundred_thousand_sellers(benchmark):
+    joint = problem(100_000, 50)
+    found = benchmark.pedantic(cm.allocate_jointly, (joint,), {"starts": 1}, rounds=1)
+    benchmark.extra_info["steps"] = len(found.trace)
+    assert found.residual <= 1e-9
+
+
+@pytest.mark.parametrize("m", [500, 5000])
+def test_exact_purchases_against_conic_ones(benchmark, m):
+    """One iteration each: a purchase and a model."""
+    joint = problem(m, 10)
+    options = {"starts": 1, "max_iterations": 1}
+
+    def exact():
+        return cm.allocate_jointly(joint, **options)
+
+    began = time.perf_counter()
+    conic = cm.allocate_jointly(joint, solver="CLARABEL", **options)
+    conic_seconds = time.perf_counter() - began
+    found = benchmark(exact)
+    benchmark.extra_info["conic/exact"] = conic_seconds / benchmark.stats.stats.median
+    assert found.trace[0].objective <= conic.trace[0].objective * (1 + 1e-12)

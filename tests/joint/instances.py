@@ -1,0 +1,41 @@
+"""Random joint problems."""
+
+import numpy as np
+
+import convexmarket as cm
+
+
+def data(m, n, rng):
+    X = rng.normal(size=(m, n))
+    X /= np.linalg.norm(X, axis=1).max()
+    return X, np.where(X @ rng.normal(size=n) + 0.1 * rng.normal(size=m) > 0, 1.0, -1.0)
+
+
+def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
+    """Return a problem that is convex in (w, a) for a fixed eta, by a margin."""
+    rng = np.random.default_rng(seed)
+    X, y = data(m, n, rng)
+    regularization = float(np.exp(rng.uniform(-3, 0)))
+    spectral = np.linalg.norm(X, 2) ** 2
+    cap = options.pop("cap", None)
+    radius = 1.0 if cap is None else np.sqrt(cap / m)
+    mu = margin * spectral / regularization * (0.5 if squared else m * radius**3)
+    return joint_of(
+        X,
+        y,
+        mu * (cm.SquaredSpread() if squared else cm.Spread()),
+        rng,
+        cap,
+        regularization=regularization,
+        **options,
+    )
+
+
+def joint_of(X, y, spread, rng, cap=None, cost=None, constraints=(), **options):
+    prior = cm.Uniform(0.02, 0.1)
+    sellers = cm.Sellers(prior.sample(len(y), rng), prior)
+    objective = spread + float(np.exp(rng.normal())) * 10 * cm.Noise()
+    objective += float(np.exp(rng.normal())) * 0.01 * cm.Payments(cost or cm.LinearCost())
+    limits = [*constraints, *([] if cap is None else [cm.Cap(cap)])]
+    options.setdefault("regularization", 0.05)
+    return cm.JointMarket(cm.Market(sellers, objective, limits), X, y, **options)

@@ -1,0 +1,377 @@
+"""The joint problem: constants, the unbounded ray, descents, certificates, conditions."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import convex_joint, data, joint_of
+from scipy.optimize import minimize
+
+import convexmarket as cm
+from convexmarket.joint import convexity_constant
+from convexmarket.joint.alternating import GlobalSearch
+from convexmarket.joint.model_step import best_model, model_gradient
+from convexmarket.joint.purchase_step import PurchaseStep
+
+# ------------------------------------------------------------------------ constants
+
+
+def exponential_hessian(t, c):
+    """Return the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at z = 0, and at t."""
+    wrong = 1 / (1 + np.exp(t))
+    loss = np.logaddexp(0, -t)
+    return np.array([[loss, -wrong], [-wrong, wrong * (1 - wrong) + c]])
+
+
+def test_the_constant_is_where_hessians_stop_being_indefinite():
+    constant = convexity_constant()
+    assert constant == pytest.approx(0.2620117781146, rel=1e-12)
+    t = np.linspace(-40, 40, 20001)
+    smallest = [np.linalg.eigvalsh(exponential_hessian(x, constant))[0] for x in t]
+    assert min(smallest) >= -1e-12
+    at = -2.2945632938
+    assert np.linalg.eigvalsh(exponential_hessian(at, constant * (1 - 1e-6)))[0] < 0
+
+
+def test_the_objective_is_convex_in_model_and_log_weights_from_the_threshold_on():
+    rng = np.random.default_rng(0)
+    X, y = data(5, 3, rng)
+    threshold = cm.convexity_threshold(X)
+
+    def objective(v, level):
+        w, a = v[:3], np.exp(v[3:])
+        return a @ np.logaddexp(0, -y * (X @ w)) + level / 2 * w @ w
+
+    for _ in range(2000):
+        ends = rng.normal(size=(2, 8)) * [3] * 8
+        ends[:, 3:] -= np.log(np.exp(ends[:, 3:]).sum(axis=1, keepdims=True)) + rng.exponential()
+        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the ends, hence between
+        mean = (objective(ends[0], threshold) + objective(ends[1], threshold)) / 2
+        assert objective(middle, threshold) <= mean + 1e-12
+
+
+def test_convexity_in_log_weights_does_not_make_local_minima_global():
+    """B's Theorem 4.1 leaves out that sum exp(z) = 1 is not a convex set."""
+    X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
+    sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
+    market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
+    joint = cm.JointMarket(market, X, y, regularization=0.3)
+    assert joint.regularization > cm.convexity_threshold(X)
+    eta = 1.0
+    ends = []
+    for seller in (0, 1):
+        weights = np.eye(2)[seller]
+        model = best_model(joint, weights, eta)
+        ends.append(joint.objective(model, weights, eta))
+        near = 0.99 * weights + 0.01 * weights[::-1]
+        assert joint.objective(best_model(joint, near, eta), near, eta) > ends[-1] + 1e-4
+    assert ends[1] > ends[0] + 1e-5  # a strict local minimum that is not the global one
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_the_ratio_of_convexity(squared):
+    """Above one by little nothing is promised; below one every Hessian is positive semidefinite."""
+    rng = np.random.default_rng(0)
+    m, n = 6, 2
+    joint = convex_joint(3, m=m, n=n, margin=1.0001, squared=squared, cap=2.0)
+    assert cm.convexity_ratio(joint) < 1
+    form = PurchaseStep(joint).form[0]
+    eye = np.eye(m) - 1 / m  # directions within the simplex
+    for _ in range(3000):
+        a = np.minimum(rng.dirichlet(np.ones(m) * rng.choice([0.3, 1, 5])), 2.0 / m)
+        a /= a.sum()
+        if a.max() > 2.0 / m + 1e-12:
+            continue
+        w = rng.normal(size=n) * rng.choice([0.1, 1, 30])
+        wrong = 1 / (1 + np.exp(joint.y * (joint.X @ w)))
+        norm = np.linalg.norm(a)
+        curvature = 2 * np.eye(m) if squared else (np.eye(m) - np.outer(a, a) / norm**2) / norm
+        cross = -(wrong * joint.y)[:, None] * joint.X
+        inner = joint.X.T @ ((a * wrong * (1 - wrong))[:, None] * joint.X)
+        whole = np.block(
+            [
+                [eye @ (form.mu * curvature) @ eye, eye @ cross],
+                [cross.T @ eye, inner + joint.regularization * np.eye(n)],
+            ]
+        )
+        assert np.linalg.eigvalsh(whole)[0] >= -1e-9 * form.mu
+
+
+@pytest.mark.parametrize(("margin", "convex"), [(0.99, False), (1.01, True)])
+def test_the_ratio_is_sharp_for_the_square(margin, convex):
+    """Rows along one direction, far on the wrong side of the model, reach the bound."""
+    X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
+    mu = margin * 4 / (2 * regularization)
+    sellers = cm.Sellers(virtual_costs=np.ones(4))
+    market = cm.Market(sellers, mu * cm.SquaredSpread() + cm.Noise() + cm.Payments())
+    joint = cm.JointMarket(market, X, y, regularization=regularization)
+    hessian = np.block([[2 * mu * np.eye(4), -X], [-X.T, regularization * np.eye(1)]])
+    assert (cm.convexity_ratio(joint) < 1) == convex
+    assert (np.linalg.eigvalsh(hessian)[0] > 0) == convex
+
+
+# --------------------------------------------------------------------- without a minimum
+
+
+def test_the_published_objective_falls_without_end():
+    rng = np.random.default_rng(0)
+    X, y = data(20, 3, rng)
+    b = rng.normal(size=3)
+    joint = joint_of(X, y, 1.0 * cm.Spread(), rng, noise="realised", noise_vector=b)
+    values = []
+    for eta in np.geomspace(1e-1, 1e-5, 5):
+        w = -2 / (joint.regularization * eta) * b
+        values.append(joint.objective(w, np.full(20, 1 / 20), eta))
+    assert np.all(np.diff(values) < 0)
+    expected = -2 * b @ b / (joint.regularization * 1e-10)
+    assert values[-1] == pytest.approx(expected, rel=1e-2)
+    with pytest.raises(cm.UnattainedOptimumError, match=r"no minimum.*expected.*worst-case.*max_n"):
+        cm.allocate_jointly(joint)
+
+
+def test_the_remedies():
+    rng = np.random.default_rng(0)
+    X, y = data(20, 3, rng)
+    b = rng.normal(size=3)
+    realised = {"noise": "realised", "noise_vector": b}
+    ranged = joint_of(X, y, 1.0 * cm.Spread(), rng, constraints=[cm.EtaRange(0.5, 100)], **realised)
+    found = cm.allocate_jointly(ranged)
+    assert found.binding == ("eta_low",)
+    assert found.eta == 0.5
+    beta = 0.9 * joint_of(X, y, cm.Spread(), np.random.default_rng(1)).sigma / np.linalg.norm(b) / 2
+    rng = np.random.default_rng(1)
+    bounded = joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=beta, **realised)
+    found = cm.allocate_jointly(bounded)
+    assert np.linalg.norm(found.model) <= beta * (1 + 1e-9)
+    rng = np.random.default_rng(1)
+    with pytest.raises(cm.UnattainedOptimumError, match=r"sigma of at least .* \(sigma is"):
+        cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=3 * beta, **realised))
+    for noise in ("expected", "worst-case"):
+        assert cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, noise=noise)).eta > 0
+
+
+def test_the_naive_model_needs_a_range():
+    rng = np.random.default_rng(0)
+    X, y = data(20, 3, rng)
+    sellers = cm.Sellers(virtual_costs=rng.uniform(1, 5, 20))
+    naive = 1e-9 * cm.Spread() + 1.0 * cm.Payments()
+    with pytest.raises(cm.UnattainedOptimumError, match="naive model of the papers"):
+        cm.allocate_jointly(cm.JointMarket(cm.Market(sellers, naive), X, y, regularization=0.1))
+    market = cm.Market(sellers, naive, [cm.EtaRange(1.0, 9.0)])
+    found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1))
+    assert (found.eta, found.binding) == (1.0, ("eta_low",))
+
+
+# ------------------------------------------------------------------------------ steps
+
+
+@pytest.mark.parametrize("noise", ["expected", "worst-case", "realised"])
+@pytest.mark.parametrize("max_norm", [None, 0.3])
+@pytest.mark.parametrize("eta", [3.0, 300.0])
+def test_the_best_model_is_cvxpys(noise, max_norm, eta):
+    rng = np.random.default_rng(4)
+    X, y = data(30, 4, rng)
+    b = rng.normal(size=4) if noise == "realised" else None
+    joint = joint_of(X, y, cm.Spread(), rng, noise=noise, noise_vector=b, max_norm=max_norm)
+    weights = rng.dirichlet(np.ones(30)) * (rng.random(30) < 0.8)
+    weights /= weights.sum()
+    w = cp.Variable(4)
+    objective = weights @ cp.logistic(-cp.multiply(y, X @ w)) + 0.025 * cp.sum_squares(w)
+    if noise == "worst-case":
+        objective += 2 * joint.noise_radius / eta * cp.norm(w)
+    if b is not None:
+        objective += 2 / eta * (b @ w)
+    problem = cp.Problem(
+        cp.Minimize(objective), [] if max_norm is None else [cp.norm(w) <= max_norm]
+    )
+    problem.solve(solver="CLARABEL")
+    found = best_model(joint, weights, eta)
+    np.testing.assert_allclose(found, w.value, atol=2e-4 * max(1, np.linalg.norm(w.value)))
+    plain = np.zeros(30)
+    fixed = joint.market.objective.value(plain, eta, joint.market.sellers.virtual_costs)
+    value = joint.objective(found, weights, eta) - (
+        joint.market.objective.value(weights, eta, joint.market.sellers.virtual_costs)
+    )
+    assert np.isfinite(fixed)
+    assert value <= problem.value + 1e-9
+    assert np.linalg.norm(model_gradient(joint, found, weights, eta)) <= 1e-8
+
+
+def test_noise_that_is_too_much_makes_the_model_zero():
+    rng = np.random.default_rng(4)
+    X, y = data(30, 4, rng)
+    joint = joint_of(X, y, cm.Spread(), rng, noise="worst-case")
+    assert not best_model(joint, np.full(30, 1 / 30), 1e-3).any()
+
+
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_the_best_purchase_is_the_allocation_of_the_market_with_losses(squared, cap):
+    joint = convex_joint(5, squared=squared, cap=cap)
+    model = np.random.default_rng(0).normal(size=4)
+    exact = PurchaseStep(joint)(model)
+    conic = cm.allocate(joint.purchase_market(model), "branch_and_bound", gap=1e-8)
+    assert exact.eta == pytest.approx(conic.eta, rel=1e-3)
+    ours = joint.objective(model, exact.weights, exact.eta)
+    theirs = joint.objective(model, conic.weights, conic.eta)
+    assert ours <= theirs * (1 + 1e-12)
+    assert theirs == pytest.approx(ours, rel=1e-7)
+
+
+# --------------------------------------------------------------------------- whole problem
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), noise=st.sampled_from(["expected", "worst-case"]))
+def test_the_objective_never_rises(seed, noise):
+    rng = np.random.default_rng(seed)
+    X, y = data(int(rng.integers(3, 30)), int(rng.integers(1, 6)), rng)
+    spread = float(np.exp(rng.normal())) * (
+        cm.Spread() if rng.random() < 0.5 else cm.SquaredSpread()
+    )
+    found = cm.allocate_jointly(joint_of(X, y, spread, rng, noise=noise), starts=3)
+    for start in range(3):
+        path = [point.objective for point in found.trace if point.start == start]
+        assert np.all(np.diff(path) <= 0)
+    assert found.objective <= min(found.starts)
+    assert found.residual <= 1e-8
+    assert found.weights.sum() == pytest.approx(1)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), squared=st.booleans(), capped=st.booleans())
+def test_the_certificate_where_the_problem_is_convex(seed, squared, capped):
+    joint = convex_joint(seed, m=15, n=3, squared=squared, cap=2.0 if capped else None)
+    found = cm.allocate_jointly(joint)
+    assert found.status == "global"
+    assert found.gap <= 1e-7
+    rng = np.random.default_rng(seed)
+    for _ in range(4):  # no descent of SciPy's from anywhere gets below the bound
+
+        def objective(v):
+            a = np.exp(v[3:18] - v[3:18].max())
+            a = np.minimum(a / a.sum(), (2.0 if capped else 15) / 15)
+            return joint.objective(v[:3], a / a.sum(), float(np.exp(v[18])))
+
+        v = minimize(
+            objective,
+            np.r_[rng.normal(size=18), np.log(found.eta) + rng.normal()],
+            method="L-BFGS-B",
+            options={"maxiter": 30},
+        )
+        if not capped:
+            assert found.lower_bound <= v.fun + 1e-12
+
+
+def test_the_tangent_bounds_the_optimum_at_every_eta():
+    joint = convex_joint(7, m=12, n=3, margin=1.2)
+    step = PurchaseStep(joint)
+    search = GlobalSearch.of(joint, step, 1e-13)
+    points = [search.solve(eta) for eta in np.geomspace(2, 2000, 13)]
+    for point in points:
+        assert point.cut(point.eta) == pytest.approx(point.objective, rel=1e-9)
+        for other in points:
+            assert point.cut(other.eta) <= other.objective * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("noise", ["expected", "worst-case"])
+def test_theorem_3_3_of_b_holds_at_the_answer(noise):
+    rng = np.random.default_rng(3)
+    X, y = data(50, 4, rng)
+    joint = joint_of(X, y, 0.7 * cm.Spread(), rng, noise=noise)
+    found = cm.allocate_jointly(joint)
+    residuals = cm.first_order_residuals(joint, found.model, found.weights, found.eta)
+    assert residuals.largest <= 1e-5
+    assert cm.first_order_residuals(joint, found.model, found.weights, 2 * found.eta).eta > 0.4
+    moved = cm.first_order_residuals(joint, found.model + 1.0, found.weights, found.eta)
+    assert moved.largest > 1e-3
+    with pytest.raises(cm.NotSupportedError, match=r"Theorem 3\.3 is about"):
+        cm.first_order_residuals(convex_joint(0), found.model, found.weights, found.eta)
+
+
+def test_a_market_that_is_not_papers():
+    rng = np.random.default_rng(3)
+    X, y = data(12, 2, rng)
+    joint = joint_of(
+        X, y, cm.NegativeEntropy(), rng, cost=cm.PowerCost(2), constraints=[cm.MaxEpsilon(5.0)]
+    )
+    found = cm.allocate_jointly(joint, starts=2)
+    assert found.status == "best of several starts"
+    assert found.lower_bound == -np.inf
+    assert found.residual <= 1e-6
+    assert found.certificate()["lower_bound"] is None
+
+
+def test_given_guarantees():
+    """B, Eq. 3: the guarantees are known; weights, eta and model are chosen."""
+    rng = np.random.default_rng(3)
+    X, y = data(25, 3, rng)
+    granted = rng.uniform(0.1, 3, 25)
+    market = cm.Market(
+        cm.Sellers(virtual_costs=np.ones(25)),
+        0.5 * cm.Spread() + 1.0 * cm.Noise(),
+        [cm.GivenEpsilon(granted)],
+    )
+    found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1), starts=2)
+    assert np.all(found.epsilon <= granted * (1 + 1e-8))
+    assert found.residual <= 1e-6
+
+
+def test_it_says_that_nothing_is_private():
+    found = cm.allocate_jointly(convex_joint(0))
+    assert "carry a privacy guarantee" in found.statement()
+    assert "'global'" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"market": 3}, cm.ParameterError, "market must be a Market"),
+        ({"X": [[1.0]]}, cm.DataError, "one row of features for each of 2 sellers"),
+        ({"X": [["a"], [1]]}, cm.DataError, "must hold numbers"),
+        ({"X": [[np.nan], [1]]}, cm.DataError, "not finite"),
+        ({"y": [1]}, cm.DataError, "one label for each of 2"),
+        ({"y": [0, 1]}, cm.DataError, "labels must be -1 or 1"),
+        ({"regularization": 0}, cm.ParameterError, "regularization is 0"),
+        ({"max_norm": -1}, cm.ParameterError, "max_norm is -1"),
+        ({"noise": "none"}, cm.ParameterError, "choose one of 'expected'"),
+        ({"noise": "realised"}, cm.ParameterError, "needs the noise_vector b"),
+        ({"noise_vector": [1.0]}, cm.ParameterError, 'is for noise="realised"'),
+        (
+            {"noise": "realised", "noise_vector": [1.0, 2.0]},
+            cm.ParameterError,
+            "give 1 finite numbers",
+        ),
+        ({"failure_probability": 1.0}, cm.ParameterError, "failure_probability is 1.0"),
+    ],
+)
+def test_bad_arguments(change, error, message):
+    sellers = cm.Sellers(virtual_costs=[1.0, 2.0])
+    arguments = {
+        "market": cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments()),
+        "X": [[0.5], [-0.5]],
+        "y": [1, -1],
+        "regularization": 0.1,
+    } | change
+    with pytest.raises(error, match=message):
+        cm.JointMarket(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "guess"}, "method is 'guess'; choose one of"),
+        ({"starts": 0}, "starts is 0"),
+        ({"joint": 1}, "give a JointMarket"),
+    ],
+)
+def test_bad_options(options, message):
+    arguments = {"joint": convex_joint(0)} | options
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.allocate_jointly(**arguments)
+
+
+def test_the_threshold_of_nonsense():
+    with pytest.raises(cm.ParameterError, match="table of finite numbers"):
+        cm.convexity_threshold([1.0, 2.0])
