@@ -7,10 +7,14 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.certificates import convexity_ratio
+from convexmarket.joint.exponential import solve_exponential
+from convexmarket.joint.gradient import descend_jointly
+from convexmarket.joint.nonlinear import solve_nonlinear
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import JointAllocation, JointStatus, TracePoint
@@ -18,43 +22,53 @@ from convexmarket.terms import EtaRange
 
 __all__ = ["allocate_jointly"]
 
-JointMethod = Literal["alternating"]
+JointMethod = Literal["alternating", "exponential", "nlp", "projected_gradient"]
+
+_OPTIONS: dict[JointMethod, set[str]] = {
+    "alternating": {"solver", "max_iterations", "tolerance"},
+    "exponential": {"solver", "max_iterations", "tolerance"},
+    "nlp": {"solver_options"},
+    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tolerance"},
+}
+#: Gain that the blocks may leave at a point that counts as satisfying first-order conditions.
+_STATIONARY = 1e-6
 
 
 def allocate_jointly(
     joint: JointMarket,
     method: JointMethod = "alternating",
     *,
-    solver: str | None = None,
     starts: int = 5,
     gap: float = 1e-8,
-    tolerance: float = 1e-12,
-    max_iterations: int = 1000,
     rng: np.random.Generator | None = None,
     progress: Callable[[TracePoint], None] | None = None,
+    **options: Any,
 ) -> JointAllocation:
     """Choose model, weights and total privacy at once.
 
     Parameters
     ----------
     joint : JointMarket
-    method : {"alternating"}
-        Best model for the purchases, best purchases for the model, in turn.
-    solver : str, optional
-        Solve the purchases by a conic solver; exact where left out and the market allows it.
+    method : str
+        - "alternating": the best model for the purchases and the best purchases for the model, in
+          turn, with a global certificate where the problem is convex for a fixed eta;
+        - "exponential": weights as a = exp(z), by the convex-concave procedure with exponential
+          cones (B, section 4);
+        - "nlp": the whole problem by CVXPY's nonlinear interface (needs the package unopy);
+        - "projected_gradient": the papers' own method, on a grid of eta (A, Algorithm 4).
     starts : int
-        Descents to run where the problem is not known to be convex: from no model, from the model
-        of equal weights, and from random ones.
+        Descents to run where the problem is not known to be convex; from no model, from the
+        direction of the class means, and from random ones. The papers' method has a start per eta.
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
-    tolerance : float
-        A descent ends when an iteration gains less, relative to the objective.
-    max_iterations : int
-        For each descent.
     rng : numpy.random.Generator, optional
         Draws random starts; a fixed one where left out.
     progress : callable, optional
         Called with every :class:`TracePoint`.
+    **options
+        Of the method: ``solver`` (a conic one; for "alternating" in the place of exact purchases),
+        ``max_iterations``, ``tolerance``; ``grid``, ``eps_max``, ``step`` for the papers' method;
+        ``solver_options`` for "nlp".
 
     Returns
     -------
@@ -66,6 +80,8 @@ def allocate_jointly(
         If the problem has no minimum; the message says why and what to choose.
     ParameterError
         If an argument is out of its range.
+    NotSupportedError, CurvatureError
+        If the method cannot serve this market.
     InfeasibleMarketError, SolverError
         If there is no answer.
     """
@@ -75,50 +91,101 @@ def allocate_jointly(
     if method not in get_args(JointMethod):
         known = ", ".join(map(repr, get_args(JointMethod)))
         raise ParameterError(f"method is {method!r}; choose one of {known}")
-    if starts < 1 or max_iterations < 1:
-        raise ParameterError(
-            f"starts is {starts} and max_iterations {max_iterations}; give at least 1 of each"
-        )
+    unknown = sorted(set(options) - _OPTIONS[method])
+    if unknown:
+        allowed = ", ".join(sorted(_OPTIONS[method]))
+        raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
+    if starts < 1:
+        raise ParameterError(f"starts is {starts}; give at least 1")
     joint.check_bounded()
-    step = PurchaseStep(joint, solver)
+    rng = np.random.default_rng(0) if rng is None else rng
     convex = convexity_ratio(joint) < 1
-    models = _starts(joint, 1 if convex else starts, rng)
-    found = alternate(joint, step, models, tolerance, max_iterations, progress)
-    best = min(found, key=lambda descent: descent.objective)
-    trace = [point for descent in found for point in descent.trace]
     bound = -np.inf
-    status: JointStatus = "global for this eta" if convex else "best of several starts"
-    search = GlobalSearch.of(joint, step, tolerance)
-    if search is not None:
-        search.model = best.model
-        other, bound = certify(search, best.eta, gap, 200)
-        if other.objective < best.objective:  # another eta, from where alternation goes on
-            last = Descent(joint, step, len(found), progress)
-            last.model, last.eta = other.model, other.eta
-            last.run(tolerance, max_iterations)
-            trace += last.trace
-            best = last
-        bound = min(bound, best.objective)
+    if method == "alternating":
+        found, bound = _alternating(joint, 1 if convex else starts, gap, rng, progress, **options)
+    else:
+        found = _descents(joint, method, starts, rng, progress, options)
+    best = min(found, key=lambda descent: descent.objective)
+    status: JointStatus = "best of several starts"
+    if bound > -np.inf:
         status = "global"
+    elif convex and best.residual <= _STATIONARY:
+        status = "global for this eta"
     return JointAllocation(
         model=best.model,
         weights=best.weights,
         eta=best.eta,
         objective=best.objective,
-        lower_bound=bound,
+        lower_bound=min(bound, best.objective),
         residual=best.residual,
         status=status,
         method=method,
         seconds=time.perf_counter() - began,
-        trace=tuple(trace),
+        trace=tuple(point for descent in found for point in descent.trace),
         starts=tuple(descent.objective for descent in found),
         binding=_binding(joint, best.eta),
     )
 
 
-def _starts(joint: JointMarket, count: int, rng: np.random.Generator | None) -> list[Any]:
+def _alternating(
+    joint: JointMarket,
+    starts: int,
+    gap: float,
+    rng: np.random.Generator,
+    progress: Callable[[TracePoint], None] | None,
+    solver: str | None = None,
+    tolerance: float = 1e-12,
+    max_iterations: int = 1000,
+) -> tuple[list[Descent], float]:
+    """Return all descents, and a lower bound where one is known."""
+    if max_iterations < 1 or not tolerance > 0:
+        raise ParameterError(
+            f"max_iterations is {max_iterations} and tolerance {tolerance}; give at least 1 and a "
+            "number > 0"
+        )
+    step = PurchaseStep(joint, solver)
+    models = _starts(joint, starts, rng)
+    found = alternate(joint, step, models, tolerance, max_iterations, progress)
+    search = GlobalSearch.of(joint, step, tolerance)
+    if search is None:
+        return found, -np.inf
+    search.model, first = found[0].model, found[0].eta
+    other, bound = certify(search, first, gap, 200)
+    if other.objective < found[0].objective:  # another eta, from where alternation goes on
+        last = Descent(joint, step, len(found), progress)
+        last.model, last.eta = other.model, other.eta
+        last.run(tolerance, max_iterations)
+        found.append(last)
+    return found, bound
+
+
+def _descents(
+    joint: JointMarket,
+    method: JointMethod,
+    starts: int,
+    rng: np.random.Generator,
+    progress: Callable[[TracePoint], None] | None,
+    options: dict[str, Any],
+) -> list[Descent]:
+    if method == "projected_gradient":
+        return [descend_jointly(joint, rng=rng, progress=progress, **options)[0]]
+    step = PurchaseStep(joint)
+    found = []
+    for number, model in enumerate(_starts(joint, starts, rng)):
+        if method == "nlp":
+            start = Descent(joint, step, number)
+            bought = step(model)
+            start.take("start", model, bought.weights, bought.eta)
+            own = options.get("solver_options") or {}
+            found.append(solve_nonlinear(joint, start, number=number, progress=progress, **own))
+        else:
+            eta = step(model).eta
+            found.append(solve_exponential(joint, eta, start=number, progress=progress, **options))
+    return found
+
+
+def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[NDArray[np.float64]]:
     """Return models to start from: none, and random ones of the length that losses suggest."""
-    rng = np.random.default_rng(0) if rng is None else rng
     n = joint.X.shape[1]
     slope = joint.X.T @ joint.y / (2 * joint.X.shape[0])
     length = float(np.linalg.norm(slope)) / joint.regularization

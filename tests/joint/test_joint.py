@@ -375,3 +375,17 @@ def test_bad_options(options, message):
 def test_the_threshold_of_nonsense():
     with pytest.raises(cm.ParameterError, match="table of finite numbers"):
         cm.convexity_threshold([1.0, 2.0])
+
+
+@pytest.mark.parametrize("method", ["exponential", "projected_gradient"])
+def test_every_method_through_one_door(method):
+    joint = convex_joint(2, m=12, n=3)
+    truth = cm.allocate_jointly(joint)
+    found = cm.allocate_jointly(joint, method, starts=1)
+    assert found.method == method
+    assert found.lower_bound == -np.inf
+    tolerance = 1e-5 if method == "exponential" else 2e-2
+    assert truth.objective * (1 - 1e-9) <= found.objective
+    assert found.objective <= truth.objective * (1 + tolerance)
+    with pytest.raises(cm.ParameterError, match=f"the method '{method}' takes .*; got colour"):
+        cm.allocate_jointly(joint, method, colour=3)

@@ -1,0 +1,258 @@
+r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure (B, IV).
+
+In (w, z) the objective is convex where the regularization is at least
+:func:`convexmarket.convexity_threshold`, but the set ``sum exp(z) = 1`` is not convex. One round
+takes the best model, a few tangents of the z-block (:class:`ExponentialBlock`), and the best eta;
+each is a point of the joint problem, and none is worse than the one before.
+
+A tangent moves every weight by a factor: a seller who should not be bought from at all only tends
+to zero, by a constant factor at best. Those who end below a billionth of the average weight are
+left out in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from convexmarket.allocation.solvers import check_solver, run_solver
+from convexmarket.allocation.views import active_sellers
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+)
+from convexmarket.joint.alternating import Descent
+from convexmarket.joint.blocks import ExponentialBlock, remaining_gain
+from convexmarket.joint.model_step import best_model
+from convexmarket.joint.problem import JointMarket
+from convexmarket.joint.purchase_step import PurchaseStep
+from convexmarket.joint.result import TracePoint
+from convexmarket.terms import (
+    Budget,
+    Cap,
+    EtaRange,
+    GroupShare,
+    Losses,
+    MaxEpsilon,
+    NegativeEntropy,
+    Noise,
+    Payments,
+    Spread,
+    SquaredSpread,
+    Term,
+)
+
+__all__ = ["best_eta", "solve_exponential"]
+
+Floats = NDArray[np.float64]
+
+#: Weights below this share of the average are nobody's.
+_NOBODY = 1e-9
+#: Tangents of the z-block in one round; the model need not wait for the last digits of z.
+_MAX_TANGENTS = 10
+
+
+def solve_exponential(
+    joint: JointMarket,
+    eta_start: float,
+    *,
+    solver: str = "CLARABEL",
+    tolerance: float = 1e-9,
+    max_iterations: int = 200,
+    start: int = 0,
+    progress: Callable[[TracePoint], None] | None = None,
+) -> Descent:
+    """Solve the joint problem in z = log(a) from equal weights.
+
+    Parameters
+    ----------
+    joint : JointMarket
+    eta_start : float
+        Total privacy to start from.
+    solver : str
+        For the z-block: one of CVXPY's with exponential cones.
+    tolerance : float
+        Ends when a round gains less, relative to the objective.
+    max_iterations : int
+        Rounds of model, weights and eta.
+    start : int
+        The number of this descent in its trace.
+    progress : callable, optional
+        Called with every :class:`TracePoint`.
+
+    Returns
+    -------
+    Descent
+        With the attributes model, weights, eta, objective, residual and trace.
+
+    Raises
+    ------
+    CurvatureError
+        If a piece of the market is not convex in z.
+    NotSupportedError
+        If a constraint of the user's own may bound eta, or the solver is not installed.
+    UnattainedOptimumError, InfeasibleMarketError, SolverError
+        If there is no answer.
+    ParameterError
+        If an argument is out of its range.
+    """
+    if max_iterations < 1 or not tolerance > 0:
+        raise ParameterError(
+            f"max_iterations is {max_iterations!r} and tolerance {tolerance!r}; give at least 1 "
+            "and a number > 0"
+        )
+    joint.check_bounded()
+    solver = check_solver(solver)
+    sellers = active_sellers(joint.market)
+    descent = Descent(joint, PurchaseStep(joint), start, progress)
+    weights, eta = sellers / sellers.sum(), float(eta_start)
+    model = best_model(joint, weights, eta)
+    block = ExponentialBlock(joint, joint.losses(model), eta, weights)
+    # Equal weights may break a bound, so that the first point of the trace comes after a solve.
+    descent.model, descent.weights, descent.eta = model, _tangent(block, solver, weights), eta
+    for _ in range(max_iterations):
+        before = descent.objective
+        model = best_model(joint, descent.weights, descent.eta)
+        descent.take("model", model, descent.weights, descent.eta)
+        _weights_round(descent, block, solver, tolerance)
+        eta = best_eta(joint, descent.model, descent.weights, descent.eta)
+        descent.take("eta", descent.model, descent.weights, eta)
+        scale = max(abs(descent.objective), float(np.finfo(float).tiny))
+        if before - descent.objective <= tolerance * scale:
+            break
+    _leave_out_nobody(descent)
+    descent.residual = remaining_gain(
+        joint, descent.step, descent.model, descent.weights, descent.eta
+    )
+    return descent
+
+
+def _weights_round(
+    descent: Descent, block: ExponentialBlock, solver: str, tolerance: float
+) -> None:
+    """Take tangents of the z-block until one does not gain."""
+    block.losses, block.eta = descent.joint.losses(descent.model), descent.eta
+    for _ in range(_MAX_TANGENTS):
+        before = descent.objective
+        weights = _tangent(block, solver, descent.weights)
+        descent.take("weights", descent.model, weights, descent.eta)
+        if before - descent.objective <= tolerance * abs(before):
+            return
+
+
+def _tangent(block: ExponentialBlock, solver: str, around: Floats) -> Floats:
+    """Return the best weights where ``sum exp(z) >= 1`` is linear."""
+    block.around = around
+    status = run_solver(block, solver)
+    if status not in ("optimal", "optimal_inaccurate"):
+        if status.startswith("infeasible"):
+            raise InfeasibleMarketError(
+                "the z-block is infeasible: the market's bounds leave no weights that sum to one "
+                f"at eta = {block.eta:.6g}; loosen them or start from another eta_start"
+            )
+        raise SolverError(
+            f"{solver} failed on the z-block at eta = {block.eta:.6g} (status {status}); choose "
+            "another solver"
+        )
+    return block.weights
+
+
+def _leave_out_nobody(descent: Descent) -> None:
+    """Set weights that only tend to zero to zero, unless that is worse."""
+    weights = descent.weights
+    kept = np.where(weights * weights.size < _NOBODY, 0.0, weights)
+    if np.count_nonzero(kept) == np.count_nonzero(weights):
+        return
+    # What the others gain in sum is below their own error, also against a cap.
+    descent.take("zeros", descent.model, kept / kept.sum(), descent.eta)
+
+
+def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
+    """Return the best total privacy for a given model and weights.
+
+    A closed form for linear payments; a bounded search otherwise, as the objective is convex in
+    eta.
+
+    Parameters
+    ----------
+    joint : JointMarket
+    model : ndarray, shape (n_features,)
+    weights : ndarray, shape (m,)
+    eta : float
+        A feasible one, where the search starts.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market has a constraint of the user's own, which may bound eta.
+    """
+    low, high = _eta_range(joint, weights)
+    price = joint.noise_price(model)
+    parts = [part for part in joint.market.objective.parts if part.weight > 0]
+    with_eta = [part for part in parts if _reads_eta(part.term)]
+    if all(isinstance(part.term, Payments) and part.term.is_linear for part in with_eta):
+        bought = weights > 0
+        cost = float(joint.market.sellers.virtual_costs[bought] @ weights[bought])
+        cost *= sum(part.weight for part in with_eta)
+        if price <= 0:
+            return low if low > 0 else eta
+        best = np.sqrt(price / cost) if cost > 0 else np.inf
+        return float(np.clip(best, low, high)) if max(low, min(best, high)) < np.inf else eta
+
+    def value(log_eta: float) -> float:
+        with np.errstate(over="ignore"):
+            found = joint.objective(model, weights, float(np.exp(log_eta)))
+        return found if np.isfinite(found) else float(np.finfo(float).max)
+
+    eta = float(np.clip(eta, low, high))
+    # In log(eta) the objective still has one minimum; widen until it lies inside.
+    width = 1.0
+    while True:
+        ends = max(eta / 2**width, low), min(eta * 2**width, high)
+        found = minimize_scalar(
+            value,
+            bounds=(float(np.log(ends[0])), float(np.log(ends[1]))),
+            method="bounded",
+            options={"xatol": 1e-9},
+        )
+        best = float(np.exp(found.x))
+        inside = ends[0] * 1.01 < best < ends[1] / 1.01
+        if inside or (ends == (low, high)) or width > 64:
+            break
+        width *= 4.0
+    return min((best, *(end for end in ends if end in (low, high))), key=lambda e: value(np.log(e)))
+
+
+def _reads_eta(term: Term) -> bool:
+    """Say whether a term may depend on eta other than as noise; a user's own may."""
+    return type(term) not in (Noise, Spread, SquaredSpread, NegativeEntropy, Losses)
+
+
+def _eta_range(joint: JointMarket, weights: Floats) -> tuple[float, float]:
+    """Return the range of eta that the constraints leave to given weights."""
+    low, high = 0.0, np.inf
+    bought = weights > 0
+    costs = joint.market.sellers.virtual_costs[bought]
+    for item in joint.market.constraints:
+        if isinstance(item, EtaRange):
+            low, high = max(low, item.low), min(high, item.high)
+        elif isinstance(item, MaxEpsilon):
+            bounds = np.broadcast_to(item.epsilon, weights.shape)[bought]
+            high = min(high, float((bounds / weights[bought]).min()))
+        elif isinstance(item, Budget):
+            given = item.amount.value if isinstance(item.amount, cp.Parameter) else item.amount
+            amount = float(np.asarray(given))
+            spent = float(costs @ weights[bought])
+            high = min(high, amount / spent if spent > 0 else np.inf)
+        elif not isinstance(item, Cap | GroupShare):
+            raise NotSupportedError(
+                f"what {item!r} says of eta is not known to the exponential method; use "
+                'method="alternating"'
+            )
+    return min(low, high), high

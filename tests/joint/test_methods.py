@@ -1,0 +1,433 @@
+"""The other methods of the joint problem: blocks, projected gradient, exponential, nonlinear."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation.solvers import run_solver
+from convexmarket.joint.blocks import ExponentialBlock, ModelBlock, purchase_block, remaining_gain
+from convexmarket.joint.exponential import best_eta, solve_exponential
+from convexmarket.joint.gradient import descend_jointly, gradient_form
+from convexmarket.joint.model_step import best_model
+from convexmarket.joint.nonlinear import NonlinearProblem, solve_nonlinear
+from convexmarket.joint.purchase_step import PurchaseStep
+
+SOLVERS = ["CLARABEL", "ECOS", "SCS"]
+NOISES = {
+    "expected": {},
+    "worst-case": {"noise": "worst-case"},
+    "realised": {"noise": "realised", "noise_vector": [1.0, -2.0, 0.5], "max_norm": 1.5},
+}
+
+
+def data(m, n, rng):
+    X = rng.normal(size=(m, n))
+    X /= np.linalg.norm(X, axis=1).max()
+    return X, np.sign(X @ rng.normal(size=n) + 0.1 * rng.normal(size=m))
+
+
+def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
+    """A joint market; with no terms given, one inside the convex region."""
+    rng = np.random.default_rng(seed)
+    X, y = data(m, n, rng)
+    options = {"regularization": 0.1, **options}
+    if terms is None:
+        mu = np.linalg.norm(X, 2) ** 2 / options["regularization"]
+        terms = mu * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments()
+    prior = cm.Uniform(0.02, 0.1)
+    sellers = sellers or cm.Sellers(prior.sample(m, rng), prior)
+    return cm.JointMarket(cm.Market(sellers, terms, constraints), X, y, **options)
+
+
+def norm_terms(payments=None):
+    return cm.Spread() + 10.0 * cm.Noise() + 0.01 * (payments or cm.Payments())
+
+
+def monotone(trace):
+    values = np.array([point.objective for point in trace])
+    return bool(np.all(np.diff(values) <= 0))
+
+
+# -------------------------------------------------------------------- projected gradient
+
+SMOOTH = {
+    "norm": norm_terms(),
+    "square": 2.0 * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments(),
+    "losses": norm_terms() + 0.3 * cm.Losses(np.linspace(0, 1, 40)),
+    "power": norm_terms(cm.Payments(cm.PowerCost(1.5))),
+    "exponential": norm_terms(cm.Payments(cm.ExponentialCost())),
+    "both": norm_terms() + 3.0 * cm.SquaredSpread(),
+}
+
+
+@pytest.mark.parametrize("noise", ["expected", "realised"])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradients_are_those_of_the_objective(name, noise):
+    joint = instance(terms=SMOOTH[name], **NOISES[noise])
+    form, rng = gradient_form(joint), np.random.default_rng(1)
+    model, weights, eta = rng.normal(size=3), rng.dirichlet(np.ones(40)), 30.0
+    value, by_model, by_weights = form.smooth(model, weights, eta)
+    assert value + joint.sigma / eta == pytest.approx(
+        joint.objective(model, weights, eta), rel=1e-12
+    )
+    step = 1e-6
+    for gradient, at in (
+        (by_model, lambda d: form.smooth(model + d, weights, eta)[0]),
+        (by_weights, lambda d: form.smooth(model, weights + d, eta)[0]),
+    ):
+        direction = rng.normal(size=gradient.size) * (0.1 if gradient.size == 40 else 1)
+        slope = (at(step * direction) - at(-step * direction)) / (2 * step)
+        assert slope == pytest.approx(float(gradient @ direction), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_projected_gradient_comes_near_the_optimum_but_not_below(seed):
+    joint = instance(seed=seed)
+    best = cm.allocate_jointly(joint)
+    found, trace = descend_jointly(joint, grid=4, eps_max=1.3 * best.eta / 40, max_iterations=1500)
+    assert best.objective <= found.objective * (1 + 1e-12)
+    assert found.objective <= best.objective * (1 + 1e-2)
+    assert len(trace) == 4
+    assert monotone(trace)
+    assert found.residual <= 1e-2
+    assert found.weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", ["norm", "power"])
+def test_projected_gradient_finds_the_best_point_of_an_eta(name, noise):
+    joint = instance(terms=SMOOTH[name], constraints=[cm.EtaRange(30, 30)], **NOISES[noise])
+    rng = np.random.default_rng(3)
+    found, _ = descend_jointly(joint, grid=1, max_iterations=3000, rng=rng)
+    assert found.eta == 30
+    bought = PurchaseStep(joint).at(found.model, 30.0).weights
+    best = joint.objective(best_model(joint, bought, 30.0), bought, 30.0)
+    assert found.objective == pytest.approx(best, rel=1e-6)
+    if joint.max_norm is not None:
+        assert np.linalg.norm(found.model) <= joint.max_norm * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", SMOOTH)
+def test_beyond_the_grid_more_privacy_costs_more_than_its_noise(name, noise):
+    joint = instance(terms=SMOOTH[name], **NOISES[noise])
+    eta, rng = gradient_form(joint).largest_eta(), np.random.default_rng(2)
+    objective = joint.market.objective
+    costs = joint.market.sellers.virtual_costs
+    for concentration in (0.01, 0.1, 1.0, 1e3):
+        weights = rng.dirichlet(np.full(40, concentration))
+        model = best_model(joint, weights, eta)
+        values = [joint.objective(model, weights, eta * k) for k in (0.9999, 1.0, 1.0001)]
+        assert np.isfinite(objective.value(weights, eta, costs)) or concentration < 1
+        assert values[2] >= values[1] >= values[0] or np.isinf(values[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"terms": norm_terms() + cm.NegativeEntropy()}, cm.NotSupportedError, "NegativeEntropy"),
+        ({"terms": cm.Spread(3) + cm.Noise() + cm.Payments()}, cm.NotSupportedError, "p=3"),
+        ({"constraints": [cm.Budget(3.0)]}, cm.NotSupportedError, "Budget"),
+        ({"constraints": [cm.Cap(np.full(40, 2.0))]}, cm.NotSupportedError, "Cap"),
+        (
+            {"sellers": cm.Sellers(virtual_costs=np.append(0.0, np.ones(39)))},
+            cm.ParameterError,
+            "eps_max",
+        ),
+        (
+            {"constraints": [cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]},
+            cm.InfeasibleMarketError,
+            "EtaRange",
+        ),
+    ],
+)
+def test_projected_gradient_refuses(options, error, words):
+    with pytest.raises(error, match=words):
+        descend_jointly(instance(**options), max_iterations=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"grid": 0},
+        {"max_iterations": 0},
+        {"step": 0.0},
+        {"tolerance": -1.0},
+        {"eps_max": np.inf},
+    ],
+)
+def test_projected_gradient_checks_its_arguments(wrong):
+    with pytest.raises(cm.ParameterError, match=next(iter(wrong))):
+        descend_jointly(instance(), **wrong)
+
+
+def test_projected_gradient_refuses_an_unbounded_problem():
+    joint = instance(noise="realised", noise_vector=[1.0, 0.0, 0.0])
+    with pytest.raises(cm.UnattainedOptimumError, match="no minimum"):
+        descend_jointly(joint)
+
+
+def test_projected_gradient_refuses_a_grid_below_the_range():
+    joint = instance(constraints=[cm.EtaRange(40, 80)])
+    with pytest.raises(cm.ParameterError, match="EtaRange"):
+        descend_jointly(joint, eps_max=0.5)
+    etas = [point.eta for point in descend_jointly(joint, grid=3, max_iterations=2)[1]]
+    assert set(etas) <= {40.0, 60.0, 80.0}
+
+
+# --------------------------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_model_block_is_the_model_step(noise, solver):
+    joint = instance(**NOISES[noise])
+    block = ModelBlock(joint)
+    assert block.is_dcp(dpp=True)
+    rng = np.random.default_rng(5)
+    for eta in (100.0, 150.0):
+        weights = rng.dirichlet(np.full(40, 0.5))
+        block.weights, block.eta = weights, eta
+        assert block.eta == pytest.approx(eta)
+        assert run_solver(block, solver).startswith("optimal")
+        exact = best_model(joint, weights, eta)
+        np.testing.assert_allclose(block.weights, weights, rtol=1e-12)
+        best = joint.objective(exact, weights, eta)
+        here = joint.objective(block.model, weights, eta)
+        assert here == pytest.approx(best, rel=1e-6)
+        assert here - block.value == pytest.approx(
+            joint.objective(0 * exact, weights, eta) - np.log(2), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS"])  # at a kink SCS errs by 1e-4 in w
+def test_the_model_block_finds_that_no_model_is_best(solver):
+    joint, weights = instance(**NOISES["worst-case"]), np.full(40, 1 / 40)
+    assert not best_model(joint, weights, 40.0).any()
+    block = ModelBlock(joint, weights, 40.0)
+    assert run_solver(block, solver) == "optimal"
+    np.testing.assert_allclose(block.model, 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("name", ["norm", "square", "losses"])
+def test_the_purchase_block_is_the_purchase_step(name, solver):
+    joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(4)])
+    model = np.array([1.0, -0.5, 2.0])
+    block = purchase_block(joint, model, eta=50.0)
+    for eta in (50.0, 90.0):
+        block.eta = eta
+        assert run_solver(block, solver).startswith("optimal")
+        exact = PurchaseStep(joint).at(model, eta)
+        best = joint.objective(model, exact.weights, eta)
+        assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
+        rest = joint.regularization / 2 * model @ model
+        assert block.value + rest == pytest.approx(best, rel=1e-6)
+
+
+def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
+    joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
+    model, eta = np.array([1.0, -0.5, 2.0]), 60.0
+    exact = PurchaseStep(joint).at(model, eta)
+    best = joint.objective(model, exact.weights, eta)
+    block = ExponentialBlock(joint, joint.losses(model), eta, exact.weights)
+    assert block.is_dcp(dpp=True)
+    assert run_solver(block, "CLARABEL").startswith("optimal")
+    assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
+    rest = joint.regularization / 2 * model @ model
+    assert block.value + rest == pytest.approx(best, rel=1e-6)
+    block.around = np.full(40, 1 / 40)
+    assert run_solver(block, "CLARABEL").startswith("optimal")
+    assert joint.objective(model, block.weights, eta) > best  # one step is not the whole way
+    assert block.weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(block.losses, joint.losses(model))
+    np.testing.assert_allclose(block.around, 1 / 40)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"terms": norm_terms() + cm.NegativeEntropy()}, "NegativeEntropy"),
+        ({"terms": norm_terms() + cm.Losses(np.linspace(-1, 1, 40))}, "Losses"),
+        ({"constraints": [cm.GroupShare(["A", "B"] * 20, at_least={"A": 0.4})]}, "GroupShare"),
+        ({"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]}, "GroupShare"),
+    ],
+)
+def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
+    joint = instance(**options)
+    with pytest.raises(cm.CurvatureError, match=words):
+        ExponentialBlock(joint, np.ones(40), 10.0)
+
+
+def test_blocks_check_what_they_are_given():
+    joint = instance(constraints=[cm.EtaRange(10, 20)])
+    block, exponential = ModelBlock(joint), ExponentialBlock(joint, np.ones(40), 15.0)
+    for wrong in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(cm.ParameterError, match="eta"):
+            block.eta = wrong
+    with pytest.raises(cm.ParameterError, match="weights"):
+        block.weights = np.ones(3)
+    with pytest.raises(cm.ParameterError, match="losses"):
+        exponential.losses = -np.ones(40)
+    with pytest.raises(cm.ParameterError, match="EtaRange"):
+        exponential.eta = 30.0
+    for unsolved, name in ((block, "model"), (exponential, "weights")):
+        with pytest.raises(cm.AllocationError, match="solve"):
+            getattr(unsolved, name)
+
+
+def test_nothing_is_gained_at_the_optimum():
+    joint = instance()
+    best = cm.allocate_jointly(joint)
+    step = PurchaseStep(joint)
+    assert remaining_gain(joint, step, best.model, best.weights, best.eta) < 1e-9
+    assert remaining_gain(joint, step, best.model, best.weights, 2 * best.eta) > 1e-3
+
+
+# ---------------------------------------------------------------------------- exponential
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_exponential_method_agrees_inside_the_convex_region(seed):
+    joint = instance(seed=seed)
+    best = cm.allocate_jointly(joint)
+    found = solve_exponential(joint, 50.0)
+    assert found.objective == pytest.approx(best.objective, rel=1e-5)
+    assert found.objective >= best.lower_bound
+    assert found.residual <= 1e-6
+    assert monotone(found.trace)
+    assert {point.step for point in found.trace} >= {"model", "weights", "eta"}
+    assert found.weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("noise", ["worst-case", "realised"])
+def test_the_exponential_method_serves_noise_in_the_model(noise):
+    joint = instance(**NOISES[noise])
+    found = solve_exponential(joint, 50.0, solver="ECOS")
+    assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["power", "exponential"])
+def test_the_exponential_method_serves_convex_privacy_costs(name):
+    joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(2)])
+    found = solve_exponential(joint, 50.0, tolerance=1e-7)
+    gradient, _ = descend_jointly(joint, grid=1, eps_max=found.eta / 40, max_iterations=1000)
+    assert found.objective == pytest.approx(gradient.objective, rel=1e-5)
+    assert found.weights.max() <= 2 / 40 * (1 + 1e-8)
+    nearby = [joint.objective(found.model, found.weights, found.eta * k) for k in (0.99, 1.01)]
+    assert min(nearby) >= found.objective
+
+
+def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
+    sellers = cm.Sellers(virtual_costs=np.append(np.full(39, 0.1), 1e4))
+    joint = instance(sellers=sellers, terms=SMOOTH["square"])
+    found = solve_exponential(joint, 50.0, tolerance=1e-7)
+    assert found.weights[-1] == 0
+    assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected"),
+    [
+        ([], np.sqrt(10 / (0.01 * 0.2))),
+        ([cm.EtaRange(10, 20)], 20.0),
+        ([cm.EtaRange(300, 400)], 300.0),
+        ([cm.MaxEpsilon(1.0), cm.Cap(2)], 40.0),
+        ([cm.GivenEpsilon(np.linspace(0.5, 1, 40))], 20.0),
+        ([cm.Budget(5.0)], 25.0),
+        ([cm.GroupShare(["A", "B"] * 20, equal=True)], np.sqrt(10 / (0.01 * 0.2))),
+    ],
+)
+@pytest.mark.parametrize("payments", [cm.Payments(), cm.Payments(cm.PowerCost(1.0000001))])
+def test_the_best_eta_is_that_of_the_closed_form_within_the_constraints(
+    constraints, expected, payments
+):
+    sellers = cm.Sellers(virtual_costs=np.full(40, 0.2))
+    joint = instance(sellers=sellers, terms=norm_terms(payments), constraints=constraints)
+    weights = np.full(40, 1 / 40)
+    assert best_eta(joint, np.zeros(3), weights, 15.0) == pytest.approx(expected, rel=1e-4)
+
+
+class Unknown(cm.Constraint):
+    def constraints(self, quantities):
+        return [quantities.inverse_eta >= 1e-6]
+
+
+def test_the_exponential_method_refuses_what_it_cannot_serve():
+    with pytest.raises(cm.NotSupportedError, match="Unknown"):
+        solve_exponential(instance(constraints=[Unknown()]), 50.0)
+    with pytest.raises(cm.CurvatureError, match="NegativeEntropy"):
+        solve_exponential(instance(terms=norm_terms() + cm.NegativeEntropy()), 50.0)
+    with pytest.raises(cm.NotSupportedError, match="not installed"):
+        solve_exponential(instance(), 50.0, solver="nobody")
+    with pytest.raises(cm.UnattainedOptimumError, match="no minimum"):
+        solve_exponential(instance(noise="realised", noise_vector=[1.0, 0.0, 0.0]), 50.0)
+    with pytest.raises(cm.InfeasibleMarketError, match="eta_start"):
+        solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1)]), 50.0)
+    for wrong in ({"max_iterations": 0}, {"tolerance": 0.0}):
+        with pytest.raises(cm.ParameterError, match=next(iter(wrong))):
+            solve_exponential(instance(), 50.0, **wrong)
+    with pytest.raises(cm.ParameterError, match="eta is"):
+        solve_exponential(instance(), 0.0)
+
+
+# ------------------------------------------------------------------------------ nonlinear
+
+
+def beginning(joint, eta=50.0):
+    """A start: equal weights and their best model."""
+    m = joint.X.shape[0]
+    weights = np.full(m, 1 / m)
+    return SimpleNamespace(model=best_model(joint, weights, eta), weights=weights, eta=eta)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_nonlinear_method_agrees_inside_the_convex_region(seed, capfd):
+    pytest.importorskip("unopy")
+    joint = instance(seed=seed)
+    best = cm.allocate_jointly(joint)
+    found = solve_nonlinear(joint, beginning(joint))
+    assert found.objective == pytest.approx(best.objective, rel=1e-5)
+    assert found.objective >= best.lower_bound
+    assert found.residual <= 1e-5
+    assert [point.step for point in found.trace] == ["start", "nonlinear"]
+    assert monotone(found.trace)
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", ["norm", "power", "exponential"])
+def test_the_nonlinear_method_serves_every_noise_and_cost(name, noise):
+    pytest.importorskip("unopy")
+    joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(2)], **NOISES[noise])
+    found = solve_nonlinear(joint, beginning(joint))
+    assert found.residual <= 1e-4
+    assert found.weights.max() <= 2 / 40 * (1 + 1e-6)
+
+
+def test_the_nonlinear_problem_says_the_objective():
+    for noise, options in NOISES.items():
+        joint = instance(terms=SMOOTH["both"], **options)
+        start = beginning(joint)
+        problem = NonlinearProblem(joint, start)
+        expected = joint.objective(problem.model, problem.weights, problem.eta)
+        assert problem.objective.value == pytest.approx(expected, rel=1e-9), noise
+        assert not problem.is_dcp()
+        assert problem.eta == start.eta
+
+
+def test_the_nonlinear_method_says_what_to_install(monkeypatch):
+    joint = instance()
+    monkeypatch.setattr("convexmarket.joint.nonlinear.util.find_spec", lambda name: None)
+    with pytest.raises(cm.NotSupportedError, match="pip install unopy"):
+        solve_nonlinear(joint, beginning(joint))
+    monkeypatch.setattr("convexmarket.joint.nonlinear.metadata.version", lambda name: "1.8.2")
+    with pytest.raises(cm.NotSupportedError, match=r"this is 1\.8\.2: pip install"):
+        solve_nonlinear(joint, beginning(joint))
+
+
+def test_the_nonlinear_method_checks_its_start():
+    with pytest.raises(cm.ParameterError, match="eta"):
+        NonlinearProblem(instance(), SimpleNamespace(model=np.zeros(3), weights=None, eta=0.0))
