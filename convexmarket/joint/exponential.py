@@ -1,6 +1,6 @@
-r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure (B, IV).
+r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
 
-In (w, z) the objective is convex where the regularization is at least
+In (w, z) the objective is convex (B, Theorem 4.1) where the regularization is at least
 :func:`convexmarket.convexity_threshold`, but the set ``sum exp(z) = 1`` is not convex. One round
 takes the best model, a few tangents of the z-block (:class:`ExponentialBlock`), and the best eta;
 each is a point of the joint problem, and none is worse than the one before.

@@ -4,9 +4,9 @@ For each eta of a grid ``eta = m*eps_avg``, projected gradient descent on the mo
 at once, from a random model and equal weights; then the best of the grid. It has no guarantee: the
 best eta may lie between two points of the grid, or beyond it, and a descent may stop early.
 
-The papers leave the step size open. A constant one over the Lipschitz constant leaves the model far
-from its best after ten thousand iterations where the regularization is weak; the baseline here
-follows the curvature it meets, which costs as much and gets there.
+A constant step of one over the Lipschitz constant leaves the model far from its best after ten
+thousand iterations where the regularization is weak; the baseline here follows the curvature it
+meets, which costs as much and gets nearer.
 
 Where the objective has the kink ``||w||`` (noise "worst-case") the step is a proximal one, which
 the papers do not need: a gradient step, then a shorter model.
@@ -147,6 +147,8 @@ class GradientForm:
         """
         joint = self.joint
         longest = float(np.sqrt(2 * np.log(2) / joint.regularization))  # as good as no model
+        if joint.noise_vector is not None:  # which may pay for a longer one
+            longest = np.inf
         longest = longest if joint.max_norm is None else min(longest, joint.max_norm)
         noise = joint.sigma
         if joint.noise == "worst-case":

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata, util
 from typing import Any, Protocol
 
@@ -36,8 +36,9 @@ Floats = NDArray[np.float64]
 
 #: Weights below this share of the average are the solver's error.
 _NOBODY = 1e-6
-#: Uno's interior-point method; its default, filterSQP, fails or does not end on convex payments.
-_OPTIONS: dict[str, Any] = {"preset": "ipopt", "time_limit": 600.0}
+#: Uno's methods in the order in which they are tried. The second ends with more digits where it
+#: ends, but does not on some convex payments.
+_PRESETS = ("ipopt", "filtersqp")
 
 
 class Start(Protocol):
@@ -179,7 +180,8 @@ def solve_nonlinear(
     progress : callable, optional
         Called with every :class:`TracePoint`: the start and the end.
     **options
-        For CVXPY's ``problem.solve(nlp=True, ...)``; Uno's preset "ipopt" where none is given.
+        For CVXPY's ``problem.solve(nlp=True, ...)``. Where neither a solver nor Uno's preset is
+        among them, its "ipopt" is tried, then its "filtersqp".
 
     Returns
     -------
@@ -198,27 +200,36 @@ def solve_nonlinear(
     """
     check_nonlinear_solver()
     joint.check_bounded()
-    problem = NonlinearProblem(joint, start)
     descent = Descent(joint, PurchaseStep(joint), number, progress)
     descent.take("start", np.array(start.model), np.array(start.weights), float(start.eta))
-    try:
-        with _silence():
-            problem.solve(nlp=True, **{**_OPTIONS, **options})
-    except cp.error.DCPError as error:
-        raise NotSupportedError(
-            f"CVXPY's nonlinear interface does not take {joint.market!r}: {error}"
-        ) from error
-    except (cp.error.SolverError, ValueError, ArithmeticError) as error:
-        raise SolverError(f"the nonlinear solver failed: {error}") from error
-    if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-        raise SolverError(
-            f"the nonlinear solver failed (status {problem.status}); start from another point"
-        )
+    given = "preset" in options or "solver" in options
+    tries = [options] if given else [{"preset": preset, **options} for preset in _PRESETS]
+    for tried in tries:
+        problem = NonlinearProblem(joint, start)
+        status = _run(problem, tried)
+        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            break
+    else:
+        raise SolverError(f"the nonlinear solver failed ({status}); start from another point")
     descent.take("nonlinear", problem.model, problem.weights, problem.eta)
     descent.residual = remaining_gain(
         joint, descent.step, descent.model, descent.weights, descent.eta
     )
     return descent
+
+
+def _run(problem: NonlinearProblem, options: Mapping[str, Any]) -> str:
+    """Solve; return the status, or what the solver raised."""
+    try:
+        with _silence():
+            problem.solve(nlp=True, **options)
+    except cp.error.DCPError as error:
+        raise NotSupportedError(
+            f"CVXPY's nonlinear interface does not take a piece of the market: {error}"
+        ) from error
+    except (cp.error.SolverError, ValueError, ArithmeticError) as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{problem.status}"
 
 
 @contextlib.contextmanager
