@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["Allocation", "SolveRecord"]
+__all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,35 @@ class SolveRecord:
     seconds: float
 
 
+class CertifiedPurchase:
+    """What weights, eta, an objective and a lower bound on it amount to."""
+
+    weights: NDArray[np.float64]
+    eta: float
+    objective: float
+    lower_bound: float
+
+    @cached_property
+    def epsilon(self) -> NDArray[np.float64]:
+        """The guarantees eps_i = eta * a_i, shape (m,)."""
+        epsilon = self.eta * self.weights
+        epsilon.flags.writeable = False
+        return epsilon
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between objective and lower bound, >= 0; inf where none is known."""
+        scale = max(abs(self.objective), np.finfo(float).tiny)
+        return max(0.0, (self.objective - self.lower_bound) / scale)
+
+    @property
+    def n_bought(self) -> int:
+        """Number of sellers who are bought from."""
+        return int(np.count_nonzero(self.weights))
+
+
 @dataclass(frozen=True, eq=False)
-class Allocation:
+class Allocation(CertifiedPurchase):
     """How much privacy to buy from whom.
 
     Attributes
@@ -83,24 +110,6 @@ class Allocation:
 
     def __post_init__(self) -> None:
         self.weights.flags.writeable = False
-
-    @cached_property
-    def epsilon(self) -> NDArray[np.float64]:
-        """The guarantees eps_i = eta * a_i, shape (m,)."""
-        epsilon = self.eta * self.weights
-        epsilon.flags.writeable = False
-        return epsilon
-
-    @property
-    def gap(self) -> float:
-        """Relative distance between the objective and its lower bound; never negative."""
-        scale = max(abs(self.objective), np.finfo(float).tiny)
-        return max(0.0, (self.objective - self.lower_bound) / scale)
-
-    @property
-    def n_bought(self) -> int:
-        """Number of sellers who are bought from."""
-        return int(np.count_nonzero(self.weights))
 
     def certificate(self) -> dict[str, Any]:
         """Return everything that proves the answer, as plain values for JSON."""

@@ -27,7 +27,6 @@ from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.errors import SolverError
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.model_step import best_model, model_gradient
 from convexmarket.joint.problem import JointMarket
@@ -218,8 +217,6 @@ class GlobalSearch:
 def _drop(joint: JointMarket, model: Floats, weights: Floats, keep: float) -> float:
     """Return how far the tangent in the model, with the curvature kept, falls below its value."""
     gradient = model_gradient(joint, model, weights, 1.0)
-    if keep <= 0:
-        raise SolverError("no curvature is left to keep; the problem is not strictly convex")
     return float(gradient @ gradient) / (2 * keep)
 
 

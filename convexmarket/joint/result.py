@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from convexmarket.allocation.result import CertifiedPurchase
 
 __all__ = ["JointAllocation", "JointStatus", "TracePoint"]
 
@@ -33,7 +34,7 @@ class TracePoint:
 
 
 @dataclass(frozen=True, eq=False)
-class JointAllocation:
+class JointAllocation(CertifiedPurchase):
     """A model, weights and total privacy, with what is known of their optimality.
 
     Attributes
@@ -75,24 +76,6 @@ class JointAllocation:
 
     def __post_init__(self) -> None:
         self.model.flags.writeable = self.weights.flags.writeable = False
-
-    @cached_property
-    def epsilon(self) -> Floats:
-        """The guarantees eps_i = eta*a_i that are bought, shape (m,)."""
-        epsilon = self.eta * self.weights
-        epsilon.flags.writeable = False
-        return epsilon
-
-    @property
-    def gap(self) -> float:
-        """Relative distance between the objective and its lower bound; inf without one."""
-        scale = max(abs(self.objective), np.finfo(float).tiny)
-        return max(0.0, (self.objective - self.lower_bound) / scale)
-
-    @property
-    def n_bought(self) -> int:
-        """Number of sellers who are bought from."""
-        return int(np.count_nonzero(self.weights))
 
     def statement(self) -> str:
         """Say what the result does not guarantee."""
