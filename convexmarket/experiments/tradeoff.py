@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate
 from convexmarket.audit import audit_incentives
-from convexmarket.datasets import MarketData, synthetic, wdbc
+from convexmarket.datasets import MarketData
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.audits import MISREPORTS, audit_row
+from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
@@ -32,7 +33,7 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
 from convexmarket.payments import payments
 from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
-from convexmarket.problems import InlineData, SyntheticData, TradeoffProblem
+from convexmarket.problems import TradeoffProblem
 from convexmarket.sellers import Sellers
 
 __all__ = ["TradeoffResult", "run_tradeoff"]
@@ -185,7 +186,7 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
         If a market has no optimum or a model cannot be trained.
     """
     stages = Stages(progress)
-    rows = _load(problem)
+    rows = load_rows(problem.data)
     branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
     markets = sellers_by_scenario(
         problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch
@@ -216,40 +217,6 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=_provenance(problem, rows, len(designs) + len(plain)),
-    )
-
-
-def _load(problem: TradeoffProblem) -> MarketData:
-    """Return training rows (the sellers), validation rows and test rows."""
-    data = problem.data
-    if isinstance(data, InlineData):
-        return _inline(data)
-    if isinstance(data, SyntheticData):
-        return synthetic(
-            data.n_sellers,
-            data.n_features,
-            data.data_seed,
-            data.n_validation,
-            data.n_test,
-            data.data_norm,
-        )
-    rest = 1.0 - data.train_fraction - data.validation_fraction
-    fractions = (data.train_fraction, data.validation_fraction, rest)
-    return wdbc(data.split_seed, fractions, data.data_norm)
-
-
-def _inline(data: InlineData) -> MarketData:
-    X, y = np.array(data.features), np.array(data.labels, dtype=float)
-    return MarketData(
-        X,
-        y,
-        X,
-        y,
-        X,
-        y,
-        feature_names=tuple(f"x{column}" for column in range(X.shape[1])),
-        data_norm=data.data_norm,
-        description="Rows of the problem file; the sellers' own rows validate and test as well.",
     )
 
 

@@ -7,6 +7,12 @@ error and not a default in disguise.
 """
 
 from convexmarket.problems.base import ProblemSource, RunTable
+from convexmarket.problems.classification import (
+    ClassificationData,
+    InlineData,
+    SyntheticData,
+    WdbcData,
+)
 from convexmarket.problems.loading import KINDS, Problem, json_schema, load_problem, parse_problem
 from convexmarket.problems.market import BuyerTable, SellersTable
 from convexmarket.problems.regression_market import (
@@ -24,13 +30,10 @@ from convexmarket.problems.ridge_comparison import (
     SweepTable,
 )
 from convexmarket.problems.tradeoff import (
-    InlineData,
     LearnerTable,
     NaiveTable,
     ObjectiveTable,
-    SyntheticData,
     TradeoffProblem,
-    WdbcData,
 )
 from convexmarket.problems.variants import (
     MarketTable,
@@ -43,6 +46,7 @@ from convexmarket.problems.variants import (
 __all__ = [
     "KINDS",
     "BuyerTable",
+    "ClassificationData",
     "InlineData",
     "LearnerTable",
     "MarketTable",

@@ -1,0 +1,146 @@
+"""What a paper claims, beside what we measure.
+
+A claim about a curve is tested on paired draws: each draw has a value at every point of the curve,
+so that luck which the points share does not count as a difference between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
+
+__all__ = ["Change", "Claim", "Verdict", "check_shape", "paired_change"]
+
+Floats = NDArray[np.float64]
+Verdict = Literal["reproduced", "reproduced in part", "not reproduced"]
+
+_CONFIDENCE = 0.95
+#: Relative to the first value: what has "vanished", and what has "not changed".
+_VANISHED = 0.01
+_UNCHANGED = 0.05
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper and what came of it here.
+
+    Attributes
+    ----------
+    source : str
+        Paper and place, such as "B, appendix B, Figure 4".
+    says : str
+        The claim, in our words.
+    verdict : str
+        "reproduced", "reproduced in part" or "not reproduced".
+    found : str
+        What was measured, in numbers.
+    remark : str
+        Why, where that needs saying.
+    """
+
+    source: str
+    says: str
+    verdict: Verdict
+    found: str
+    remark: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the claim as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The mean of paired differences, and its confidence interval at 95%."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def rises(self) -> bool:
+        """Whether the interval lies above zero."""
+        return self.low > 0
+
+    @property
+    def falls(self) -> bool:
+        """Whether the interval lies below zero."""
+        return self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3g} (95% interval {self.low:+.3g} to {self.high:+.3g})"
+
+
+def paired_change(before: Floats, after: Floats) -> Change:
+    """Return by how much paired values change on average.
+
+    Parameters
+    ----------
+    before, after : ndarray, shape (draws,)
+        One draw has no interval: the change is then taken as it is.
+    """
+    difference = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    mean = float(difference.mean())
+    if difference.size == 1 or np.ptp(difference) == 0:
+        return Change(mean, mean, mean)
+    interval = ttest_1samp(difference, 0.0).confidence_interval(_CONFIDENCE)
+    return Change(mean, float(interval.low), float(interval.high))
+
+
+def check_shape(values: Floats, shape: str) -> tuple[Verdict, str]:
+    """Check what is claimed of a curve against paired draws of it.
+
+    Parameters
+    ----------
+    values : ndarray, shape (draws, points)
+        In the order of the points.
+    shape : str
+        "rises" and "falls": from the first point to the last, and never significantly the other
+        way between neighbours (else in part); "falls, then rises": to the lowest point within the
+        curve and from there on (in part if only one of both); "vanishes": falls to at most 1% of
+        where it began; "does not change": no point is off the first by more than 5% of it.
+
+    Returns
+    -------
+    verdict : str
+    found : str
+        In numbers.
+    """
+    means = values.mean(axis=0)
+    lowest = int(means.argmin())
+    ends = paired_change(values[:, 0], values[:, -1])
+    span = f"from {means[0]:.3g} to {means[-1]:.3g}: {ends}"
+    if shape in ("rises", "falls"):
+        sign = 1.0 if shape == "rises" else -1.0
+        steps = [paired_change(*pair) for pair in zip(values.T, values.T[1:], strict=False)]
+        against = [step for step in steps if (step.falls if sign > 0 else step.rises)]
+        if not (ends.rises if sign > 0 else ends.falls):
+            return "not reproduced", span
+        if against:
+            return "reproduced in part", f"{span}; {len(against)} steps go the other way"
+        return "reproduced", span
+    if shape == "falls, then rises":
+        down = paired_change(values[:, 0], values[:, lowest])
+        up = paired_change(values[:, lowest], values[:, -1])
+        found = f"{means[0]:.3g} at first, {means[lowest]:.3g} at the lowest, {means[-1]:.3g} at "
+        found += f"last: {down}, then {up}"
+        verdicts: tuple[Verdict, ...] = (
+            "not reproduced",
+            "reproduced in part",
+            "reproduced",
+        )
+        return verdicts[down.falls + up.rises], found
+    if shape == "vanishes":
+        left = abs(means[-1]) / max(abs(means[0]), np.finfo(float).tiny)
+        falls = ends.falls or (values.shape[0] == 1 and means[-1] < means[0])
+        found = f"from {means[0]:.3g} to {means[-1]:.3g}"
+        if left <= _VANISHED:
+            return "reproduced", found
+        return ("reproduced in part" if falls else "not reproduced"), found
+    off = float(np.abs(means - means[0]).max()) / max(abs(means[0]), np.finfo(float).tiny)
+    found = f"between {means.min():.3g} and {means.max():.3g}"
+    return ("reproduced" if off <= _UNCHANGED else "not reproduced"), found
