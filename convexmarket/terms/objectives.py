@@ -61,30 +61,32 @@ class Spread(Term):
         It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
         """
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
-        tau = costs.min(axis=-1) + weight
+        least = costs.min(axis=-1)
+        scaled = (costs - least[..., None]) / weight  # no margin is above 1: nothing overflows
+        tau = np.ones_like(least)
         for _ in range(_MAX_NEWTON):
-            norm, slope = _dual_norm(tau, costs, q)
-            step = (norm - weight) / slope
-            tau = tau - np.maximum(step, 0.0)
-            if np.all(step <= 4e-16 * np.maximum(np.abs(tau), weight)):
+            norm, slope = _dual_norm(tau, scaled, q)
+            step = np.maximum((norm - 1.0) / slope, 0.0)
+            tau = tau - step
+            if np.all(step <= 4e-16):
                 break
         # The norm grows at least as fast as tau, so that this tau is feasible.
-        excess = _dual_norm(tau, costs, q)[0] - weight
-        return tau - np.maximum(excess, 0.0)
+        excess = _dual_norm(tau, scaled, q)[0] - 1.0
+        return np.asarray(least + weight * (tau - np.maximum(excess, 0.0)))
 
     def __repr__(self) -> str:
         return "Spread()" if self.p == 2 else f"Spread(p={self.p:g})"
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
-    """Return ``||(tau - costs)_+||_q`` and its derivative in tau, which is at least 1."""
+    """Return ``||(tau - costs)_+||_q``, which is above 0, and its derivative, at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
-    top = margin.max(axis=-1, keepdims=True)
-    ratio = np.divide(margin, top, out=np.zeros_like(margin), where=top > 0)
-    scaled = (ratio**q).sum(axis=-1) ** (1.0 / q)
-    slope = np.where(ratio > 0, ratio ** (q - 1), 0.0).sum(axis=-1)
-    slope = slope / np.where(scaled > 0, scaled, 1.0) ** (q - 1)
-    return top[..., 0] * scaled, np.maximum(slope, 1.0)
+    if q == 2:
+        norm = np.sqrt(np.einsum("...i,...i->...", margin, margin))
+        return norm, np.maximum(margin.sum(axis=-1) / norm, 1.0)
+    norm = (margin**q).sum(axis=-1) ** (1.0 / q)
+    slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
+    return norm, np.maximum(slope, 1.0)
 
 
 @dataclass(frozen=True)
