@@ -87,7 +87,7 @@ class ProjectableForm:
             return project_capped_simplex(prices / (-2.0 * self.mu), limit)
         margins = np.maximum(self.spread.simplex_minimum(self.mu, prices) - prices, 0.0)
         total = float(margins.sum())
-        if 0 < total and margins.max() <= limit * total:  # the limit binds nobody
+        if total > 0 and margins.max() <= limit * total:  # the limit binds nobody
             return np.asarray(margins / total)
         form = StandardForm(prices, self.mu, 0.0, 1.0, limit, 0.0, np.inf)
         return optimal_weights(form, 1.0)
