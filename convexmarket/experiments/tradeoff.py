@@ -12,6 +12,7 @@ is shared out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from convexmarket.audit import audit_incentives
 from convexmarket.datasets import MarketData
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.audits import MISREPORTS, audit_row
-from convexmarket.experiments.classification import load_rows
+from convexmarket.experiments.classification import Trial, load_rows, row_counts, try_out
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
@@ -145,14 +146,6 @@ class Purchase:
     def training(self) -> tuple[bytes, float]:
         """What training depends on; up to rounding, several purchases may share it."""
         return np.round(self.allocation.weights, 12).tobytes(), float(f"{self.allocation.eta:.9e}")
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """The errors of one design (weights, eta and Lambda), one entry per noise draw."""
-
-    validation: Floats
-    test: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,8 +295,8 @@ def _trial(
 ) -> Trial:
     weights, eta, regularization = design
     learner = problem.learner
-    errors = []
-    for seed in seeds if np.isfinite(eta) else seeds[:1]:
+
+    def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
         model = PrivateLogisticRegression(
             regularization,
             data_norm=problem.data.data_norm,
@@ -312,15 +305,9 @@ def _trial(
             cap=problem.objective.cap,
             random_state=seed,
         )
-        model.fit(rows.X_train, rows.y_train, weights, eta=eta)
-        errors.append(
-            (
-                np.mean(model.predict(rows.X_validation) != rows.y_validation),
-                np.mean(model.predict(rows.X_test) != rows.y_test),
-            )
-        )
-    validation, test = np.array(errors).T
-    return Trial(validation, test)
+        return model.fit(rows.X_train, rows.y_train, weights, eta=eta).predict
+
+    return try_out(map(predictor, seeds if np.isfinite(eta) else seeds[:1]), rows)
 
 
 def _choose(
@@ -447,11 +434,7 @@ def _provenance(problem: TradeoffProblem, rows: MarketData, designs: int) -> dic
     return {
         "versions": versions(),
         "seed": problem.run.seed,
-        "rows": {
-            "train": int(rows.y_train.size),
-            "validation": int(rows.y_validation.size),
-            "test": int(rows.y_test.size),
-        },
+        "rows": row_counts(rows),
         "data": rows.description,
         "designs_trained": designs,
         "problem_file": problem_file(problem),

@@ -1,14 +1,29 @@
-"""Rows and labels for a classification, as a problem file names them."""
+"""Rows and labels for a classification, as a problem file names them, and who sells them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from convexmarket.problems.base import Positive, Share, TableModel
+from convexmarket.problems.base import (
+    Positive,
+    Positives,
+    PriorTable,
+    ProblemModel,
+    Share,
+    TableModel,
+)
+from convexmarket.problems.market import SellersTable, check_reports
 
-__all__ = ["ClassificationData", "InlineData", "SyntheticData", "WdbcData"]
+__all__ = [
+    "ClassificationData",
+    "ClassificationMarket",
+    "InlineData",
+    "SyntheticData",
+    "TrainingTable",
+    "WdbcData",
+]
 
 
 class WdbcData(TableModel):
@@ -73,3 +88,31 @@ class InlineData(TableModel):
 ClassificationData: TypeAlias = Annotated[
     WdbcData | SyntheticData | InlineData, Field(discriminator="source")
 ]
+
+
+class TrainingTable(TableModel):
+    """How models are trained: candidates for Lambda, and noise draws."""
+
+    regularization: Positives
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+
+
+class ClassificationMarket(ProblemModel):
+    """What every file about a market in rows for a classification says."""
+
+    data: ClassificationData
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+
+    @field_validator("sellers")
+    @classmethod
+    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
+        """Check given sensitivities against the prior and against the rows of inline data."""
+        data = check_reports(sellers, info).get("data")
+        given = sellers.sensitivities
+        if given and isinstance(data, InlineData) and len(given) != len(data.labels):
+            raise ValueError(
+                f"there are {len(given)} sensitivities for {len(data.labels)} rows of data; "
+                "give one for each"
+            )
+        return sellers

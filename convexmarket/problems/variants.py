@@ -6,7 +6,6 @@ and is checked as the complete market that comes of it, so that an error names t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,15 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
-    BaseModel,
     Field,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
 
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -33,6 +29,7 @@ from convexmarket.problems.base import (
     RunTable,
     TableModel,
 )
+from convexmarket.problems.completing import merged, plain, with_value
 from convexmarket.problems.pieces import ConstraintsTable, Number, TermsTable, objective_of
 from convexmarket.sellers import Sellers
 
@@ -247,69 +244,17 @@ def _complete(variant: VariantTable, info: ValidationInfo) -> VariantTable:
     """Check the market that the changes make of the base, at every value of a sweep."""
     if any(name not in info.data for name in ("run", *_BASE)):
         return variant  # the base has errors of its own, which are reported
-    base = {name: plain for name in _BASE if (plain := _plain(info.data[name]))}
+    base = {name: found for name in _BASE if (found := plain(info.data[name]))}
     changes = {name: value for name in _BASE if (value := getattr(variant, name)) != {}}
-    merged = _merged(base, changes)
+    whole = merged(base, changes)
     seed = info.data["run"].seed
     markets = []
     for value in variant.values:
-        table = merged if variant.sweep is None else _with(merged, variant.sweep.key, value)
+        table = whole if variant.sweep is None else with_value(whole, variant.sweep.key, value)
         markets.append(MarketTable.model_validate(table))
         markets[-1].build(seed)
     variant._markets = tuple(markets)
     return variant
-
-
-def _plain(value: Any) -> Any:
-    """Return a validated table as what the file said."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(exclude_unset=True)
-    if isinstance(value, Prior):
-        return value.to_dict()
-    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _merged(
-    base: Mapping[str, Any], changes: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the base with the changes made, key by key."""
-    result = dict(base)
-    for key, value in changes.items():
-        here, known = (*path, key), base.get(key)
-        if value is False:
-            if key not in base:
-                raise _refusal(here, value, f"there is no {'.'.join(here)} to remove")
-            del result[key]
-        elif _can_merge(here, known, value):
-            result[key] = _merged(known, value, here)  # type: ignore[arg-type]
-        else:
-            result[key] = value
-    return result
-
-
-def _can_merge(path: tuple[str, ...], old: Any, new: Any) -> bool:
-    """Return whether a change is about some keys of a table, and not in the place of it."""
-    if path in (("sellers",), ("prior",)) or not isinstance(old, Mapping):
-        return False
-    return isinstance(new, Mapping) and new.get("term", old.get("term")) == old.get("term")
-
-
-def _with(table: Mapping[str, Any], path: str, value: float | None) -> dict[str, Any]:
-    """Return a copy of nested tables in which the key at a path has this value."""
-    key, dot, rest = path.partition(".")
-    if not dot:
-        return {**table, key: value}
-    inner = table.get(key, {})
-    if not isinstance(inner, Mapping):
-        raise _refusal(("sweep", "key"), path, f"{key} is not a table, so {path} is no key")
-    return {**table, key: _with(inner, rest, value)}
-
-
-def _refusal(path: tuple[str, ...], found: Any, words: str) -> ValidationError:
-    detail = InitErrorDetails(
-        type="value_error", loc=path, input=found, ctx={"error": ValueError(words)}
-    )
-    return ValidationError.from_exception_data("VariantTable", [detail])
 
 
 class VariantsProblem(ProblemModel):
