@@ -386,6 +386,8 @@ def test_bad_arguments(change, error, message):
         ({"method": "guess"}, "method is 'guess'; choose one of"),
         ({"starts": 0}, "starts is 0"),
         ({"joint": 1}, "give a JointMarket"),
+        ({"max_iterations": 0}, "max_iterations is 0 and tolerance 1e-12"),
+        ({"tolerance": 0.0}, "tolerance 0.0; give at least 1 and a number > 0"),
     ],
 )
 def test_bad_options(options, message):
@@ -399,15 +401,43 @@ def test_the_threshold_of_nonsense():
         cm.convexity_threshold([1.0, 2.0])
 
 
-@pytest.mark.parametrize("method", ["exponential", "projected_gradient"])
+@pytest.mark.parametrize("method", ["exponential", "nlp", "projected_gradient"])
 def test_every_method_through_one_door(method):
+    if method == "nlp":
+        pytest.importorskip("unopy")
     joint = convex_joint(2, m=12, n=3)
     truth = cm.allocate_jointly(joint)
     found = cm.allocate_jointly(joint, method, starts=1)
     assert found.method == method
     assert found.lower_bound == -np.inf
-    tolerance = 1e-5 if method == "exponential" else 2e-2
+    tolerance = 2e-2 if method == "projected_gradient" else 1e-5
     assert truth.objective * (1 - 1e-9) <= found.objective
     assert found.objective <= truth.objective * (1 + tolerance)
     with pytest.raises(cm.ParameterError, match=f"the method '{method}' takes .*; got colour"):
         cm.allocate_jointly(joint, method, colour=3)
+
+
+def test_failing_solvers_are_reported(monkeypatch):
+    joint = convex_joint(2, m=12, n=3)
+    conic = cm.JointMarket(
+        cm.Market(joint.market.sellers, joint.market.objective, [cm.MaxEpsilon(np.full(12, 9.0))]),
+        joint.X,
+        joint.y,
+        regularization=0.1,
+    )
+
+    def fails(problem, solver, *rest):
+        return "solver_error"
+
+    monkeypatch.setattr("convexmarket.joint.exponential.run_solver", fails)
+    with pytest.raises(cm.SolverError, match=r"SCS failed on the z-block .*solver_error"):
+        cm.allocate_jointly(joint, "exponential", starts=1, solver="SCS")
+    with pytest.raises(cm.NotSupportedError, match="'NOSUCH' is not installed; CVXPY finds"):
+        cm.allocate_jointly(conic, starts=1, solver="NOSUCH")
+
+    def breaks(*arguments):
+        raise np.linalg.LinAlgError("no factor")
+
+    monkeypatch.setattr("convexmarket.joint.model_step.minimise", breaks)
+    with pytest.raises(cm.SolverError, match="failed: no factor"):
+        cm.allocate_jointly(joint)

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -441,3 +442,22 @@ def test_the_nonlinear_method_says_what_to_install(monkeypatch):
 def test_the_nonlinear_method_checks_its_start():
     with pytest.raises(cm.ParameterError, match="eta"):
         NonlinearProblem(instance(), SimpleNamespace(model=np.zeros(3), weights=None, eta=0.0))
+
+
+def test_the_nonlinear_method_reports_failure(monkeypatch):
+    pytest.importorskip("unopy")
+    joint = instance()
+
+    def fails(problem, **options):
+        raise cp.error.SolverError("out of steps")
+
+    monkeypatch.setattr(NonlinearProblem, "solve", fails)
+    with pytest.raises(cm.SolverError, match=r"SolverError: out of steps.*another point"):
+        solve_nonlinear(joint, beginning(joint))
+
+    def refuses(problem, **options):
+        raise cp.error.DCPError("not smooth")
+
+    monkeypatch.setattr(NonlinearProblem, "solve", refuses)
+    with pytest.raises(cm.NotSupportedError, match="does not take a piece of the market"):
+        solve_nonlinear(joint, beginning(joint))
