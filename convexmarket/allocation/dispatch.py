@@ -62,8 +62,9 @@ def allocate(
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
           linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
           ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
-        - "projections": the papers' problem, with ``SquaredSpread``, ``Losses`` or one
-          ``MaxEpsilon`` for all, by a certified search over eta with exact evaluations;
+        - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
+          ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
+          exact evaluations;
         - "convex_program": one conic solve, where no term uses the guarantees;
         - "branch_and_bound": the certified search over eta, for any market.
 

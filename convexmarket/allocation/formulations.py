@@ -28,11 +28,11 @@ from typing import Literal
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from convexmarket.allocation.simplex import (
     ROUNDING,
     feasible_cap,
+    norm_minimiser,
     project_capped_simplex,
     projection_step,
 )
@@ -62,26 +62,10 @@ __all__ = [
 Formulation = Literal["primal", "dual", "projection"]
 
 
-def _beta_at(form: StandardForm, t: float) -> float:
-    """Return the beta with ``beta*mu/||a(beta)|| = t``, found as a root in the norm of a."""
-    m = form.virtual_costs.size
-    smallest = 1.0 / np.sqrt(m)
-    largest = max(np.sqrt(feasible_cap(m, form.max_weight)), smallest)  # ||a||^2 <= max a
-
-    def excess(norm: float) -> float:
-        return float(norm - np.linalg.norm(projection_step(form, t * norm / form.mu)))
-
-    # Outwards a little, so that rounding does not hide the change of sign at an end point.
-    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
-    return t / form.mu * float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
-
-
 def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
-    """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0.
-
-    It is the projection for the beta that belongs to t: exact up to rounding.
-    """
-    return projection_step(form, _beta_at(form, t))
+    """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
+    max_weight = feasible_cap(form.virtual_costs.size, form.max_weight)
+    return norm_minimiser(t * form.virtual_costs, form.mu, max_weight)
 
 
 def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:
@@ -366,7 +350,8 @@ class ProjectionProblem(FixedEtaProblem):
         return beta * self._form.mu / float(np.linalg.norm(projection_step(self._form, beta)))
 
     def _set_t(self, t: float) -> None:
-        self.param_dict["beta"].value = _beta_at(self._form, t)
+        norm = np.linalg.norm(optimal_weights(self._form, t))
+        self.param_dict["beta"].value = t * norm / self._form.mu
 
     def _raw_weights(self) -> NDArray[np.float64]:
         value = self.var_dict["scaled_weights"].value

@@ -1,8 +1,11 @@
-r"""The papers' problem with losses, a squared spread or one largest guarantee, without a solver.
+r"""The papers' problem with losses, a squared spread or largest guarantees, without a solver.
 
 .. math:: \min\; \mu R(a) + \ell^\top a + \sigma/\eta + \gamma\eta\,\psi^\top a
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
+
+with one bound for all sellers or one for each. Without payments (gamma = 0) it takes bounds e: the
+problem of given guarantees with losses (B, Eq. 3, for a given model).
 
 For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
 objective is piecewise smooth, but a stationary point of a piece has no closed form, and the order
@@ -14,7 +17,7 @@ the optimum instead.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,12 +26,16 @@ from numpy.typing import NDArray
 from convexmarket.allocation.bounds import unattained_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, search_eta
-from convexmarket.allocation.formulations import embed, optimal_weights
+from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.simplex import feasible_cap, project_capped_simplex
+from convexmarket.allocation.simplex import (
+    feasible_limits,
+    norm_minimiser,
+    project_capped_simplex,
+)
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
-from convexmarket.market import Market, StandardForm
+from convexmarket.market import Market
 from convexmarket.terms import (
     Cap,
     EtaRange,
@@ -55,10 +62,10 @@ class ProjectableForm:
     spread : Spread or SquaredSpread
         R.
     mu, sigma, gamma : float
-        mu > 0, gamma > 0.
-    max_weight : float
+        mu > 0; gamma > 0 unless every guarantee is bounded.
+    max_weight : float or ndarray, shape (m,)
         Bound on every weight, k/m.
-    max_epsilon : float
+    max_epsilon : float or ndarray, shape (m,)
         Bound on every guarantee, possibly inf.
     eta_low, eta_high : float
         Range of eta, possibly 0 and inf.
@@ -70,8 +77,8 @@ class ProjectableForm:
     mu: float
     sigma: float
     gamma: float
-    max_weight: float
-    max_epsilon: float
+    max_weight: float | Floats
+    max_epsilon: float | Floats
     eta_low: float
     eta_high: float
 
@@ -79,18 +86,20 @@ class ProjectableForm:
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
+    def limit(self, eta: float) -> float | Floats:
+        """Return the bound on every weight at an eta."""
+        return np.minimum(self.max_weight, self.max_epsilon / eta)
+
     def weights(self, eta: float) -> Floats:
         """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        prices = self.prices(eta)
-        limit = min(self.max_weight, self.max_epsilon / eta)
+        prices, limit = self.prices(eta), self.limit(eta)
         if isinstance(self.spread, SquaredSpread):
             return project_capped_simplex(prices / (-2.0 * self.mu), limit)
         margins = np.maximum(self.spread.simplex_minimum(self.mu, prices) - prices, 0.0)
         total = float(margins.sum())
-        if total > 0 and margins.max() <= limit * total:  # the limit binds nobody
+        if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
             return np.asarray(margins / total)
-        form = StandardForm(prices, self.mu, 0.0, 1.0, limit, 0.0, np.inf)
-        return optimal_weights(form, 1.0)
+        return norm_minimiser(prices, self.mu, limit)
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
@@ -111,9 +120,37 @@ class ProjectableForm:
             raise InfeasibleMarketError(
                 "every seller has an infinite virtual cost: nobody can sell"
             )
-        feasible_cap(int(np.count_nonzero(finite)), self.max_weight)
+        caps, bounds = (
+            each[finite] if isinstance(each, np.ndarray) else each
+            for each in (self.max_weight, self.max_epsilon)
+        )
         costs, losses = self.virtual_costs[finite], self.losses[finite]
-        return replace(self, virtual_costs=costs, losses=losses), finite
+        feasible_limits(np.where(np.broadcast_to(bounds, costs.shape) > 0, caps, 0.0))
+        form = replace(
+            self, virtual_costs=costs, losses=losses, max_weight=caps, max_epsilon=bounds
+        )
+        return form, finite
+
+    def largest_eta(self) -> float:
+        """Return the largest eta at which weights within their bounds sum to one.
+
+        In s = 1/eta the sum of ``min(max_weight, s*max_epsilon)`` is concave and piecewise linear.
+        """
+        m = self.virtual_costs.size
+        able = np.broadcast_to(self.max_epsilon, m) > 0
+        caps = np.broadcast_to(self.max_weight, m)[able]
+        bounds = np.broadcast_to(self.max_epsilon, m)[able]
+        if np.isinf(bounds).any():
+            return np.inf
+        ends = caps / bounds  # from where on the cap binds, and the guarantee does not
+        order = np.argsort(ends)
+        capped = np.cumsum(caps[order])
+        rest = bounds.sum() - np.cumsum(bounds[order])
+        piece = int(np.searchsorted(capped + ends[order] * np.maximum(rest, 0.0), 1.0))
+        if piece == caps.size:  # by rounding: the caps sum to one
+            return float(1.0 / ends.max())
+        before, slope = capped - caps[order], rest + bounds[order]
+        return float(slope[piece] / (1.0 - before[piece]))
 
 
 def projectable_form(market: Market) -> ProjectableForm | None:
@@ -125,15 +162,11 @@ def projectable_form(market: Market) -> ProjectableForm | None:
         type(part.term) in (Spread, SquaredSpread, Noise, Losses)
         or (type(part.term) is Payments and part.term.is_linear)
         for part in parts
-    ) and all(
-        type(item) is EtaRange
-        or (type(item) is Cap and np.ndim(item.k) == 0)
-        or (type(item) is MaxEpsilon and np.ndim(item.epsilon) == 0)
-        for item in market.constraints
-    )
+    ) and all(isinstance(item, EtaRange | Cap | MaxEpsilon) for item in market.constraints)
+    bounds = [item.epsilon for item in market.constraints if isinstance(item, MaxEpsilon)]
     gamma = market.objective.weight_of(Payments)
     squared = kinds == {(SquaredSpread, 2)}
-    if not (known and gamma > 0 and (squared or kinds == {(Spread, 2)})):
+    if not (known and (gamma > 0 or bounds) and (squared or kinds == {(Spread, 2)})):
         return None
     m = len(market.sellers)
     losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]
@@ -145,13 +178,21 @@ def projectable_form(market: Market) -> ProjectableForm | None:
         mu=market.objective.weight_of(SquaredSpread if squared else Spread),
         sigma=market.objective.weight_of(Noise),
         gamma=gamma,
-        max_weight=min([1.0, *(float(c.k) / m for c in market.constraints if type(c) is Cap)]),
-        max_epsilon=min(
-            [np.inf, *(float(c.epsilon) for c in market.constraints if type(c) is MaxEpsilon)]
+        max_weight=_smallest(
+            1.0, [np.asarray(c.k) / m for c in market.constraints if isinstance(c, Cap)]
         ),
+        max_epsilon=_smallest(np.inf, bounds),
         eta_low=max([0.0, *(item.low for item in ranges)]),
         eta_high=min([np.inf, *(item.high for item in ranges)]),
     )
+
+
+def _smallest(bound: float, others: Iterable[float | Floats]) -> float | Floats:
+    """Return the smallest bound: one number for all where each is one number."""
+    least: Floats = np.array(bound)
+    for other in others:
+        least = np.minimum(least, other)
+    return least if least.ndim else float(least)
 
 
 class Projections:
@@ -166,36 +207,38 @@ class Projections:
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
         self.records: list[SolveRecord] = []
-        m, largest = form.virtual_costs.size, form.max_epsilon
-        high = min(form.eta_high, m * largest)
+        largest = form.largest_eta()
+        high = min(form.eta_high, largest)
         if form.eta_low > high * (1 + 1e-12):
             raise InfeasibleMarketError(
-                f"{m} sellers at no more than epsilon = {largest:g} sell {m * largest:g} in all, "
-                f"but the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
+                f"{form.virtual_costs.size} sellers at no more than epsilon = "
+                f"{np.max(form.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
+                f"{form.eta_low:g}; raise one or lower the other"
             )
         self.region = Region(min(form.eta_low, high), high, None)
 
     def first(self) -> float:
         """Return the eta at which noise and payments balance if everybody weighs the same."""
         form = self.form
-        mean = float(form.virtual_costs.mean())
-        return float(np.sqrt(form.sigma / (form.gamma * mean))) if mean > 0 else 1.0
+        price = form.gamma * float(form.virtual_costs.mean())
+        if price > 0:
+            return float(np.sqrt(form.sigma / price))
+        return min(self.region.high, 1.0) if self.region.high == np.inf else self.region.high / 2
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
         start = time.perf_counter()
         form = self.form
-        limit = min(form.max_weight, form.max_epsilon / eta)
+        limit = form.limit(eta)
         by_epsilon = limit < form.max_weight
         weights = form.weights(eta)
         marginal = form.slope(weights) + form.prices(eta)
         price = _price(weights, marginal, limit)
         at_limit = weights >= limit * (1 - 1e-12)
         extra = np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
-        total = float(extra.sum())
         cut = KeptSpreadCut(
-            const=0.0 if by_epsilon else -form.max_weight * total,
-            noise=form.sigma - (form.max_epsilon * total if by_epsilon else 0.0),
+            const=-float(np.where(by_epsilon, 0.0, form.max_weight * extra).sum()),
+            noise=form.sigma - float((np.where(by_epsilon, form.max_epsilon, 0.0) * extra).sum()),
             costs=form.losses + extra,
             slopes=form.gamma * form.virtual_costs,
             spread=lambda costs: form.spread.simplex_minimum(form.mu, costs),
@@ -207,7 +250,7 @@ class Projections:
         return Evaluated(weights, eta, objective, cut)
 
 
-def _price(weights: Floats, marginal: Floats, limit: float) -> float:
+def _price(weights: Floats, marginal: Floats, limit: float | Floats) -> float:
     """Return the multiplier of ``sum a = 1``: what sellers between the bounds have in common."""
     importance = weights * np.maximum(limit - weights, 0.0)
     if importance.sum() > 0:
@@ -226,8 +269,8 @@ def solve_projections(
     Parameters
     ----------
     market : Market
-        Of a spread or squared spread (mu > 0), noise, linear payments, and losses, under a cap and
-        a largest guarantee for all.
+        Of a spread or squared spread (mu > 0), noise, linear payments, and losses, under caps and
+        largest guarantees; payments or largest guarantees it must have.
     gap : float
         Relative distance between objective and lower bound to stop at.
     max_solves : int
@@ -248,8 +291,8 @@ def solve_projections(
     if found is None:
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
-            "Payments and Losses under Cap, EtaRange and MaxEpsilon, each one number for all; "
-            f"this is {market!r}"
+            "Payments and Losses under Cap, EtaRange, MaxEpsilon and GivenEpsilon, and payments or "
+            f"largest guarantees there must be; this is {market!r}"
         )
     form, active = found.restricted()
     if form.sigma == 0 and form.eta_low == 0:

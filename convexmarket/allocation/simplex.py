@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 
 from convexmarket.errors import InfeasibleMarketError, ParameterError
 from convexmarket.market import StandardForm
@@ -11,10 +12,19 @@ from convexmarket.market import StandardForm
 #: Relative slack within which a bound given by the user counts as met.
 ROUNDING = 1e-9
 
-__all__ = ["cheapest_purchase", "feasible_cap", "project_capped_simplex", "projection_step"]
+__all__ = [
+    "cheapest_purchase",
+    "feasible_cap",
+    "feasible_limits",
+    "norm_minimiser",
+    "project_capped_simplex",
+    "projection_step",
+]
 
 
-def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray[np.float64]:
+def project_capped_simplex(
+    point: ArrayLike, max_weight: float | NDArray[np.float64] = 1.0
+) -> NDArray[np.float64]:
     """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
 
     The projection is ``clip(point - theta, 0, max_weight)``. Its sum is piecewise linear in theta
@@ -25,8 +35,8 @@ def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray
     ----------
     point : array_like, shape (m,)
         Finite numbers, or -inf for entries that must be zero.
-    max_weight : float
-        Upper bound of every entry; at least 1 over the number of finite entries.
+    max_weight : float or ndarray, shape (m,)
+        Upper bound of every entry, or of each; those of finite entries sum to 1 at least.
 
     Returns
     -------
@@ -43,20 +53,41 @@ def project_capped_simplex(point: ArrayLike, max_weight: float = 1.0) -> NDArray
     point = np.asarray(point, dtype=float)
     if np.isnan(point).any() or np.isposinf(point).any():
         raise ParameterError("point holds NaN or +inf; its entries must be finite or -inf")
-    n_finite = int(np.count_nonzero(np.isfinite(point)))
-    max_weight = feasible_cap(n_finite, max_weight)
-    if n_finite * max_weight <= 1:  # one feasible point
-        return np.where(np.isfinite(point), 1.0 / n_finite, 0.0)
-    shifted = _close_gaps(point - point.max(), max_weight)
-    left, right = _bracket_threshold(shifted, max_weight)
-    free = (shifted >= right) & (shifted - max_weight <= left)
-    full = (shifted - max_weight >= right) & ~free
+    finite = np.isfinite(point)
+    limits = feasible_limits(np.where(finite, max_weight, 0.0))
+    if limits.sum() <= 1:  # one feasible point
+        return limits
+    shifted = _close_gaps(point - point.max(), float(limits.max()))
+    left, right = _bracket_threshold(shifted[finite], limits[finite])
+    free = (shifted >= right) & (shifted - limits <= left)
+    full = (shifted - limits >= right) & ~free
     threshold = left
     if free.any():
-        excess = (shifted[free] - left).sum() + max_weight * np.count_nonzero(full) - 1.0
+        excess = (shifted[free] - left).sum() + limits[full].sum() - 1.0
         threshold = left + excess / np.count_nonzero(free)
-    weights = np.clip(shifted - threshold, 0.0, max_weight)
-    return _settle_sum(weights, max_weight)
+    weights = np.clip(shifted - threshold, 0.0, limits)
+    return _settle_sum(weights, limits)
+
+
+def norm_minimiser(
+    costs: NDArray[np.float64], mu: float, max_weight: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the minimiser of ``mu*||a|| + costs'a`` over the capped simplex, for mu > 0.
+
+    It is the projection of ``-costs * ||a||/mu``, with ||a|| found as a root: exact up to rounding.
+    """
+    smallest = 1.0 / np.sqrt(costs.size)
+    largest = max(np.sqrt(np.max(max_weight)), smallest)  # ||a||^2 <= max a
+
+    def at(norm: float) -> NDArray[np.float64]:
+        return project_capped_simplex(costs * (-norm / mu), max_weight)
+
+    def excess(norm: float) -> float:
+        return float(norm - np.linalg.norm(at(norm)))
+
+    # Outwards a little, so that rounding does not hide the change of sign at an end point.
+    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
+    return at(float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14)))
 
 
 def _close_gaps(shifted: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
@@ -84,27 +115,40 @@ def feasible_cap(n_sellers: int, max_weight: float) -> float:
     return max(max_weight, 1.0 / n_sellers)
 
 
-def _bracket_threshold(shifted: NDArray[np.float64], max_weight: float) -> tuple[float, float]:
+def feasible_limits(limits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return bounds that sum to 1 at least, so that rounding does not make them infeasible."""
+    total = float(limits.sum())
+    if total < 1 - ROUNDING:
+        able = limits[limits > 0]
+        raise InfeasibleMarketError(
+            f"{able.size} weights of at most {able.max(initial=0.0):g} cannot sum to one, but to "
+            f"{total:g} at most; raise the cap"
+        )
+    return limits / total if total < 1 else limits
+
+
+def _bracket_threshold(
+    points: NDArray[np.float64], limits: NDArray[np.float64]
+) -> tuple[float, float]:
     """Return the neighbouring breakpoints of theta between which the clipped sum crosses one."""
-    finite = shifted[np.isfinite(shifted)]
-    breakpoints = np.sort(np.concatenate([finite, finite - max_weight]))
+    breakpoints = np.sort(np.concatenate([points, points - limits]))
     low, high = 0, breakpoints.size - 1  # the sum is >= 1 at the lowest and 0 at the highest
     while high - low > 1:
         middle = (low + high) // 2
-        if np.clip(finite - breakpoints[middle], 0.0, max_weight).sum() >= 1:
+        if np.clip(points - breakpoints[middle], 0.0, limits).sum() >= 1:
             low = middle
         else:
             high = middle
     return float(breakpoints[low]), float(breakpoints[high])
 
 
-def _settle_sum(weights: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
+def _settle_sum(weights: NDArray[np.float64], limits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Spread what rounding left of ``1 - sum`` over the entries that have room for it."""
     missing = 1.0 - weights.sum()
-    room = np.where(weights > 0, max_weight - weights, 0.0) if missing > 0 else weights
+    room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     total = room.sum()
     if total > abs(missing):
-        weights = np.clip(weights + missing * (room / total), 0.0, max_weight)
+        weights = np.clip(weights + missing * (room / total), 0.0, limits)
     return weights
 
 

@@ -79,6 +79,26 @@ def test_projection_matches_cvxpy():
     np.testing.assert_allclose(project_capped_simplex(point, cap), a.value, atol=1e-6)
 
 
+@settings(deadline=None)
+@given(points, st.integers(0, 10**6), st.integers(-6, 6))
+def test_projection_under_a_bound_for_each(values, seed, exponent):
+    rng = np.random.default_rng(seed)
+    point = np.array(values) * 10.0**exponent
+    limits = rng.exponential(size=point.size) * rng.choice([0, 1, 1], size=point.size)
+    limits[0] += 1e-3
+    limits *= rng.choice([1.0, 1.2, 10.0]) / limits.sum()  # 1: one feasible point
+    weights = project_capped_simplex(point, limits)
+    assert weights.min() >= 0
+    assert np.all(weights <= limits * (1 + 1e-12))
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    direction = point - weights  # the maximum over b fills the largest entries, each to its bound
+    order = np.argsort(-direction)
+    filled = np.diff(np.minimum(np.r_[0, np.cumsum(limits[order])], 1.0))
+    scale = max(1.0, np.abs(point).max())
+    rounding = 1e-12 * scale + 1e-15 * scale**2
+    assert direction[order] @ filled <= direction @ weights + rounding
+
+
 def test_projection_keeps_its_digits_far_from_the_origin():
     point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
     weights = project_capped_simplex(point, 0.4)
@@ -100,6 +120,8 @@ def test_projection_refuses_what_is_not_a_number(point):
 def test_projection_refuses_an_infeasible_cap():
     with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
         project_capped_simplex([1.0, 2.0], 0.4)
+    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0.5 .* to 0.8 at most"):
+        project_capped_simplex([1.0, 2.0, 3.0], np.array([0.5, 0.3, 0.0]))
 
 
 # --------------------------------------------------------------- the declarations

@@ -6,36 +6,55 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.allocation.projections import projectable_form
 
 
-def random_market(seed, squared, losses, largest, cap):
+def one_or_each(rng, m, bounds, low=0.0):
+    """Return one bound for all, or one for each seller; some may be at the lower end."""
+    if bounds == "one":
+        return float(np.exp(rng.normal())) + low
+    each = np.exp(rng.normal(size=m)) + low
+    return each * rng.choice([0, 1, 1, 1], size=m) if rng.random() < 0.5 and m > 1 else each
+
+
+def random_market(seed, squared, losses, largest, cap, paid):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     sellers = cm.Sellers(virtual_costs=rng.exponential(size=m) * rng.choice([0, 1, 1, 1], size=m))
     mu, sigma, gamma = np.exp(rng.normal(size=3) * 2)
     spread = cm.SquaredSpread() if squared else cm.Spread()
-    objective = mu * spread + sigma * cm.Noise() + gamma * cm.Payments()
+    objective = mu * spread + sigma * cm.Noise()
+    if paid:
+        objective += gamma * cm.Payments()
     if losses:
         objective += float(np.exp(rng.normal())) * cm.Losses(rng.choice([0.1, 0.5, 2], size=m))
-    constraints = [cm.Cap(rng.uniform(1, 4))] if cap else []
-    constraints += [cm.MaxEpsilon(float(np.exp(rng.normal())))] if largest else []
+    constraints = [cm.Cap(one_or_each(rng, m, cap, low=1.0))] if cap else []
+    constraints += [cm.MaxEpsilon(one_or_each(rng, m, largest))] if largest else []
     if rng.random() < 0.3:
         constraints += [cm.EtaRange(0.1, 3.0)]
     return cm.Market(sellers, objective, constraints)
 
 
-@settings(max_examples=60, deadline=None)
+BOUNDS = st.sampled_from([None, "one", "each"])
+
+
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     squared=st.booleans(),
     losses=st.booleans(),
-    largest=st.booleans(),
-    cap=st.booleans(),
+    largest=BOUNDS,
+    cap=BOUNDS,
+    paid=st.booleans(),
 )
-def test_branch_and_bound_agrees(seed, squared, losses, largest, cap):
+def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
+    if not (paid or largest):
+        paid = True
     try:
-        market = random_market(seed, squared, losses, largest, cap)
+        market = random_market(seed, squared, losses, largest, cap, paid)
         exact = cm.allocate(market, "projections")
+    except cm.ParameterError:  # caps of less than 1 on average, or nobody who may sell
+        return
     except (cm.InfeasibleMarketError, cm.UnattainedOptimumError) as error:
         with pytest.raises(type(error)):
             cm.allocate(market, "branch_and_bound")
@@ -72,3 +91,37 @@ def test_losses_that_are_not_numbers(values):
 def test_losses_of_other_sellers():
     with pytest.raises(cm.ParameterError, match="there are 3 losses for 2 sellers"):
         cm.Market(cm.Sellers(virtual_costs=[1, 2]), cm.Noise() + cm.Losses([1, 2, 3]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), capped=st.booleans())
+def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, capped):
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 30))
+    granted = rng.exponential(size=m) * rng.choice([0, 1, 1, 1], size=m)
+    granted[0] += 0.1
+    caps = rng.uniform(1, 3, size=m) if capped else np.full(m, float(m))
+    market = cm.Market(
+        cm.Sellers(virtual_costs=np.ones(m)),
+        cm.Spread() + cm.Noise(),
+        [cm.GivenEpsilon(granted), cm.Cap(caps)],
+    )
+    form = projectable_form(market)
+    room = np.minimum(form.max_weight, np.where(granted > 0, 1.0, 0.0)).sum()
+    if room < 1:
+        with pytest.raises(cm.InfeasibleMarketError, match="cannot sum to one"):
+            form.restricted()
+        return
+    eta = form.largest_eta()
+    assert form.limit(eta).sum() == pytest.approx(1, rel=1e-9)
+    assert form.limit(eta * (1 + 1e-6)).sum() < 1
+
+
+def test_a_bound_for_each_and_a_range_above_what_they_sell():
+    market = cm.Market(
+        cm.Sellers(virtual_costs=[1.0, 2.0, 3.0]),
+        cm.Spread() + cm.Noise() + cm.Losses([0.1, 0.2, 0.3]),
+        [cm.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)],
+    )
+    with pytest.raises(cm.InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
+        cm.allocate(market)

@@ -325,19 +325,27 @@ def test_a_market_that_is_not_papers():
     assert found.certificate()["lower_bound"] is None
 
 
-def test_given_guarantees():
+@pytest.mark.parametrize("convex", [True, False])
+def test_given_guarantees(convex):
     """B, Eq. 3: the guarantees are known; weights, eta and model are chosen."""
     rng = np.random.default_rng(3)
     X, y = data(25, 3, rng)
-    granted = rng.uniform(0.1, 3, 25)
+    granted = rng.uniform(0.1, 3, 25) * rng.choice([0, 1, 1], size=25)
+    mu = 1.2 * np.linalg.norm(X, 2) ** 2 / (2 * 0.1) if convex else 0.1
     market = cm.Market(
         cm.Sellers(virtual_costs=np.ones(25)),
-        0.5 * cm.Spread() + 1.0 * cm.Noise(),
+        mu * cm.SquaredSpread() + 1.0 * cm.Noise(),
         [cm.GivenEpsilon(granted)],
     )
-    found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1), starts=2)
-    assert np.all(found.epsilon <= granted * (1 + 1e-8))
-    assert found.residual <= 1e-6
+    joint = cm.JointMarket(market, X, y, regularization=0.1)
+    found = cm.allocate_jointly(joint)
+    assert np.all(found.epsilon <= granted * (1 + 1e-9))
+    assert found.residual <= 1e-10
+    assert found.status == ("global" if convex else "best of several starts")
+    conic = cm.allocate_jointly(joint, solver="CLARABEL", starts=1)
+    assert conic.objective >= found.objective * (1 - 1e-9)
+    if convex:
+        assert conic.objective == pytest.approx(found.objective, rel=1e-7)
 
 
 def test_it_says_that_nothing_is_private():
