@@ -17,7 +17,7 @@ the optimum instead.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,9 +31,11 @@ from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     feasible_limits,
+    largest_eta,
     norm_minimiser,
     project_capped_simplex,
 )
+from convexmarket.allocation.views import bounds_of_sellers, of_some
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import (
@@ -114,43 +116,26 @@ class ProjectableForm:
         return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
     def restricted(self) -> tuple[ProjectableForm, NDArray[np.bool_]]:
-        """Return the problem of those with finite virtual costs, and who they are."""
-        finite = np.isfinite(self.virtual_costs)
-        if not finite.any():
+        """Return the problem of those who can sell anything, and who they are."""
+        able = np.isfinite(self.virtual_costs)
+        if not able.any():
             raise InfeasibleMarketError(
                 "every seller has an infinite virtual cost: nobody can sell"
             )
-        caps, bounds = (
-            each[finite] if isinstance(each, np.ndarray) else each
-            for each in (self.max_weight, self.max_epsilon)
-        )
-        costs, losses = self.virtual_costs[finite], self.losses[finite]
-        feasible_limits(np.where(np.broadcast_to(bounds, costs.shape) > 0, caps, 0.0))
+        able = able & (self.limit(1.0) > 0)
+        if not able.any():
+            raise InfeasibleMarketError(
+                "every seller is excluded by a bound of zero; let somebody sell"
+            )
         form = replace(
-            self, virtual_costs=costs, losses=losses, max_weight=caps, max_epsilon=bounds
+            self,
+            virtual_costs=self.virtual_costs[able],
+            losses=self.losses[able],
+            max_weight=of_some(self.max_weight, able),
+            max_epsilon=of_some(self.max_epsilon, able),
         )
-        return form, finite
-
-    def largest_eta(self) -> float:
-        """Return the largest eta at which weights within their bounds sum to one.
-
-        In s = 1/eta the sum of ``min(max_weight, s*max_epsilon)`` is concave and piecewise linear.
-        """
-        m = self.virtual_costs.size
-        able = np.broadcast_to(self.max_epsilon, m) > 0
-        caps = np.broadcast_to(self.max_weight, m)[able]
-        bounds = np.broadcast_to(self.max_epsilon, m)[able]
-        if np.isinf(bounds).any():
-            return np.inf
-        ends = caps / bounds  # from where on the cap binds, and the guarantee does not
-        order = np.argsort(ends)
-        capped = np.cumsum(caps[order])
-        rest = bounds.sum() - np.cumsum(bounds[order])
-        piece = int(np.searchsorted(capped + ends[order] * np.maximum(rest, 0.0), 1.0))
-        if piece == caps.size:  # by rounding: the caps sum to one
-            return float(1.0 / ends.max())
-        before, slope = capped - caps[order], rest + bounds[order]
-        return float(slope[piece] / (1.0 - before[piece]))
+        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
+        return form, able
 
 
 def projectable_form(market: Market) -> ProjectableForm | None:
@@ -163,10 +148,11 @@ def projectable_form(market: Market) -> ProjectableForm | None:
         or (type(part.term) is Payments and part.term.is_linear)
         for part in parts
     ) and all(isinstance(item, EtaRange | Cap | MaxEpsilon) for item in market.constraints)
-    bounds = [item.epsilon for item in market.constraints if isinstance(item, MaxEpsilon)]
+    max_weight, max_epsilon = bounds_of_sellers(market)
+    bounded = bool(np.all(np.isfinite(max_epsilon)))
     gamma = market.objective.weight_of(Payments)
     squared = kinds == {(SquaredSpread, 2)}
-    if not (known and (gamma > 0 or bounds) and (squared or kinds == {(Spread, 2)})):
+    if not (known and (gamma > 0 or bounded) and (squared or kinds == {(Spread, 2)})):
         return None
     m = len(market.sellers)
     losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]
@@ -178,21 +164,11 @@ def projectable_form(market: Market) -> ProjectableForm | None:
         mu=market.objective.weight_of(SquaredSpread if squared else Spread),
         sigma=market.objective.weight_of(Noise),
         gamma=gamma,
-        max_weight=_smallest(
-            1.0, [np.asarray(c.k) / m for c in market.constraints if isinstance(c, Cap)]
-        ),
-        max_epsilon=_smallest(np.inf, bounds),
+        max_weight=max_weight,
+        max_epsilon=max_epsilon,
         eta_low=max([0.0, *(item.low for item in ranges)]),
         eta_high=min([np.inf, *(item.high for item in ranges)]),
     )
-
-
-def _smallest(bound: float, others: Iterable[float | Floats]) -> float | Floats:
-    """Return the smallest bound: one number for all where each is one number."""
-    least: Floats = np.array(bound)
-    for other in others:
-        least = np.minimum(least, other)
-    return least if least.ndim else float(least)
 
 
 class Projections:
@@ -207,7 +183,7 @@ class Projections:
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
         self.records: list[SolveRecord] = []
-        largest = form.largest_eta()
+        largest = largest_eta(form.max_weight, form.max_epsilon, form.virtual_costs.size)
         high = min(form.eta_high, largest)
         if form.eta_low > high * (1 + 1e-12):
             raise InfeasibleMarketError(

@@ -16,6 +16,7 @@ __all__ = [
     "cheapest_purchase",
     "feasible_cap",
     "feasible_limits",
+    "largest_eta",
     "norm_minimiser",
     "project_capped_simplex",
     "projection_step",
@@ -125,6 +126,28 @@ def feasible_limits(limits: NDArray[np.float64]) -> NDArray[np.float64]:
             f"{total:g} at most; raise the cap"
         )
     return limits / total if total < 1 else limits
+
+
+def largest_eta(
+    max_weight: float | NDArray[np.float64], max_epsilon: float | NDArray[np.float64], m: int
+) -> float:
+    """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
+
+    In s = 1/eta the sum of ``min(max_weight, s*max_epsilon)`` is concave and piecewise linear. No
+    bound is zero.
+    """
+    caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
+    if np.isinf(bounds).any():
+        return np.inf
+    ends = caps / bounds  # from where on the cap binds, and the guarantee does not
+    order = np.argsort(ends)
+    capped = np.cumsum(caps[order])
+    rest = bounds.sum() - np.cumsum(bounds[order])
+    piece = int(np.searchsorted(capped + ends[order] * np.maximum(rest, 0.0), 1.0))
+    if piece == caps.size:  # by rounding: the caps sum to one
+        return float(1.0 / ends.max())
+    before, slope = capped - caps[order], rest + bounds[order]
+    return float(slope[piece] / (1.0 - before[piece]))
 
 
 def _bracket_threshold(

@@ -15,7 +15,15 @@ from convexmarket.errors import AllocationError, InfeasibleMarketError, Paramete
 from convexmarket.market import Market
 from convexmarket.terms import Cap, Constraint, MaxEpsilon, Quantities, Term
 
-__all__ = ["FixedEta", "JointView", "active_sellers", "numbers", "spread_out"]
+__all__ = [
+    "FixedEta",
+    "JointView",
+    "active_sellers",
+    "bounds_of_sellers",
+    "numbers",
+    "of_some",
+    "spread_out",
+]
 
 Floats = NDArray[np.float64]
 
@@ -46,11 +54,33 @@ def active_sellers(market: Market) -> NDArray[np.bool_]:
     return finite
 
 
-def spread_out(variable: cp.Variable, sellers: NDArray[np.bool_]) -> cp.Expression:
+def bounds_of_sellers(market: Market) -> tuple[float | Floats, float | Floats]:
+    """Return the bounds on the weights and on the guarantees: one number for all, or one for each.
+
+    The bound on the guarantees is inf where there is none.
+    """
+    max_weight, max_epsilon = np.array(1.0), np.array(np.inf)
+    for item in market.constraints:
+        if isinstance(item, Cap):
+            max_weight = np.minimum(max_weight, np.asarray(item.k) / len(market.sellers))
+        elif isinstance(item, MaxEpsilon):
+            max_epsilon = np.minimum(max_epsilon, item.epsilon)
+    return (
+        max_weight if max_weight.ndim else float(max_weight),
+        max_epsilon if max_epsilon.ndim else float(max_epsilon),
+    )
+
+
+def of_some(bound: float | Floats, sellers: NDArray[np.bool_]) -> float | Floats:
+    """Return the bound, or those of some sellers."""
+    return bound[sellers] if isinstance(bound, np.ndarray) else bound
+
+
+def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
     """Return the expression of shape (m,) that is zero for sellers who are left out."""
     if sellers.all():
-        return variable
-    return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ variable
+        return expression
+    return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
 def _speaks_of(expression: cp.Expression, variable: cp.Variable) -> bool:

@@ -3,7 +3,7 @@ r"""The blocks of the joint problem as real CVXPY problems, so that solvers can 
 - :class:`ModelBlock`: the best model for given weights and eta; exponential cones.
 - :func:`purchase_block`: the best weights for a given model and eta; a second-order cone program.
 - :class:`ExponentialBlock`: the same in ``z = log(a)``, where the whole objective is convex in
-  (w, z); exponential cones.
+  (w, z), with eta or for a given one; exponential cones.
 
 In z the set ``sum exp(z) = 1`` is the boundary of a convex set. CVXPY's rules accept a piece in
 ``exp(z)`` only if it is convex and *nondecreasing* in every weight, so that ``sum exp(z) <= 1`` may
@@ -16,21 +16,29 @@ are written for ``m*a``.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.views import FixedEta, active_sellers
+from convexmarket.allocation.views import FixedEta, active_sellers, spread_out
 from convexmarket.errors import AllocationError, CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
-from convexmarket.terms import Quantities
+from convexmarket.terms import (
+    Budget,
+    Constraint,
+    EtaRange,
+    MaxEpsilon,
+    Noise,
+    Objective,
+    Quantities,
+)
 
 __all__ = ["ExponentialBlock", "ModelBlock", "purchase_block", "remaining_gain"]
 
@@ -141,10 +149,11 @@ def purchase_block(joint: JointMarket, model: ArrayLike, eta: float) -> FixedEta
 
 
 class ExponentialBlock(cp.Problem):
-    """The best weights for given losses and eta, in z = log(a), around a point z0.
+    """The best weights for given losses, in z = log(a), around a point z0; the best eta, if wanted.
 
-    A :class:`cvxpy.Problem`, compiled once for all losses, eta and z0. Its value is the joint
-    objective without what depends on the model alone and without the noise.
+    A :class:`cvxpy.Problem`, compiled once for all losses, noise, eta and z0. In z and log(eta)
+    payments are convex, and a largest guarantee is a linear constraint. Its value is the joint
+    objective without what depends on the model alone.
 
     Parameters
     ----------
@@ -152,13 +161,17 @@ class ExponentialBlock(cp.Problem):
     losses : array_like, shape (m,)
         Of a model, >= 0: ``joint.losses(model)``.
     eta : float
+        The total privacy; a guess of it, to which numbers are scaled, if the block chooses it.
     around : array_like, shape (m,), optional
         The weights ``exp(z0)``; equal where left out.
+    noise : float, optional
+        What multiplies 1/eta, >= 0; the market's sigma where left out.
+    choose_eta : bool
 
     Raises
     ------
     CurvatureError
-        If a piece of the market is not convex in z by CVXPY's rules; the message names it.
+        If a piece of the market is not convex by CVXPY's rules; the message names it.
     ParameterError
         If eta is outside what a piece allows.
     """
@@ -169,50 +182,76 @@ class ExponentialBlock(cp.Problem):
         losses: ArrayLike,
         eta: float,
         around: ArrayLike | None = None,
+        *,
+        noise: float | None = None,
+        choose_eta: bool = False,
     ) -> None:
         market = joint.market
         self._sellers = active_sellers(market)
         m, n = self._sellers.size, int(self._sellers.sum())
         self._z = cp.Variable(n, name="log(m*a)")
+        # How far log(eta) is from that of the eta given.
+        self._v: cp.Expression = cp.Variable(name="v") if choose_eta else cp.Constant(0.0)
         self._losses = cp.Parameter(n, nonneg=True, name="losses")
+        self._noise = cp.Parameter(nonneg=True, name="noise")
         self._eta = cp.Parameter(pos=True, name="eta")
         self._slope = cp.Parameter(n, nonneg=True, name="exp(z0)")
         self._level = cp.Parameter(name="level")
-        scaled: cp.Expression = cp.exp(self._z)
-        everyone = scaled
-        if n < m:
-            everyone = sparse.eye_array(m, format="csc")[:, self._sellers] @ scaled
+        self._eta.value, self._noise.value = _checked_eta(eta), joint.sigma
+        scaled = cp.exp(self._z)
         quantities = Quantities(
-            weights=everyone / m,
-            epsilon=(self._eta / m) * everyone,
-            inverse_eta=cp.CallbackParam(
-                partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
-            ),
+            weights=spread_out(scaled, self._sellers) / m,
+            epsilon=(self._eta / m) * spread_out(cp.exp(self._z + self._v), self._sellers),
+            inverse_eta=self._from_eta(lambda eta: 1.0 / eta, pos=True) * cp.exp(-self._v),
             virtual_costs=np.where(self._sellers, market.sellers.virtual_costs, 0.0),
         )
-        self._pieces = [(piece, piece.constraints(quantities)) for piece in market.constraints]
+        self._pieces = [(piece, self._written(piece, quantities)) for piece in market.constraints]
         for piece, items in self._pieces:
             if not all(item.is_dcp(dpp=True) for item in items):
                 raise CurvatureError(
                     f"{piece!r} is not convex in z = log(a): only bounds on weights from above "
                     'are; use method="alternating"'
                 )
+        others = Objective(
+            tuple(part for part in market.objective.parts if type(part.term) is not Noise)
+        )
         try:
-            terms = market.objective.expression(quantities)
+            terms = others.expression(quantities) if others.parts else cp.Constant(0.0)
         except CurvatureError as error:
             raise CurvatureError(
                 f'in z = log(a), {error}; use method="alternating" for this market'
             ) from error
+        noised = self._from_eta(lambda eta: self.noise / eta, nonneg=True) * cp.exp(-self._v)
         super().__init__(
-            cp.Minimize(terms + (self._losses @ scaled) / m),
+            cp.Minimize(terms + noised + (self._losses @ scaled) / m),
             [
                 self._slope @ self._z >= self._level,
                 *(item for _, items in self._pieces for item in items if item.variables()),
             ],
         )
         self.losses = losses
+        self.noise = joint.sigma if noise is None else noise
         self.eta = eta
         self.around = np.full(m, 1.0 / m) if around is None else around
+
+    def _from_eta(self, function: Callable[[float], float], **sign: bool) -> cp.CallbackParam:
+        return cp.CallbackParam(lambda: function(float(np.asarray(self._eta.value))), **sign)
+
+    def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
+        """Return a constraint in z and log(eta): what joins weights and eta, in the guarantees."""
+        log_eta = self._v + self._from_eta(np.log)
+        if isinstance(piece, MaxEpsilon):
+            m = self._sellers.size
+            bounds = np.broadcast_to(piece.epsilon, m)[self._sellers]
+            return [self._z + log_eta <= np.log(m * bounds)]
+        if isinstance(piece, Budget):  # psi'a <= B/eta
+            return piece.constraints(
+                replace(quantities, weights=quantities.epsilon, inverse_eta=cp.Constant(1.0))
+            )
+        if isinstance(piece, EtaRange):
+            ends = [log_eta >= np.log(piece.low)] if piece.low > 0 else []
+            return ends + ([log_eta <= np.log(piece.high)] if piece.high < np.inf else [])
+        return piece.constraints(quantities)
 
     @property
     def losses(self) -> Floats:
@@ -226,9 +265,23 @@ class ExponentialBlock(cp.Problem):
         self._losses.value = _checked_weights(losses, self._sellers.size, "losses")[self._sellers]
 
     @property
+    def noise(self) -> float:
+        """What multiplies 1/eta; setting it does not compile again."""
+        return float(np.asarray(self._noise.value))
+
+    @noise.setter
+    def noise(self, noise: float) -> None:
+        if not 0 <= noise < np.inf:
+            raise ParameterError(f"noise is {noise!r}; give a finite number >= 0")
+        self._noise.value = noise
+
+    @property
     def eta(self) -> float:
-        """The given total privacy; setting it does not compile again."""
-        return float(np.asarray(self._eta.value))
+        """The given total privacy, or that of the last solve; setting it does not compile again."""
+        given = float(np.asarray(self._eta.value))
+        if isinstance(self._v, cp.Variable) and self.status is not None:
+            return given * float(np.exp(_solution(self._v, self)))
+        return given
 
     @eta.setter
     def eta(self, eta: float) -> None:
@@ -282,10 +335,6 @@ def _solution(variable: cp.Variable, problem: cp.Problem) -> Floats:
             f"the problem has no solution to show (status {problem.status}); call solve() first"
         )
     return np.asarray(variable.value, dtype=float)
-
-
-def _reciprocal(eta: cp.Parameter) -> float | None:
-    return None if eta.value is None else 1.0 / float(np.asarray(eta.value))
 
 
 def _checked_weights(values: ArrayLike, n_sellers: int, name: str = "weights") -> Floats:

@@ -1,9 +1,11 @@
 r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
 
 In (w, z) the objective is convex (B, Theorem 4.1) where the regularization is at least
-:func:`convexmarket.convexity_threshold`, but the set ``sum exp(z) = 1`` is not convex. One round
-takes the best model, a few tangents of the z-block (:class:`ExponentialBlock`), and the best eta;
-each is a point of the joint problem, and none is worse than the one before.
+:func:`convexmarket.convexity_threshold`, but the set ``sum exp(z) = 1`` is not convex. For a given
+model it is convex in z and log(eta) together, with every bound on the guarantees. One round takes
+the best model, a few tangents of the z-block (:class:`ExponentialBlock`) with eta, and the best eta
+for the weights to the last digits; each is a point of the joint problem, and none is worse than the
+one before.
 
 A tangent moves every weight by a factor: a seller who should not be bought from at all only tends
 to zero, by a constant factor at best. Those who end below a billionth of the average weight are
@@ -111,16 +113,22 @@ def solve_exponential(
     solver = check_solver(solver)
     sellers = active_sellers(joint.market)
     descent = Descent(joint, PurchaseStep(joint), start, progress)
-    weights, eta = sellers / sellers.sum(), float(eta_start)
-    model = best_model(joint, weights, eta)
-    block = ExponentialBlock(joint, joint.losses(model), eta, weights)
+    weights = sellers / sellers.sum()
+    model = best_model(joint, weights, float(eta_start))
+    block = ExponentialBlock(joint, joint.losses(model), eta_start, choose_eta=True)
     # Equal weights may break a bound, so that the first point of the trace comes after a solve.
-    descent.model, descent.weights, descent.eta = model, _tangent(block, solver, weights), eta
+    descent.model = model
+    descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
         model = best_model(joint, descent.weights, descent.eta)
         descent.take("model", model, descent.weights, descent.eta)
-        _weights_round(descent, block, solver, tolerance)
+        for _ in range(_MAX_TANGENTS):
+            last = descent.objective
+            found = _tangent(joint, block, solver, descent.model, descent.weights)
+            descent.take("weights", descent.model, *found)
+            if last - descent.objective <= tolerance * abs(last):
+                break
         eta = best_eta(joint, descent.model, descent.weights, descent.eta)
         descent.take("eta", descent.model, descent.weights, eta)
         scale = max(abs(descent.objective), float(np.finfo(float).tiny))
@@ -133,34 +141,23 @@ def solve_exponential(
     return descent
 
 
-def _weights_round(
-    descent: Descent, block: ExponentialBlock, solver: str, tolerance: float
-) -> None:
-    """Take tangents of the z-block until one does not gain."""
-    block.losses, block.eta = descent.joint.losses(descent.model), descent.eta
-    for _ in range(_MAX_TANGENTS):
-        before = descent.objective
-        weights = _tangent(block, solver, descent.weights)
-        descent.take("weights", descent.model, weights, descent.eta)
-        if before - descent.objective <= tolerance * abs(before):
-            return
-
-
-def _tangent(block: ExponentialBlock, solver: str, around: Floats) -> Floats:
-    """Return the best weights where ``sum exp(z) >= 1`` is linear."""
+def _tangent(
+    joint: JointMarket, block: ExponentialBlock, solver: str, model: Floats, around: Floats
+) -> tuple[Floats, float]:
+    """Return the best weights and eta where ``sum exp(z) >= 1`` is linear."""
+    block.losses, block.noise = joint.losses(model), max(joint.noise_price(model), 0.0)
     block.around = around
     status = run_solver(block, solver)
     if status not in ("optimal", "optimal_inaccurate"):
         if status.startswith("infeasible"):
             raise InfeasibleMarketError(
-                "the z-block is infeasible: the market's bounds leave no weights that sum to one "
-                f"at eta = {block.eta:.6g}; loosen them or start from another eta_start"
+                "the z-block is infeasible: the market's bounds leave no weights that sum to one; "
+                "loosen them"
             )
         raise SolverError(
-            f"{solver} failed on the z-block at eta = {block.eta:.6g} (status {status}); choose "
-            "another solver"
+            f"{solver} failed on the z-block (status {status}); choose another solver"
         )
-    return block.weights
+    return block.weights, float(np.clip(block.eta, *_eta_range(joint, block.weights)))
 
 
 def _leave_out_nobody(descent: Descent) -> None:

@@ -26,9 +26,10 @@ from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.simplex import (
     cheapest_purchase,
     feasible_cap,
+    largest_eta,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import active_sellers
+from convexmarket.allocation.views import active_sellers, bounds_of_sellers, of_some
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
 from convexmarket.joint.blocks import remaining_gain
@@ -40,6 +41,7 @@ from convexmarket.terms import (
     Constraint,
     EtaRange,
     ExponentialCost,
+    GivenEpsilon,
     LinearCost,
     Losses,
     MaxEpsilon,
@@ -72,7 +74,7 @@ class GradientForm:
     norm, square : float
         Weights of ``||a||`` and ``||a||^2``.
     payments : list of (float, PrivacyCost)
-    max_weight, max_epsilon : float
+    max_weight, max_epsilon : float or ndarray, shape (n_active,)
     eta_low, eta_high : float
         Possibly 0 and inf.
     """
@@ -85,14 +87,14 @@ class GradientForm:
     norm: float
     square: float
     payments: list[tuple[float, PrivacyCost]] = field(repr=False)
-    max_weight: float
-    max_epsilon: float
+    max_weight: float | Floats
+    max_epsilon: float | Floats
     eta_low: float
     eta_high: float
 
-    def limit(self, eta: float) -> float:
+    def limit(self, eta: float) -> float | Floats:
         """Return the bound on every weight at an eta."""
-        return min(self.max_weight, self.max_epsilon / eta)
+        return np.minimum(self.max_weight, self.max_epsilon / eta)
 
     def smooth(self, model: Floats, weights: Floats, eta: float) -> tuple[float, Floats, Floats]:
         """Return the objective but for ``||w||`` and sigma/eta, and its gradients in w and a."""
@@ -159,7 +161,9 @@ class GradientForm:
         cheapest = float(self.virtual_costs.min())
         linear = all(isinstance(cost, LinearCost) for _, cost in self.payments)
         if linear:
-            cheapest = cheapest_purchase(self.virtual_costs, feasible_cap(m, self.max_weight))
+            cheapest = cheapest_purchase(
+                self.virtual_costs, feasible_cap(m, float(np.max(self.max_weight)))
+            )
         if not self.payments or cheapest <= 0:
             raise ParameterError(
                 "eps_max, the largest average guarantee of the grid, cannot be told from the "
@@ -199,11 +203,8 @@ def _serves(piece: Term | Constraint) -> bool:
         return type(piece.privacy_cost) in (LinearCost, PowerCost, ExponentialCost)
     if type(piece) is Spread:
         return piece.p == 2
-    if type(piece) is Cap:
-        return np.ndim(piece.k) == 0
-    if type(piece) is MaxEpsilon:
-        return np.ndim(piece.epsilon) == 0
-    return type(piece) in (SquaredSpread, Noise, Losses, EtaRange)
+    known = (SquaredSpread, Noise, Losses, Cap, MaxEpsilon, GivenEpsilon, EtaRange)
+    return type(piece) in known
 
 
 def gradient_form(joint: JointMarket) -> GradientForm:
@@ -221,8 +222,8 @@ def gradient_form(joint: JointMarket) -> GradientForm:
         if not _serves(piece):
             raise NotSupportedError(
                 "projected gradient descent serves sums of Spread(), SquaredSpread(), Noise, "
-                "Losses and Payments (linear, power, exponential) under Cap and MaxEpsilon, one "
-                f'number for all, and EtaRange; not {piece!r}: use method="alternating"'
+                "Losses and Payments (linear, power, exponential) under Cap, MaxEpsilon, "
+                f'GivenEpsilon and EtaRange; not {piece!r}: use method="alternating"'
             )
     active, m = active_sellers(market), len(market.sellers)
     losses = np.zeros(m)
@@ -230,15 +231,13 @@ def gradient_form(joint: JointMarket) -> GradientForm:
         if isinstance(part.term, Losses):
             losses = losses + part.weight * part.term.values
     ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
-    bounds = [float(c.epsilon) for c in market.constraints if isinstance(c, MaxEpsilon)]
-    max_epsilon = min([np.inf, *bounds])
-    max_weight = min([1.0, *(float(c.k) / m for c in market.constraints if isinstance(c, Cap))])
+    max_weight, max_epsilon = (of_some(each, active) for each in bounds_of_sellers(market))
     eta_low = max([0.0, *(item.low for item in ranges)])
-    sold = int(np.count_nonzero(active)) * max_epsilon
+    sold = largest_eta(max_weight, max_epsilon, int(np.count_nonzero(active)))
     if eta_low > sold * (1 + 1e-12):
         raise InfeasibleMarketError(
-            f"sellers at no more than epsilon = {max_epsilon:g} sell {sold:g} in all, but the "
-            f"EtaRange starts at {eta_low:g}; raise one or lower the other"
+            f"sellers at no more than epsilon = {np.max(max_epsilon):g} sell {sold:g} in all, but "
+            f"the EtaRange starts at {eta_low:g}; raise one or lower the other"
         )
     return GradientForm(
         joint=joint,

@@ -141,7 +141,7 @@ def test_beyond_the_grid_more_privacy_costs_more_than_its_noise(name, noise):
         ({"terms": norm_terms() + cm.NegativeEntropy()}, cm.NotSupportedError, "NegativeEntropy"),
         ({"terms": cm.Spread(3) + cm.Noise() + cm.Payments()}, cm.NotSupportedError, "p=3"),
         ({"constraints": [cm.Budget(3.0)]}, cm.NotSupportedError, "Budget"),
-        ({"constraints": [cm.Cap(np.full(40, 2.0))]}, cm.NotSupportedError, "Cap"),
+        ({"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]}, cm.NotSupportedError, "G"),
         (
             {"sellers": cm.Sellers(virtual_costs=np.append(0.0, np.ones(39)))},
             cm.ParameterError,
@@ -331,6 +331,43 @@ def test_the_exponential_method_serves_convex_privacy_costs(name):
     assert min(nearby) >= found.objective
 
 
+@pytest.mark.parametrize(
+    "constraint",
+    [cm.MaxEpsilon(1.5), cm.GivenEpsilon(np.linspace(0.0, 3, 40)), cm.Budget(2.0)],
+    ids=repr,
+)
+@pytest.mark.parametrize("paid", [True, False])
+def test_the_exponential_method_keeps_bounds_that_join_weights_and_eta(constraint, paid):
+    """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
+    terms = SMOOTH["square"] if paid else 2.0 * cm.SquaredSpread() + 10.0 * cm.Noise()
+    joint = instance(terms=terms, constraints=[constraint])
+    best = cm.allocate_jointly(joint, starts=1)
+    found = solve_exponential(joint, 50.0, tolerance=1e-10)
+    assert found.objective == pytest.approx(best.objective, rel=1e-6)
+    quantities = found.eta * found.weights
+    if isinstance(constraint, cm.Budget):
+        assert joint.market.sellers.virtual_costs @ quantities <= 2.0 * (1 + 1e-9)
+    else:
+        assert np.all(quantities <= constraint.epsilon * (1 + 1e-9))
+    assert monotone(found.trace)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_exponential_block_chooses_eta(solver):
+    joint = instance()
+    best = cm.allocate_jointly(joint)
+    losses = joint.losses(best.model)
+    block = ExponentialBlock(joint, losses, 50.0, best.weights, choose_eta=True)
+    assert block.eta == 50.0
+    assert run_solver(block, solver).startswith("optimal")
+    assert block.eta == pytest.approx(best.eta, rel=1e-2)
+    assert joint.objective(best.model, block.weights, block.eta) == pytest.approx(
+        best.objective, rel=1e-5
+    )
+    with pytest.raises(cm.ParameterError, match="noise is -1"):
+        block.noise = -1.0
+
+
 def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
     sellers = cm.Sellers(virtual_costs=np.append(np.full(39, 0.1), 1e4))
     joint = instance(sellers=sellers, terms=SMOOTH["square"])
@@ -363,7 +400,7 @@ def test_the_best_eta_is_that_of_the_closed_form_within_the_constraints(
 
 class Unknown(cm.Constraint):
     def constraints(self, quantities):
-        return [quantities.inverse_eta >= 1e-6]
+        return [quantities.inverse_eta <= 10]
 
 
 def test_the_exponential_method_refuses_what_it_cannot_serve():
@@ -375,8 +412,8 @@ def test_the_exponential_method_refuses_what_it_cannot_serve():
         solve_exponential(instance(), 50.0, solver="nobody")
     with pytest.raises(cm.UnattainedOptimumError, match="no minimum"):
         solve_exponential(instance(noise="realised", noise_vector=[1.0, 0.0, 0.0]), 50.0)
-    with pytest.raises(cm.InfeasibleMarketError, match="eta_start"):
-        solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1)]), 50.0)
+    with pytest.raises(cm.InfeasibleMarketError, match="leave no weights that sum to one"):
+        solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]), 6.0)
     for wrong in ({"max_iterations": 0}, {"tolerance": 0.0}):
         with pytest.raises(cm.ParameterError, match=next(iter(wrong))):
             solve_exponential(instance(), 50.0, **wrong)
