@@ -11,6 +11,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,6 +21,9 @@ from rich.table import Table
 
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.experiments import (
+    JointMethodsResult,
+    JointSweepResult,
+    JointTradeoffResult,
     Offers,
     RegressionMarketResult,
     RidgeComparisonResult,
@@ -28,11 +32,13 @@ from convexmarket.experiments import (
     price_offers,
     run_problem,
 )
+from convexmarket.experiments.joint_methods_claims import BEST
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
 from convexmarket.problems import json_schema, load_problem
 from convexmarket.report import write_report
-from convexmarket.report.words import format_number
+from convexmarket.report.claims import JOINT_WARNING
+from convexmarket.report.words import format_number, format_percent
 
 __all__ = ["app", "main"]
 
@@ -269,25 +275,44 @@ def _summary(result: Any) -> list[Table | str]:
 @_summary.register
 def _tradeoff_summary(result: TradeoffResult) -> list[Table | str]:
     """Return one table for each scenario, and the baseline."""
+    baseline = f"Test error without privacy and payments: {result.baseline_error:.1%}."
+    return [_title(result), *_curve_tables(result.curve), baseline]
+
+
+@_summary.register
+def _joint_tradeoff_summary(result: JointTradeoffResult) -> list[Table | str]:
+    """Return one table for each scenario, what became of the claims, and what is not promised."""
+    claims = [f"{escape(claim.says)}: {claim.verdict}." for claim in result.claims]
+    return [_title(result), *_curve_tables(result.curve), *claims, escape(JOINT_WARNING)]
+
+
+def _title(result: Any) -> str:
+    return f"[bold]{escape(result.problem.title)}[/bold]"
+
+
+def _curve_tables(curve: pd.DataFrame) -> list[Table | str]:
+    """Return errors and payments over gamma, one table for each scenario."""
     tables: list[Table | str] = []
-    for scenario, rows in result.curve.groupby("scenario", sort=False):
+    for scenario, rows in curve.groupby("scenario", sort=False):
         table = Table(title=f"{scenario} sensitivities", title_justify="left", box=SIMPLE_HEAD)
         table.add_column("model", no_wrap=True)
         for name in ("gamma", "payments", "bought", "max eps", "test error", "overall"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows.itertuples(index=False):
+            if getattr(row, "message", ""):
+                table.add_row(str(row.model), f"{row.gamma:g}", f"[red]{row.status}[/red]")
+                continue
             table.add_row(
                 str(row.model),
                 f"{row.gamma:g}",
                 f"{row.payments:.4g}",
-                f"{row.n_bought:,}",
+                f"{row.n_bought:,.0f}",
                 f"{row.epsilon_max:.3g}",
                 f"{row.error_mean:.1%} ± {row.error_std:.1%}",
                 f"{row.overall_mean:.4f}",
             )
         tables.append(table)
-    baseline = f"Test error without privacy and payments: {result.baseline_error:.1%}."
-    return [f"[bold]{escape(result.problem.title)}[/bold]", *tables, baseline]
+    return tables
 
 
 @_summary.register
@@ -378,6 +403,54 @@ def _variants_summary(result: VariantsResult) -> list[Table | str]:
         else:
             table.add_row(*labels, *(write(row) for write in _VARIANTS_COLUMNS.values()))
     return [f"[bold]{escape(result.problem.title)}[/bold]", table, *failures]
+
+
+@_summary.register
+def _joint_methods_summary(result: JointMethodsResult) -> list[Table | str]:
+    """Return one table for each group: how often each method found the best, and its time."""
+    tables: list[Table | str] = []
+    for group, runs in result.runs.groupby("group", sort=False):
+        table = Table(title=escape(str(group)), title_justify="left", box=SIMPLE_HEAD)
+        table.add_column("method", no_wrap=True)
+        for name in ("solved", "best", "excess", "time ratio"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for method, own in runs.groupby("name", sort=False):
+            table.add_row(
+                escape(str(method)),
+                f"{int(own.objective.notna().sum())} of {len(own)}",
+                f"{int((own.excess <= BEST).sum())}",
+                format_number(own.excess.max(), digits=2),
+                format_number(own.time_ratio.median()),
+            )
+        tables.append(table)
+    claims = [f"{escape(claim.says)}: {claim.verdict}." for claim in result.claims]
+    return [_title(result), *tables, *claims, escape(JOINT_WARNING)]
+
+
+_SWEEP_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
+    "eta": lambda row: format_number(row["eta"]),
+    "bought": lambda row: format_number(row["n_bought"]),
+    "objective": lambda row: format_number(row["objective"]),
+    "train error": lambda row: format_percent(row["train_error"]),
+    "test error": lambda row: format_percent(row["test_error"]),
+    "loss": lambda row: format_number(row["empirical_loss"]),
+    "solved": lambda row: f"{row['solved']} of {row['draws']}",
+}
+
+
+@_summary.register
+def _joint_sweep_summary(result: JointSweepResult) -> list[Table | str]:
+    """Return one table with the means at each point, and the verdicts on the papers' claims."""
+    table = Table(box=SIMPLE_HEAD)
+    for name in (escape(result.problem.sweep.label), *_SWEEP_COLUMNS):
+        table.add_column(name, justify="right")
+    for row in result.points.to_dict("records"):
+        cells = (write(row) for write in _SWEEP_COLUMNS.values())
+        table.add_row(format_number(row["x"]), *cells)
+    failures = result.draws.message[result.draws.message != ""].unique()
+    claims = [f"{escape(claim.says)}: {claim.verdict}." for claim in result.claims]
+    title = f"[bold]{escape(result.problem.title)}[/bold]"
+    return [title, table, *map(escape, failures), *claims]
 
 
 def _offers_summary(offers: Offers) -> Table:

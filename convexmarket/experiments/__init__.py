@@ -5,6 +5,9 @@ from functools import singledispatch
 from typing import Any
 
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.joint_methods import JointMethodsResult, run_joint_methods
+from convexmarket.experiments.joint_sweep import JointSweepResult, run_joint_sweep
+from convexmarket.experiments.joint_tradeoff import JointTradeoffResult, run_joint_tradeoff
 from convexmarket.experiments.offers import Offers, price_offers
 from convexmarket.experiments.regression_market import (
     RegressionMarketResult,
@@ -14,6 +17,9 @@ from convexmarket.experiments.ridge import RidgeComparisonResult, run_ridge_comp
 from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
 from convexmarket.experiments.variants import VariantsResult, run_variants
 from convexmarket.problems import (
+    JointMethodsProblem,
+    JointSweepProblem,
+    JointTradeoffProblem,
     RegressionMarketProblem,
     RidgeComparisonProblem,
     TradeoffProblem,
@@ -21,12 +27,18 @@ from convexmarket.problems import (
 )
 
 __all__ = [
+    "JointMethodsResult",
+    "JointSweepResult",
+    "JointTradeoffResult",
     "Offers",
     "RegressionMarketResult",
     "RidgeComparisonResult",
     "TradeoffResult",
     "VariantsResult",
     "price_offers",
+    "run_joint_methods",
+    "run_joint_sweep",
+    "run_joint_tradeoff",
     "run_problem",
     "run_regression_market",
     "run_ridge_comparison",
@@ -52,6 +64,9 @@ def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None =
 
 
 run_problem.register(TradeoffProblem, run_tradeoff)
+run_problem.register(JointTradeoffProblem, run_joint_tradeoff)
 run_problem.register(RegressionMarketProblem, run_regression_market)
 run_problem.register(RidgeComparisonProblem, run_ridge_comparison)
 run_problem.register(VariantsProblem, run_variants)
+run_problem.register(JointMethodsProblem, run_joint_methods)
+run_problem.register(JointSweepProblem, run_joint_sweep)

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Verdict = Literal["reproduced", "reproduced in part", "not reproduced"]
 
 _CONFIDENCE = 0.95
+#: Differences below this share of the values are rounding.
+_ROUNDING = 1e-12
 #: Relative to the first value: what has "vanished", and what has "not changed".
 _VANISHED = 0.01
 _UNCHANGED = 0.05
@@ -83,9 +85,13 @@ def paired_change(before: Floats, after: Floats) -> Change:
     before, after : ndarray, shape (draws,)
         One draw has no interval: the change is then taken as it is.
     """
-    difference = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    first, second = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    difference = second - first
     mean = float(difference.mean())
-    if difference.size == 1 or np.ptp(difference) == 0:
+    rounding = _ROUNDING * float(np.abs([first, second]).max())
+    if abs(mean) <= rounding and np.ptp(difference) <= rounding:
+        return Change(0.0, 0.0, 0.0)
+    if difference.size == 1 or np.ptp(difference) <= rounding:
         return Change(mean, mean, mean)
     interval = ttest_1samp(difference, 0.0).confidence_interval(_CONFIDENCE)
     return Change(mean, float(interval.low), float(interval.high))
@@ -121,7 +127,8 @@ def check_shape(values: Floats, shape: str) -> tuple[Verdict, str]:
         if not (ends.rises if sign > 0 else ends.falls):
             return "not reproduced", span
         if against:
-            return "reproduced in part", f"{span}; {len(against)} steps go the other way"
+            words = f"{len(against)} of {len(steps)} steps go the other way"
+            return "reproduced in part", f"{span}; {words}"
         return "reproduced", span
     if shape == "falls, then rises":
         down = paired_change(values[:, 0], values[:, lowest])

@@ -19,15 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation import Allocation, allocate, sweep
 from convexmarket.audit import IncentiveAudit, audit_incentives
-from convexmarket.errors import (
-    AllocationError,
-    ConvexMarketError,
-    InfeasibleMarketError,
-    NotSupportedError,
-    SolverError,
-    UnattainedOptimumError,
-)
+from convexmarket.errors import AllocationError, ConvexMarketError
 from convexmarket.experiments.audits import audit_row
+from convexmarket.experiments.failures import failure_status
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.market import Market
@@ -42,12 +36,6 @@ Floats = NDArray[np.float64]
 
 #: The status of a market that has an answer.
 SOLVED = "solved"
-_FAILED: dict[type[ConvexMarketError], str] = {
-    InfeasibleMarketError: "infeasible",
-    UnattainedOptimumError: "not attained",
-    SolverError: "solver failed",
-    NotSupportedError: "not supported",
-}
 BUDGET_KEY = "constraints.budget"
 TRUTHFUL = "by construction"
 #: Sensitivities at which virtual costs are tabulated.
@@ -269,8 +257,7 @@ def _answer(point: Point) -> Answer:
     try:
         allocation = allocate(point.market, solver=settings.solver, gap=settings.gap)
     except ConvexMarketError as error:
-        status = next((word for kind, word in _FAILED.items() if isinstance(error, kind)), "failed")
-        return Answer(status, str(error))
+        return Answer(failure_status(error), str(error))
     return Answer(SOLVED, allocation=allocation)
 
 

@@ -124,7 +124,7 @@ class Descent:
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
         gain = float(gradient @ gradient) / (2 * self.joint.regularization)
         scale = max(abs(self.objective), np.finfo(float).tiny)
-        return (gain + bought.excess) / scale
+        return (gain + max(bought.excess, 0.0)) / scale
 
 
 def alternate(

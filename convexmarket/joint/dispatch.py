@@ -18,6 +18,7 @@ from convexmarket.joint.nonlinear import solve_nonlinear
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import JointAllocation, JointStatus, TracePoint
+from convexmarket.joint.single import buy_from_one
 from convexmarket.terms import EtaRange
 
 __all__ = ["allocate_jointly"]
@@ -51,7 +52,8 @@ def allocate_jointly(
     joint : JointMarket
     method : str
         - "alternating": the best model for the purchases and the best purchases for the model, in
-          turn, with a global certificate where the problem is convex for a fixed eta;
+          turn, with a global certificate where the problem is convex for a fixed eta; without a
+          spread, the papers' naive model, it compares every seller alone, which is exact;
         - "exponential": weights as a = exp(z), by the convex-concave procedure with exponential
           cones (B, section 4);
         - "nlp": the whole problem by CVXPY's nonlinear interface (needs the package unopy);
@@ -98,6 +100,9 @@ def allocate_jointly(
     if starts < 1:
         raise ParameterError(f"starts is {starts}; give at least 1")
     joint.check_bounded()
+    alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
+    if alone is not None:
+        return alone
     rng = np.random.default_rng(0) if rng is None else rng
     convex = convexity_ratio(joint) < 1
     bound = -np.inf

@@ -9,10 +9,19 @@ error and not a default in disguise.
 from convexmarket.problems.base import ProblemSource, RunTable
 from convexmarket.problems.classification import (
     ClassificationData,
+    ClassificationMarket,
     InlineData,
     SyntheticData,
+    TrainingTable,
     WdbcData,
 )
+from convexmarket.problems.joint_methods import (
+    JointGroupTable,
+    JointMethodsProblem,
+    JointMethodTable,
+)
+from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, JointSweepTable
+from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
 from convexmarket.problems.loading import KINDS, Problem, json_schema, load_problem, parse_problem
 from convexmarket.problems.market import BuyerTable, SellersTable
 from convexmarket.problems.regression_market import (
@@ -47,7 +56,15 @@ __all__ = [
     "KINDS",
     "BuyerTable",
     "ClassificationData",
+    "ClassificationMarket",
     "InlineData",
+    "JointGroupTable",
+    "JointMethodTable",
+    "JointMethodsProblem",
+    "JointPoint",
+    "JointSweepProblem",
+    "JointSweepTable",
+    "JointTradeoffProblem",
     "LearnerTable",
     "MarketTable",
     "MedicalData",
@@ -69,6 +86,7 @@ __all__ = [
     "SyntheticData",
     "SyntheticRegressionData",
     "TradeoffProblem",
+    "TrainingTable",
     "UnitsTable",
     "VariantTable",
     "VariantsProblem",

@@ -18,6 +18,9 @@ from pydantic_core import ErrorDetails
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems.base import ProblemSource, TableModel
+from convexmarket.problems.joint_methods import JointMethodsProblem
+from convexmarket.problems.joint_sweep import JointSweepProblem
+from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
 from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
 from convexmarket.problems.tradeoff import TradeoffProblem
@@ -36,12 +39,21 @@ __all__ = [
 LARGEST_FILE = 1_000_000
 
 Problem: TypeAlias = (
-    TradeoffProblem | RegressionMarketProblem | RidgeComparisonProblem | VariantsProblem
+    TradeoffProblem
+    | RegressionMarketProblem
+    | RidgeComparisonProblem
+    | VariantsProblem
+    | JointMethodsProblem
+    | JointSweepProblem
+    | JointTradeoffProblem
 )
 
 #: The experiments that a problem file can describe, by ``kind``.
 KINDS: dict[str, type[Problem]] = {
     "tradeoff": TradeoffProblem,
+    "joint-methods": JointMethodsProblem,
+    "joint-sweep": JointSweepProblem,
+    "joint-tradeoff": JointTradeoffProblem,
     "regression-market": RegressionMarketProblem,
     "ridge-comparison": RidgeComparisonProblem,
     "variants": VariantsProblem,

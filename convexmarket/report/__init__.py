@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.joint_methods import JointMethodsResult
+from convexmarket.experiments.joint_sweep import JointSweepResult
+from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
 from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.experiments.ridge import RidgeComparisonResult
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.experiments.variants import VariantsResult
+from convexmarket.report.joint_methods import joint_methods_report
+from convexmarket.report.joint_sweep import joint_sweep_report
+from convexmarket.report.joint_tradeoff import joint_tradeoff_report
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
@@ -30,6 +36,9 @@ __all__ = [
     "Section",
     "Table",
     "build_report",
+    "joint_methods_report",
+    "joint_sweep_report",
+    "joint_tradeoff_report",
     "regression_market_report",
     "ridge_comparison_report",
     "tradeoff_report",
@@ -54,9 +63,12 @@ def _(result: Report) -> Report:
 
 
 build_report.register(TradeoffResult, tradeoff_report)
+build_report.register(JointTradeoffResult, joint_tradeoff_report)
 build_report.register(RegressionMarketResult, regression_market_report)
 build_report.register(RidgeComparisonResult, ridge_comparison_report)
 build_report.register(VariantsResult, variants_report)
+build_report.register(JointMethodsResult, joint_methods_report)
+build_report.register(JointSweepResult, joint_sweep_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:

@@ -159,7 +159,9 @@ def line_with_spread(
         axes.plot(x, edge, color=look["color"], linestyle=look["linestyle"], lw=0.5, alpha=0.6)
 
 
-def tradeoff_curve(curve: pd.DataFrame, baseline_error: float) -> Figure:
+def tradeoff_curve(
+    curve: pd.DataFrame, baseline_error: float, paid: str = "Total payments to sellers"
+) -> Figure:
     """Draw test error and payments over gamma, one series per model (A and B, Fig. 2a).
 
     Parameters
@@ -168,6 +170,8 @@ def tradeoff_curve(curve: pd.DataFrame, baseline_error: float) -> Figure:
         Columns model, gamma, error_mean, error_std and payments, of one scenario.
     baseline_error : float
         Test error of the model without privacy.
+    paid : str
+        What the payments are.
     """
     figure = Figure(figsize=(WIDTH, 5.0))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.15, 1))
@@ -186,7 +190,7 @@ def tradeoff_curve(curve: pd.DataFrame, baseline_error: float) -> Figure:
     above.set_title("Test error (share misclassified)")
     above.set_ylim(bottom=0)
     scale = value_axis(below, curve.payments)
-    below.set_title(f"Total payments to sellers{scale}")
+    below.set_title(f"{paid}{scale}")
     gamma_axis(below, list(curve.gamma))
     above.tick_params(labelbottom=False)
     figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=3)

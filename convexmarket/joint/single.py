@@ -1,0 +1,116 @@
+r"""The joint problem without a spread: the global optimum buys from a single seller.
+
+For every model and eta the objective is then linear in the weights, and after the best model it is
+concave in them: a vertex of the simplex is optimal. Alternation stops at poor ones. The best model
+for one row is a multiple of it, and what remains to be minimised over the model's norm s,
+:math:`\log(1+e^{-rs}) + \Lambda s^2/2 + \kappa s`, depends on the norm r of the row alone.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import newton
+from scipy.special import expit
+
+from convexmarket.errors import InfeasibleMarketError
+from convexmarket.joint.model_step import best_model
+from convexmarket.joint.problem import JointMarket
+from convexmarket.joint.result import JointAllocation, TracePoint
+from convexmarket.terms import EtaRange, Losses, Noise, Payments
+
+__all__ = ["buy_from_one"]
+
+Floats = NDArray[np.float64]
+
+
+def buy_from_one(joint: JointMarket) -> JointAllocation | None:
+    """Return the global optimum of a market without a spread, or None if it is another market.
+
+    Parameters
+    ----------
+    joint : JointMarket
+        The papers' naive model, mu = 0: noise, linear payments and losses, under an EtaRange at
+        most. Noise in the model must be "expected", or "worst-case" at a given eta.
+
+    Raises
+    ------
+    InfeasibleMarketError
+        If nobody can sell.
+    """
+    began = time.perf_counter()
+    parts = [part for part in joint.market.objective.parts if part.weight > 0]
+    ranges = [item for item in joint.market.constraints if isinstance(item, EtaRange)]
+    low, high = joint.eta_low, min([np.inf, *(item.high for item in ranges)])
+    linear = all(
+        type(part.term) in (Noise, Losses) or (type(part.term) is Payments and part.term.is_linear)
+        for part in parts
+    )
+    known = joint.noise == "expected" or (joint.noise == "worst-case" and low == high)
+    if not (linear and known and len(ranges) == len(joint.market.constraints)):
+        return None
+    costs = joint.market.objective.weight_of(Payments) * joint.market.sellers.virtual_costs
+    if not np.isfinite(costs).any():
+        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
+    etas = np.full(costs.size, low)
+    if joint.sigma > 0:
+        with np.errstate(divide="ignore"):
+            etas = np.clip(np.sqrt(joint.sigma / costs), low, high)
+    if not np.isfinite(etas).all():  # some seller's privacy is free: no optimum is attained
+        return None
+    etas = np.where(np.isfinite(costs), etas, 1.0)
+    kappa = 2.0 * joint.noise_radius / low if joint.noise == "worst-case" else 0.0
+    given = sum(
+        (part.weight * part.term.values for part in parts if isinstance(part.term, Losses)),
+        start=np.zeros(costs.size),
+    )
+    best = int(np.argmin(_fits(joint, kappa) + given + etas * costs + joint.sigma / etas))
+    weights, eta = np.zeros(costs.size), float(etas[best])
+    weights[best] = 1.0
+    model = best_model(joint, weights, eta)
+    objective = joint.objective(model, weights, eta)
+    prices = joint.losses(model) + given + eta * costs
+    return JointAllocation(
+        model=model,
+        weights=weights,
+        eta=eta,
+        objective=objective,
+        lower_bound=objective,
+        residual=float(prices[best] - prices.min()) / abs(objective),
+        status="global",
+        method="every seller alone",
+        seconds=time.perf_counter() - began,
+        trace=(TracePoint(0, "every seller alone", eta, objective, time.perf_counter() - began),),
+        starts=(objective,),
+        binding=tuple(
+            name for name, end in (("eta_low", low), ("eta_high", high)) if ranges and eta == end
+        ),
+    )
+
+
+def _fits(joint: JointMarket, kappa: float) -> Floats:
+    """Return the least loss of a model of each row alone, its regularization included.
+
+    The slope in the norm of the model rises and is concave, so that Newton's method climbs to its
+    zero from 0 without leaping over it.
+    """
+    lengths = np.linalg.norm(joint.X, axis=1)
+    norms = np.zeros(lengths.size)
+    worth = lengths / 2 > kappa
+    if worth.any():
+        r = lengths[worth]
+
+        def slope(s: Floats) -> Floats:
+            return np.asarray(joint.regularization * s + kappa - r * expit(-r * s))
+
+        def curvature(s: Floats) -> Floats:
+            return np.asarray(joint.regularization + r**2 * expit(r * s) * expit(-r * s))
+
+        norms[worth] = newton(slope, np.zeros(r.size), curvature, maxiter=200)
+    if joint.max_norm is not None:
+        norms = np.minimum(norms, joint.max_norm)
+    return np.asarray(
+        np.logaddexp(0.0, -lengths * norms) + joint.regularization / 2 * norms**2 + kappa * norms
+    )

@@ -1,0 +1,86 @@
+"""The naive model: without a spread, one seller is bought from."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.joint.model_step import best_model
+from convexmarket.joint.single import buy_from_one
+
+
+def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
+    X[0] = 0.0
+    sellers = cm.Sellers(rng.uniform(0.1, 0.9, 12), prior=cm.Uniform(0, 1))
+    objective = 0.0 * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(cost or cm.LinearCost())
+    if losses:
+        objective += 0.5 * cm.Losses(rng.random(12))
+    market = cm.Market(sellers, objective, constraints)
+    return cm.JointMarket(market, X, y, regularization=0.05, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise": "worst-case"},
+        {"max_norm": 0.4},
+        {"noise": "worst-case", "max_norm": 0.05},
+        {"losses": True},
+    ],
+)
+@pytest.mark.parametrize("eta", [0.5, 300.0])
+def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
+    joint = naive(3, [cm.EtaRange(eta, eta)], **options)
+    found = cm.allocate_jointly(joint)
+    every = [
+        joint.objective(best_model(joint, weights, eta), weights, eta) for weights in np.eye(12)
+    ]
+    assert found.objective == pytest.approx(min(every), rel=1e-9)
+    assert found.weights[np.argmin(every)] == 1.0
+    assert (found.status, found.method) == ("global", "every seller alone")
+    assert found.binding == ("eta_low", "eta_high")
+    assert 0 <= found.residual < 1e-12
+    mixed = np.random.default_rng(0).dirichlet(np.ones(12), 10)
+    values = [joint.objective(best_model(joint, a, eta), a, eta) for a in mixed]
+    assert found.objective <= min(values)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 3.0])
+def test_eta_is_the_best_of_the_range(sigma):
+    joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
+    found = cm.allocate_jointly(joint)
+    for eta in np.geomspace(2.0, 400.0, 200):
+        for weights in np.eye(12):
+            value = joint.objective(best_model(joint, weights, eta), weights, eta)
+            assert found.objective <= value * (1 + 1e-12)
+    assert found.binding == (() if sigma else ("eta_low",))
+
+
+def test_alternation_does_not_get_below_it():
+    joint = naive(7, [cm.EtaRange(2.0, 9.0)])
+    stuck = cm.allocate_jointly(joint, solver="CLARABEL", starts=2)
+    assert stuck.method == "alternating"
+    assert stuck.objective >= cm.allocate_jointly(joint).objective * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "options"),
+    [
+        ([cm.EtaRange(2, 9), cm.Cap(4)], {}),
+        ([cm.EtaRange(2, 9)], {"noise": "worst-case"}),
+        ([cm.EtaRange(2, 9)], {"noise": "realised", "noise_vector": [1.0, 2.0, 3.0]}),
+        ([cm.EtaRange(2, 9)], {"cost": cm.PowerCost(2)}),
+    ],
+)
+def test_other_markets_are_not_its_business(constraints, options):
+    assert buy_from_one(naive(1, constraints, **options)) is None
+
+
+def test_nobody_can_sell():
+    joint = naive(1, [cm.EtaRange(2, 9)])
+    sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # at the top its density is 0
+    market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
+    with pytest.raises(cm.InfeasibleMarketError, match="nobody can sell"):
+        cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))
