@@ -139,6 +139,8 @@ class KeptSpreadCut(Cut):
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of the chord's minimum; beyond the last point, of a line's."""
+        if low == high:
+            return low, self(low)
         start = self.const + self._concave(low)
         if high == np.inf:  # a concave function never falls faster than its last slope
             slope = self._steepest

@@ -7,7 +7,7 @@ the noise stays what it is, so that two points differ by what was swept alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -28,7 +28,6 @@ from convexmarket.joint.model_step import best_model
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, Measure
-from convexmarket.terms import EtaRange
 
 __all__ = ["MEASURES", "JointSweepResult", "run_joint_sweep"]
 
@@ -69,13 +68,11 @@ class JointSweepResult:
         One row per point and draw: point, x, draw, status (of the joint allocation, or how it
         failed), message (why it failed), binding (ends of the range of eta that decided), the
         measures, two_step_message (why the mechanism that does not look at the data has no
-        answer), missed (whether the descents ended above the solution at the lower end of the range
-        of eta, which is solved by itself where noise is realised) and seconds. The measures:
-        objective; eta and weight_variance (of the a_i), and the same of that mechanism
-        (two_step_...); n_bought; expected_payments (psi'u(eps)); misclassification of the released
-        model (train_error, test_error) and of the model for the same weights without noise
-        (noiseless_...); empirical_loss (sum of a_i times the logistic loss of the released model),
-        mean_loss (the same, unweighted); residual.
+        answer) and seconds. The measures: objective; eta and weight_variance (of the a_i), and the
+        same of that mechanism (two_step_...); n_bought; expected_payments (psi'u(eps));
+        misclassification of the released model (train_error, test_error) and of the model for the
+        same weights without noise (noiseless_...); empirical_loss (sum of a_i times the logistic
+        loss of the released model), mean_loss (the same, unweighted); residual.
     claims : tuple of Claim
         The claims of the problem file with their verdicts.
     certificates : list of dict
@@ -171,7 +168,7 @@ def run_joint_sweep(
 
 # -------------------------------------------------------------------------- one point, one draw
 
-_COLUMNS = ("status", "message", "binding", *MEASURES, "two_step_message", "missed", "seconds")
+_COLUMNS = ("status", "message", "binding", *MEASURES, "two_step_message", "seconds")
 
 
 def _rng(seed: int, purpose: int, draw: int) -> np.random.Generator:
@@ -190,36 +187,10 @@ def _solve(
         )
         joint = _joint(point, rows, market, point.joint.noise, noise)
         found = allocate_jointly(joint, starts=point.joint.starts, rng=_rng(seed, _STARTS, draw))
-        found, missed = _with_lower_end(joint, found, point.joint.starts)
         row = _measured(point, rows, joint, found, noise) | _two_step(market)
-        row["missed"] = missed
     except ConvexMarketError as error:
         return {"status": failure_status(error), "message": str(error)}, None
     return row, found.certificate()
-
-
-def _with_lower_end(
-    joint: JointMarket, found: JointAllocation, starts: int
-) -> tuple[JointAllocation, bool]:
-    """Solve at the lower end of the range of eta too, and return what is better.
-
-    With realised noise the objective falls like -1/eta^2 towards the lower end, for every b; but
-    descents may end in a local minimum on the way. Returned is also whether they did.
-    """
-    if joint.noise != "realised" or joint.eta_low == 0 or "eta_low" in found.binding:
-        return found, False
-    low = joint.eta_low
-    market = Market(
-        joint.market.sellers,
-        joint.market.objective,
-        [*(c for c in joint.market.constraints if not isinstance(c, EtaRange)), EtaRange(low, low)],
-    )
-    other = allocate_jointly(replace(joint, market=market), starts=starts)
-    seconds = found.seconds + other.seconds
-    if other.objective >= found.objective:
-        return replace(found, seconds=seconds), False
-    tried = found.starts + other.starts
-    return replace(other, binding=("eta_low",), starts=tried, seconds=seconds), True
 
 
 def _joint(

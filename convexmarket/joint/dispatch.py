@@ -60,7 +60,8 @@ def allocate_jointly(
         - "projected_gradient": the papers' own method, on a grid of eta (A, Algorithm 4).
     starts : int
         Descents to run where the problem is not known to be convex; from no model, from the
-        direction of the class means, and from random ones. The papers' method has a start per eta.
+        direction of the class means, and from random ones; against realised noise one more, where
+        noise pays most. The papers' method has a start per eta.
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
     rng : numpy.random.Generator, optional
@@ -177,25 +178,39 @@ def _descents(
     step = PurchaseStep(joint)
     found = []
     for number, model in enumerate(_starts(joint, starts, rng)):
+        bought = step(model)
         if method == "nlp":
             start = Descent(joint, step, number)
-            bought = step(model)
             start.take("start", model, bought.weights, bought.eta)
             own = options.get("solver_options") or {}
             found.append(solve_nonlinear(joint, start, number=number, progress=progress, **own))
-        else:
-            eta = step(model).eta
-            found.append(solve_exponential(joint, eta, start=number, progress=progress, **options))
+        else:  # which only multiplies weights: nobody may start from zero
+            weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
+            found.append(
+                solve_exponential(
+                    joint, bought.eta, weights, start=number, progress=progress, **options
+                )
+            )
     return found
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-    """Return models to start from: none, and random ones of the length that losses suggest."""
+    """Return models to start from: none, the class means, and random ones of such a length.
+
+    Against realised noise one more comes first: along the ray on which noise pays most.
+    """
     n = joint.X.shape[1]
     slope = joint.X.T @ joint.y / (2 * joint.X.shape[0])
     length = float(np.linalg.norm(slope)) / joint.regularization
     draws = [length * rng.normal(size=n) / np.sqrt(n) for _ in range(max(count - 2, 0))]
-    return [np.zeros(n), slope / joint.regularization, *draws][:count]
+    found = [np.zeros(n), slope / joint.regularization, *draws][:count]
+    b = joint.noise_vector
+    if b is None or not b.any():
+        return found
+    reach = [] if joint.max_norm is None else [joint.max_norm / float(np.linalg.norm(b))]
+    if joint.eta_low > 0:
+        reach.append(2.0 / (joint.regularization * joint.eta_low))
+    return [-min(reach) * b, *found]
 
 
 def _binding(joint: JointMarket, eta: float) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ _MAX_TANGENTS = 10
 def solve_exponential(
     joint: JointMarket,
     eta_start: float,
+    weights_start: Floats | None = None,
     *,
     solver: str = "CLARABEL",
     tolerance: float = 1e-9,
@@ -70,13 +71,15 @@ def solve_exponential(
     start: int = 0,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Descent:
-    """Solve the joint problem in z = log(a) from equal weights.
+    """Solve the joint problem in z = log(a).
 
     Parameters
     ----------
     joint : JointMarket
     eta_start : float
         Total privacy to start from.
+    weights_start : ndarray, shape (m,), optional
+        Weights to start from, none of them 0, or it stays near 0; equal where left out.
     solver : str
         For the z-block: one of CVXPY's with exponential cones.
     tolerance : float
@@ -113,7 +116,7 @@ def solve_exponential(
     solver = check_solver(solver)
     sellers = active_sellers(joint.market)
     descent = Descent(joint, PurchaseStep(joint), start, progress)
-    weights = sellers / sellers.sum()
+    weights = sellers / sellers.sum() if weights_start is None else weights_start
     model = best_model(joint, weights, float(eta_start))
     block = ExponentialBlock(joint, joint.losses(model), eta_start, choose_eta=True)
     # Equal weights may break a bound, so that the first point of the trace comes after a solve.

@@ -167,13 +167,6 @@ def _eta_words(result: JointSweepResult) -> str:
             f"{listing(ends)}. There η is the choice of whoever set the range, and another range "
             "would have given another answer."
         )
-        missed = int(decided.missed.astype(bool).sum())
-        if missed:
-            words.append(
-                f"In {missed:,} of these the descents over the whole range ended in a local "
-                "minimum within it; the lower end, which was solved by itself as well, has a "
-                "smaller objective."
-            )
     elif len(free):
         words.append(f"The range of η decided the answer in none of {count(len(free), 'solve')}.")
     return " ".join(words)

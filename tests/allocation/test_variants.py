@@ -647,3 +647,15 @@ def test_a_parameter_without_a_value():
         cm.sweep(market, amount, [1.0, "a"])
     with pytest.raises(cm.ParameterError, match="market is None; give a Market"):
         cm.allocate(None)
+
+
+@pytest.mark.parametrize(
+    "spread", [cm.Spread(), cm.SquaredSpread(), cm.NegativeEntropy()], ids=repr
+)
+def test_a_range_of_one_eta_without_payments(spread):
+    sellers = cm.Sellers(virtual_costs=np.arange(1.0, 11.0))
+    market = cm.Market(sellers, 1.0 * spread + 1.0 * cm.Noise(), [cm.EtaRange(5, 5)])
+    found = cm.allocate(market)
+    assert found.eta == pytest.approx(5)
+    np.testing.assert_allclose(found.weights, 0.1, atol=1e-6)
+    assert found.gap <= 1e-6

@@ -224,15 +224,3 @@ def test_everything_is_plain_values(result):
     assert [claim["says"] for claim in plain["claims"]] == ["n_bought rises", "the loss falls"]
     assert plain["provenance"]["seed"] == 3
     assert isinstance(run_problem(result.problem), JointSweepResult)
-
-
-def test_the_lower_end_is_solved_by_itself_where_descents_miss_it():
-    """Without a second start, the descent of some draw ends within the range."""
-    overrides = ["joint.noise='realised'", "joint.starts=1", "data.n_sellers=5"]
-    found = run("values.constraints.eta_range = [[1.0, 1000.0], [2.0, 1000.0]]\n", *overrides)
-    missed = found.draws[found.draws.missed.astype(bool)]
-    assert len(missed)
-    assert (missed.binding == "eta_low").all()
-    np.testing.assert_allclose(missed.eta, missed.x)
-    tried = [found.certificates[number]["starts"] for number in missed.index]
-    assert all(min(starts) == starts[-1] < starts[0] for starts in tried)

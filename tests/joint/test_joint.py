@@ -176,6 +176,21 @@ def test_the_remedies():
         assert cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, noise=noise)).eta > 0
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_local_minimum_hides_the_ray_of_realised_noise(seed):
+    """Towards the lower end of eta the objective falls like -1/eta^2, for every b."""
+    rng = np.random.default_rng(seed)
+    X, y = data(8, 3, rng)
+    b = 0.3 * rng.normal(size=3)
+    constraints = [cm.EtaRange(0.05, 1000.0)]
+    spread = 3.0 * cm.SquaredSpread()
+    joint = joint_of(X, y, spread, rng, constraints=constraints, noise="realised", noise_vector=b)
+    found = cm.allocate_jointly(joint, starts=1)
+    ray = -2 / (joint.regularization * 0.05) * b
+    assert found.objective <= joint.objective(ray, np.full(8, 1 / 8), 0.05)
+    assert len(found.starts) == 2
+
+
 def test_the_naive_model_needs_a_range():
     rng = np.random.default_rng(0)
     X, y = data(20, 3, rng)

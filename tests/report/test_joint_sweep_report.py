@@ -127,12 +127,6 @@ def test_it_says_in_how_many_solves_the_range_decided() -> None:
     assert "The range of η decided the answer in none of 6 solves." in words(free)
 
 
-def test_a_local_minimum_within_the_range_is_told() -> None:
-    decided = run(RANGES, "joint.noise='realised'", "objective.noise.weight=1.0")
-    decided.draws.loc[:1, "missed"] = True
-    assert "In 2 of these the descents over the whole range ended" in words(build_report(decided))
-
-
 def test_eta_that_was_fixed_on_purpose_is_said_to_be() -> None:
     fixed = run(FIXED, "joint.noise='realised'", "constraints.cap=1")
     report = build_report(fixed)
