@@ -127,7 +127,7 @@ def check_shape(values: Floats, shape: str) -> tuple[Verdict, str]:
         if not (ends.rises if sign > 0 else ends.falls):
             return "not reproduced", span
         if against:
-            words = f"{len(against)} of {len(steps)} steps go the other way"
+            words = f"steps the other way: {len(against)} of {len(steps)}"
             return "reproduced in part", f"{span}; {words}"
         return "reproduced", span
     if shape == "falls, then rises":
