@@ -51,6 +51,34 @@ def test_run_of_a_regression_market_marks_a_lambda_for_each_gamma(here):
     assert (here / "reports" / "medical-market" / "index.html").is_file()
 
 
+TRADEOFF = ["objective.gamma=[0.01]", "objective.mu=[1]", "objective.sigma=[10]", "naive.grid=1"]
+TRADEOFF += ["learner.regularization=[0.1]", "learner.draws=2", "joint.starts=1"]
+METHODS = ["run.restarts=2", 'methods=[{name="fast", method="alternating", starts=1}]']
+METHODS += [
+    "groups=[{name='few', data={source='synthetic', n_sellers=9, n_features=2}, instances=1, "
+    "mu=1.0, sigma=10.0, gamma=0.1, regularization=0.1, methods=['fast']}]"
+]
+
+
+@pytest.mark.parametrize(
+    ("problem", "settings", "said"),
+    [
+        ("joint-wdbc", TRADEOFF, "independent sensitivities model gamma payments"),
+        ("joint-noise", ["sweep.draws=2", "data.n_sellers=20"], "The test error falls as η grows"),
+        ("joint-methods", METHODS, "few method solved best excess"),
+    ],
+)
+def test_a_joint_problem_says_what_it_does_not_promise(here, problem, settings, said):
+    changes = [part for setting in settings for part in ("--set", setting)]
+    done = invoke("run", str(PROBLEMS / f"{problem}.toml"), *changes, "--jobs", "1")
+    assert done.exit_code == 0, done.output
+    text = plain(done.stdout)
+    assert said in text
+    assert "Neither the model nor the payments carry a privacy guarantee" in text
+    page = (here / "reports" / problem / "report.md").read_text()
+    assert page.split("## Summary")[1].strip().startswith("Neither the model nor the payments")
+
+
 def test_run_takes_a_folder_and_opens_it(here, monkeypatch):
     opened = []
     monkeypatch.setattr(cli.webbrowser, "open", opened.append)

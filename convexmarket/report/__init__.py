@@ -76,8 +76,9 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
 
     Parameters
     ----------
-    result : TradeoffResult, RegressionMarketResult, RidgeComparisonResult, VariantsResult or Report
-        What an experiment returned, or a report of one's own making.
+    result : object
+        What :func:`convexmarket.experiments.run_problem` returned, or a :class:`Report` of one's
+        own making.
     out_dir : path
         The folder; an earlier report in it is replaced, all at once.
 
