@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.certificates import convexity_ratio
@@ -107,8 +108,11 @@ def allocate_jointly(
     rng = np.random.default_rng(0) if rng is None else rng
     convex = convexity_ratio(joint) < 1
     bound = -np.inf
+    solves: tuple[SolveRecord, ...] = ()
     if method == "alternating":
-        found, bound = _alternating(joint, 1 if convex else starts, gap, rng, progress, **options)
+        found, bound, solves = _alternating(
+            joint, 1 if convex else starts, gap, rng, progress, **options
+        )
     else:
         found = _descents(joint, method, starts, rng, progress, options)
     best = min(found, key=lambda descent: descent.objective)
@@ -128,6 +132,7 @@ def allocate_jointly(
         method=method,
         seconds=time.perf_counter() - began,
         trace=tuple(point for descent in found for point in descent.trace),
+        solves=solves,
         starts=tuple(descent.objective for descent in found),
         binding=_binding(joint, best.eta),
     )
@@ -142,8 +147,8 @@ def _alternating(
     solver: str | None = None,
     tolerance: float = 1e-12,
     max_iterations: int = 1000,
-) -> tuple[list[Descent], float]:
-    """Return all descents, and a lower bound where one is known."""
+) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
+    """Return all descents; where one is known, a lower bound, and the search that proves it."""
     if max_iterations < 1 or not tolerance > 0:
         raise ParameterError(
             f"max_iterations is {max_iterations} and tolerance {tolerance}; give at least 1 and a "
@@ -154,7 +159,7 @@ def _alternating(
     found = alternate(joint, step, models, tolerance, max_iterations, progress)
     search = GlobalSearch.of(joint, step, tolerance)
     if search is None:
-        return found, -np.inf
+        return found, -np.inf, ()
     search.model, first = found[0].model, found[0].eta
     other, bound = certify(search, first, gap, 200)
     if other.objective < found[0].objective:  # another eta, from where alternation goes on
@@ -162,7 +167,7 @@ def _alternating(
         last.model, last.eta = other.model, other.eta
         last.run(tolerance, max_iterations)
         found.append(last)
-    return found, bound
+    return found, bound, tuple(search.records)
 
 
 def _descents(

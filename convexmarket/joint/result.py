@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.result import CertifiedPurchase
+from convexmarket.allocation.result import CertifiedPurchase, SolveRecord
 
 __all__ = ["JointAllocation", "JointStatus", "TracePoint"]
 
@@ -55,6 +55,9 @@ class JointAllocation(CertifiedPurchase):
     seconds : float
     trace : tuple of TracePoint
         Every step of every start.
+    solves : tuple of SolveRecord
+        The search over eta that proves the lower bound: every eta it solved, the objective there
+        and what it knew of it. Empty where no bound is known.
     starts : tuple of float
         The objective that each start ended with.
     binding : tuple of str
@@ -71,6 +74,7 @@ class JointAllocation(CertifiedPurchase):
     method: str
     seconds: float
     trace: tuple[TracePoint, ...] = ()
+    solves: tuple[SolveRecord, ...] = ()
     starts: tuple[float, ...] = ()
     binding: tuple[str, ...] = ()
 
@@ -93,6 +97,7 @@ class JointAllocation(CertifiedPurchase):
             "n_bought": self.n_bought,
             "method": self.method,
             "starts": list(self.starts),
+            "solves": len(self.solves),
             "binding": list(self.binding),
             "seconds": self.seconds,
         }
