@@ -94,6 +94,7 @@ def joint_methods_report(result: JointMethodsResult) -> Report:
         sections=tuple(section for section in sections if section is not None),
         results=result.to_json(),
         facts=_facts(result),
+        warning=JOINT_WARNING,
     )
 
 
@@ -122,7 +123,6 @@ def _facts(result: JointMethodsResult) -> tuple[Fact, ...]:
 def _summary(result: JointMethodsResult) -> tuple[str, ...]:
     papers = [claim for claim in result.claims if claim.source != OURS]
     paragraphs = [
-        JOINT_WARNING,
         " ".join(result.problem.description.split()),
         *(_group_words(result, group.name) for group in result.problem.groups),
         " ".join(

@@ -63,6 +63,7 @@ def joint_sweep_report(result: JointSweepResult) -> Report:
         sections=tuple(section for section in sections if section is not None),
         results=result.to_json(),
         facts=_facts(result),
+        warning=JOINT_WARNING,
     )
 
 
@@ -102,7 +103,6 @@ def _facts(result: JointSweepResult) -> tuple[Fact, ...]:
 
 def _summary(result: JointSweepResult) -> tuple[str, ...]:
     paragraphs = [
-        JOINT_WARNING,
         " ".join(result.problem.description.split()),
         _outcome_words(result),
         _eta_words(result),

@@ -91,6 +91,7 @@ def joint_tradeoff_report(result: JointTradeoffResult) -> Report:
         sections=tuple(section for section in sections if section is not None),
         results=result.to_json(),
         facts=_facts(result),
+        warning=JOINT_WARNING,
     )
 
 
@@ -119,7 +120,6 @@ def _facts(result: JointTradeoffResult) -> tuple[Fact, ...]:
 
 def _summary(result: JointTradeoffResult) -> tuple[str, ...]:
     words = [
-        JOINT_WARNING,
         " ".join(result.problem.description.split()),
         claims_words(result.claims),
         against_words(result, TWO_STEP, "the two-step mechanism, the one that is private,"),

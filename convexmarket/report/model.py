@@ -120,6 +120,8 @@ class Report:
         What ``results.json`` holds: everything needed to reproduce the run.
     facts : tuple of Fact
         The numbers to read first.
+    warning : str
+        What nobody may miss, said before everything else.
 
     Raises
     ------
@@ -132,6 +134,7 @@ class Report:
     sections: tuple[Section, ...]
     results: Mapping[str, Any]
     facts: tuple[Fact, ...] = ()
+    warning: str = ""
 
     def __post_init__(self) -> None:
         for kind, pieces in (("tables", self.tables), ("figures", self.figures)):

@@ -82,9 +82,9 @@ def table(report: Report, name: str) -> pd.DataFrame:
     return found
 
 
-def test_the_first_paragraph_is_the_warning(report: Report) -> None:
-    assert report.summary[0] == JOINT_WARNING
-    assert report.summary[1] == "Some & others."
+def test_the_warning_and_the_description(report: Report) -> None:
+    assert report.warning == JOINT_WARNING
+    assert report.summary[0] == "Some & others."
 
 
 def test_it_is_written(result: JointMethodsResult, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_it_is_written(result: JointSweepResult, tmp_path: Path) -> None:
 
 def test_the_warning_comes_first_and_claims_are_counted(result: JointSweepResult) -> None:
     report = build_report(result)
-    assert report.summary[0] == JOINT_WARNING
+    assert report.warning == JOINT_WARNING
     (claim,) = result.claims
     assert claim.verdict == "reproduced"
     assert facts(report)["claims reproduced"] == "1 of 1"

@@ -82,7 +82,7 @@ def without(result, **values):
 
 def test_the_warning_comes_first(result):
     report = build_report(result)
-    assert report.summary[0] == JOINT_WARNING
+    assert report.warning == JOINT_WARNING
     assert ("differential privacy of the joint model", "none") in [
         (fact.label, fact.value) for fact in report.facts
     ]
@@ -189,6 +189,6 @@ def test_nothing_has_an_answer(result, tmp_path):
         broken = without(broken, model=model)
     broken = replace(broken, comparisons=result.comparisons[:0])
     report = joint_tradeoff_report(broken)
-    assert report.summary[0] == JOINT_WARNING
+    assert report.warning == JOINT_WARNING
     assert not report.figures
     assert write_report(broken, tmp_path / "report").is_file()

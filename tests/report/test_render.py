@@ -56,8 +56,18 @@ def make_report(**changes: Any) -> Report:
         "sections": (section,),
         "results": {"numbers": np.array([1.0, np.nan, np.inf]), "frame": frame},
         "facts": (Fact(f"A fact {EVIL}", EVIL),),
+        "warning": f"A warning {EVIL}",
     }
     return Report(**(parts | changes))
+
+
+def test_a_warning_comes_first(tmp_path: Path) -> None:
+    page = write_folder(make_report(warning="Beware."), tmp_path / "warned")
+    for text in (page.read_text(), (page.parent / "report.md").read_text()):
+        body = text[text.index("A title") :]
+        assert 0 < body.index("Beware.") < body.index("Summary") < body.index("A fact")
+    plain = write_folder(make_report(warning=""), tmp_path / "plain")
+    assert 'class="warning"' not in plain.read_text()
 
 
 class Page(HTMLParser):
