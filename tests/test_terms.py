@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.terms import Quantities, WeightedTerm
 
 WEIGHTS = np.array([0.5, 0.3, 0.2])
@@ -228,3 +229,11 @@ def test_a_users_own_objective_is_solved_by_cvxpy():
 
 def value_at(objective, weights):
     return objective.value(weights, ETA, COSTS)
+
+
+@pytest.mark.parametrize("weight", [1e-20, 1e-9, 1.0, 1e9])
+def test_the_squared_spread_knows_its_minimum_at_any_scale(weight):
+    costs = np.array([1.0, 1.5, 4.0])
+    found = float(cm.SquaredSpread().simplex_minimum(weight, costs))
+    a = project_capped_simplex(costs / (-2 * weight))
+    assert found == pytest.approx(weight * a @ a + costs @ a, rel=1e-12)

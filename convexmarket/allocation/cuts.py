@@ -114,7 +114,7 @@ class KeptSpreadCut(Cut):
     noise: float
     costs: Floats
     slopes: Floats
-    spread: Callable[[Floats], Floats]
+    spread: Callable[[Floats], Floats | float]
     price: float
 
     _affine = ("const", "noise", "costs", "slopes", "price")

@@ -94,14 +94,38 @@ class ProjectableForm:
 
     def weights(self, eta: float) -> Floats:
         """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        prices, limit = self.prices(eta), self.limit(eta)
+        return self._cheapest(self.mu, self.prices(eta), self.limit(eta))
+
+    def minimum(self, mu: float, costs: Floats) -> float:
+        """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
+
+        Caps stay in, as their multipliers change with the costs, fast where mu is small.
+        """
+        if np.min(self.max_weight) < 1:
+            weights = self._cheapest(mu, costs, self.max_weight)
+            extra = self.excess(mu, weights, costs, self.max_weight)[1]
+            relieved = float(np.sum(self.max_weight * extra))
+            return float(self.spread.simplex_minimum(mu, costs + extra)) - relieved
+        return float(self.spread.simplex_minimum(mu, costs))
+
+    def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
+        """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
         if isinstance(self.spread, SquaredSpread):
-            return project_capped_simplex(prices / (-2.0 * self.mu), limit)
-        margins = np.maximum(self.spread.simplex_minimum(self.mu, prices) - prices, 0.0)
+            return project_capped_simplex(costs / (-2.0 * mu), limit)
+        margins = np.maximum(self.spread.simplex_minimum(mu, costs) - costs, 0.0)
         total = float(margins.sum())
         if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
             return np.asarray(margins / total)
-        return norm_minimiser(prices, self.mu, limit)
+        return norm_minimiser(costs, mu, limit)
+
+    def excess(
+        self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
+    ) -> tuple[float, Floats]:
+        """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
+        marginal = mu / self.mu * self.slope(weights) + costs
+        price = _price(weights, marginal, limit)
+        at_limit = weights >= limit * (1 - 1e-12)
+        return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
@@ -114,6 +138,20 @@ class ProjectableForm:
         norm = float(np.linalg.norm(weights))
         spread = norm**2 if isinstance(self.spread, SquaredSpread) else norm
         return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
+
+    def largest_eta(self) -> float:
+        """Return the largest eta at which weights within their bounds sum to one."""
+        return largest_eta(self.max_weight, self.max_epsilon, self.virtual_costs.size)
+
+    def check_sold(self, eta: float) -> None:
+        """Refuse an eta that the largest guarantees do not add up to."""
+        largest = self.largest_eta()
+        if eta > largest * (1 + 1e-12):
+            raise InfeasibleMarketError(
+                f"{self.virtual_costs.size} sellers at no more than epsilon = "
+                f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
+                f"{eta:g}; raise one or lower the other"
+            )
 
     def restricted(self) -> tuple[ProjectableForm, NDArray[np.bool_]]:
         """Return the problem of those who can sell anything, and who they are."""
@@ -183,14 +221,9 @@ class Projections:
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
         self.records: list[SolveRecord] = []
-        largest = largest_eta(form.max_weight, form.max_epsilon, form.virtual_costs.size)
+        largest = form.largest_eta()
         high = min(form.eta_high, largest)
-        if form.eta_low > high * (1 + 1e-12):
-            raise InfeasibleMarketError(
-                f"{form.virtual_costs.size} sellers at no more than epsilon = "
-                f"{np.max(form.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
-                f"{form.eta_low:g}; raise one or lower the other"
-            )
+        form.check_sold(form.eta_low)
         self.region = Region(min(form.eta_low, high), high, None)
 
     def first(self) -> float:
@@ -205,19 +238,15 @@ class Projections:
         """Return the optimum at eta and the cut of its multipliers."""
         start = time.perf_counter()
         form = self.form
-        limit = form.limit(eta)
-        by_epsilon = limit < form.max_weight
-        weights = form.weights(eta)
-        marginal = form.slope(weights) + form.prices(eta)
-        price = _price(weights, marginal, limit)
-        at_limit = weights >= limit * (1 - 1e-12)
-        extra = np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
+        limit, weights = form.limit(eta), form.weights(eta)
+        price, extra = form.excess(form.mu, weights, form.prices(eta), limit)
+        extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
         cut = KeptSpreadCut(
-            const=-float(np.where(by_epsilon, 0.0, form.max_weight * extra).sum()),
-            noise=form.sigma - float((np.where(by_epsilon, form.max_epsilon, 0.0) * extra).sum()),
+            const=0.0,
+            noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
             costs=form.losses + extra,
             slopes=form.gamma * form.virtual_costs,
-            spread=lambda costs: form.spread.simplex_minimum(form.mu, costs),
+            spread=lambda costs: form.minimum(form.mu, costs),
             price=price,
         )
         objective = form.objective(weights, eta)

@@ -74,6 +74,8 @@ class Change:
         return self.high < 0
 
     def __str__(self) -> str:
+        if not np.isfinite(self.low):
+            return f"{self.mean:+.3g} (one draw has no interval)"
         return f"{self.mean:+.3g} (95% interval {self.low:+.3g} to {self.high:+.3g})"
 
 
@@ -83,15 +85,17 @@ def paired_change(before: Floats, after: Floats) -> Change:
     Parameters
     ----------
     before, after : ndarray, shape (draws,)
-        One draw has no interval: the change is then taken as it is.
+        The interval of one draw is everything: nothing can be told from it.
     """
     first, second = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     difference = second - first
     mean = float(difference.mean())
     rounding = _ROUNDING * float(np.abs([first, second]).max())
-    if abs(mean) <= rounding and np.ptp(difference) <= rounding:
+    if difference.size > 1 and abs(mean) <= rounding and np.ptp(difference) <= rounding:
         return Change(0.0, 0.0, 0.0)
-    if difference.size == 1 or np.ptp(difference) <= rounding:
+    if difference.size == 1:
+        return Change(mean, -np.inf, np.inf)
+    if np.ptp(difference) <= rounding:
         return Change(mean, mean, mean)
     interval = ttest_1samp(difference, 0.0).confidence_interval(_CONFIDENCE)
     return Change(mean, float(interval.low), float(interval.high))

@@ -159,7 +159,7 @@ def _tradeoff(draws: Draws, scenario: str, gammas: list[float]) -> tuple[Verdict
     errors = np.array([draws.errors(scenario, "joint", gamma) for gamma in known])
     paid = np.array([draws.payments(scenario, "joint", gamma) for gamma in known])
     error, rise = check_shape(errors.T, "rises")
-    payment, _ = check_shape(paid[None, :], "falls")
+    payment, _ = check_shape(np.array([paid, paid]), "falls")  # the same in all draws
     words = f"test error {rise}; expected payments from {paid[0]:.3g} to {paid[-1]:.3g}"
     if payment != "reproduced":
         words += f", rising at {int((np.diff(paid) > 0).sum())} of {paid.size - 1} steps"

@@ -67,7 +67,7 @@ class Descent:
     def take(self, name: str, model: Floats, weights: Floats, eta: float) -> None:
         """Move to a point, if it is better, and say so."""
         objective = self.joint.objective(model, weights, eta)
-        if objective <= self.objective:
+        if objective <= self.objective and self.joint.allows(model):
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
         seconds = time.perf_counter() - self._began
@@ -209,7 +209,7 @@ class GlobalSearch:
             noise=plain.noise,
             costs=plain.costs + slope,
             slopes=plain.slopes,
-            spread=lambda costs: form.spread.simplex_minimum(kept, costs),
+            spread=lambda costs: form.minimum(kept, costs),
             price=plain.price,
         )
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.errors import ParameterError
+from convexmarket.errors import LooseCertificateWarning, ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.exponential import solve_exponential
@@ -32,6 +34,8 @@ _OPTIONS: dict[JointMethod, set[str]] = {
     "nlp": {"solver_options"},
     "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tolerance"},
 }
+#: Relative gap that rounding may leave open.
+_ROUNDING = 1e-12
 #: Gain that the blocks may leave at a point that counts as satisfying first-order conditions.
 _STATIONARY = 1e-6
 
@@ -99,8 +103,7 @@ def allocate_jointly(
     if unknown:
         allowed = ", ".join(sorted(_OPTIONS[method]))
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
-    if starts < 1:
-        raise ParameterError(f"starts is {starts}; give at least 1")
+    _check_arguments({"starts": starts, "gap": gap, "rng": rng, **options})
     joint.check_bounded()
     alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
     if alone is not None:
@@ -117,10 +120,18 @@ def allocate_jointly(
         found = _descents(joint, method, starts, rng, progress, options)
     best = min(found, key=lambda descent: descent.objective)
     status: JointStatus = "best of several starts"
-    if bound > -np.inf:
+    if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
         status = "global"
     elif convex and best.residual <= _STATIONARY:
         status = "global for this eta"
+    if -np.inf < bound and status != "global":
+        warnings.warn(
+            f"the certificate leaves a relative gap of {1 - bound / best.objective:.1e}, not the "
+            f"{gap:.1e} asked for: the problem is at the edge of where it is convex; try a larger "
+            "mu or regularization",
+            LooseCertificateWarning,
+            stacklevel=2,
+        )
     return JointAllocation(
         model=best.model,
         weights=best.weights,
@@ -138,6 +149,24 @@ def allocate_jointly(
     )
 
 
+def _check_arguments(arguments: dict[str, Any]) -> None:
+    """Check those that were given; the rest is left to the methods."""
+    for name, value in arguments.items():
+        if value is None:
+            if name in ("starts", "gap"):
+                raise ParameterError(f"{name} is None; give a number, or leave it out")
+        elif name in ("starts", "max_iterations", "grid"):
+            if not isinstance(value, int | np.integer) or value is True or value < 1:
+                raise ParameterError(f"{name} is {value!r}; give a whole number >= 1")
+        elif name in ("gap", "tolerance", "eps_max", "step"):
+            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
+                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        elif name == "rng" and not isinstance(value, np.random.Generator):
+            raise ParameterError(f"rng is {value!r}; give a numpy.random.Generator")
+        elif name == "solver_options" and not isinstance(value, dict):
+            raise ParameterError(f"solver_options is {value!r}; give a dictionary")
+
+
 def _alternating(
     joint: JointMarket,
     starts: int,
@@ -149,11 +178,6 @@ def _alternating(
     max_iterations: int = 1000,
 ) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
     """Return all descents; where one is known, a lower bound, and the search that proves it."""
-    if max_iterations < 1 or not tolerance > 0:
-        raise ParameterError(
-            f"max_iterations is {max_iterations} and tolerance {tolerance}; give at least 1 and a "
-            "number > 0"
-        )
     step = PurchaseStep(joint, solver)
     models = _starts(joint, starts, rng)
     found = alternate(joint, step, models, tolerance, max_iterations, progress)
@@ -209,6 +233,7 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[ND
     length = float(np.linalg.norm(slope)) / joint.regularization
     draws = [length * rng.normal(size=n) / np.sqrt(n) for _ in range(max(count - 2, 0))]
     found = [np.zeros(n), slope / joint.regularization, *draws][:count]
+    found = [joint.shortened(model) for model in found]
     b = joint.noise_vector
     if b is None or not b.any():
         return found

@@ -210,8 +210,11 @@ def solve_nonlinear(
         if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             break
     else:
-        raise SolverError(f"the nonlinear solver failed ({status}); start from another point")
-    descent.take("nonlinear", problem.model, problem.weights, problem.eta)
+        raise SolverError(
+            f"the nonlinear solver failed ({status}); start from another point, or check the "
+            "solver_options"
+        )
+    descent.take("nonlinear", joint.shortened(problem.model), problem.weights, problem.eta)
     descent.residual = remaining_gain(
         joint, descent.step, descent.model, descent.weights, descent.eta
     )
@@ -227,7 +230,7 @@ def _run(problem: NonlinearProblem, options: Mapping[str, Any]) -> str:
         raise NotSupportedError(
             f"CVXPY's nonlinear interface does not take a piece of the market: {error}"
         ) from error
-    except (cp.error.SolverError, ValueError, ArithmeticError) as error:
+    except (cp.error.SolverError, ValueError, ArithmeticError, LookupError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
     return f"{problem.status}"
 

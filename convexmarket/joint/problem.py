@@ -30,6 +30,9 @@ __all__ = ["JointMarket", "NoiseModel"]
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 
+#: Share by which sigma must exceed what the noise may pay, for a minimum to be attained.
+_MARGIN = 1e-6
+
 
 @dataclass(frozen=True, init=False, eq=False)
 class JointMarket:
@@ -103,9 +106,9 @@ class JointMarket:
         for name, value in (("regularization", regularization), ("max_norm", max_norm)):
             if name == "max_norm" and value is None:
                 continue
-            if not isinstance(value, Real) or not 0 < value < np.inf:
+            if not isinstance(value, Real) or value is True or not 0 < value < np.inf:
                 raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        if noise not in get_args(NoiseModel):
+        if not isinstance(noise, str) or noise not in get_args(NoiseModel):
             raise ParameterError(
                 f"noise is {noise!r}; choose one of {', '.join(map(repr, get_args(NoiseModel)))}"
             )
@@ -145,6 +148,16 @@ class JointMarket:
     def eta_low(self) -> float:
         """The lower end of the market's EtaRange, else 0."""
         return max([0.0, *(c.low for c in self.market.constraints if isinstance(c, EtaRange))])
+
+    def allows(self, model: Floats) -> bool:
+        """Say whether a model is no longer than it may be."""
+        return self.max_norm is None or float(np.linalg.norm(model)) <= self.max_norm * (1 + 1e-9)
+
+    def shortened(self, model: Floats) -> Floats:
+        """Return a model no longer than it may be."""
+        if self.allows(model):
+            return model
+        return np.asarray(model * (float(self.max_norm or 0.0) / float(np.linalg.norm(model))))
 
     def losses(self, model: Floats) -> Floats:
         """Return the logistic loss of every row, shape (m,)."""
@@ -196,13 +209,13 @@ class JointMarket:
         if self.noise_vector is not None:
             length = float(np.linalg.norm(self.noise_vector))
             enough = None if self.max_norm is None else 2 * self.max_norm * length
-            if enough is None or self.sigma < enough:
+            if enough is None or self.sigma <= enough * (1 + _MARGIN):
                 need = "2*max_norm*||b||" if enough is None else f"{enough:.6g} = 2*max_norm*||b||"
                 raise UnattainedOptimumError(
                     "with a realised noise vector b the objective has no minimum: along w = "
                     "-(2/(Lambda*eta))*b it falls like -2*||b||^2/(Lambda*eta^2) as eta tends to "
                     'zero, faster than sigma/eta grows. Choose noise="expected" (the noise is zero '
-                    'on average) or noise="worst-case"; or give max_norm and a sigma of at least '
+                    'on average) or noise="worst-case"; or give max_norm and a sigma above '
                     f"{need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), which then "
                     "decides the answer"
                 )
@@ -243,7 +256,10 @@ def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
             'noise="realised" needs the noise_vector b, for example '
             "convexmarket.privacy.gamma_sphere_noise(n_features, rng)"
         )
-    found = np.array(vector, dtype=float)
+    try:
+        found = np.array(vector, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"noise_vector must hold numbers: {error}") from error
     if found.shape != (n_features,) or not np.isfinite(found).all():
         raise ParameterError(
             f"noise_vector has shape {found.shape}; give {n_features} finite numbers, one for each "

@@ -96,6 +96,7 @@ class PurchaseStep:
         """Return the best weights for a model at one eta."""
         form = self.priced(model)
         if form is not None:
+            form.check_sold(eta)
             return Purchase(self.embedded(form.weights(eta)), eta, 0.0)
         market = self.joint.market
         objective = 1.0 * Losses(self.joint.losses(model))

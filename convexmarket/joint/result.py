@@ -49,8 +49,8 @@ class JointAllocation(CertifiedPurchase):
         How much the model alone, or weights and eta alone, may still improve the objective,
         relative to it; near 0 at a point that satisfies the first-order conditions.
     status : str
-        "global" (the lower bound proves it), "global for this eta" (the problem is convex for a
-        fixed eta), or "best of several starts".
+        "global" (the lower bound proves it, up to the gap that was asked for), "global for this
+        eta" (the problem is convex for a fixed eta), or "best of several starts".
     method : str
     seconds : float
     trace : tuple of TracePoint

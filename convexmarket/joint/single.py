@@ -97,18 +97,20 @@ def _fits(joint: JointMarket, kappa: float) -> Floats:
     zero from 0 without leaping over it.
     """
     lengths = np.linalg.norm(joint.X, axis=1)
-    norms = np.zeros(lengths.size)
+    margins = np.zeros(lengths.size)  # t = r*s, whatever the scale of the rows
     worth = lengths / 2 > kappa
     if worth.any():
         r = lengths[worth]
+        pull, price = joint.regularization / r**2, kappa / r
 
-        def slope(s: Floats) -> Floats:
-            return np.asarray(joint.regularization * s + kappa - r * expit(-r * s))
+        def slope(t: Floats) -> Floats:
+            return np.asarray(pull * t + price - expit(-t))
 
-        def curvature(s: Floats) -> Floats:
-            return np.asarray(joint.regularization + r**2 * expit(r * s) * expit(-r * s))
+        def curvature(t: Floats) -> Floats:
+            return np.asarray(pull + expit(t) * expit(-t))
 
-        norms[worth] = newton(slope, np.zeros(r.size), curvature, maxiter=200)
+        margins[worth] = newton(slope, np.zeros(r.size), curvature, tol=1e-12, maxiter=1000)
+    norms = np.divide(margins, lengths, out=np.zeros_like(margins), where=lengths > 0)
     if joint.max_norm is not None:
         norms = np.minimum(norms, joint.max_norm)
     return np.asarray(

@@ -103,15 +103,17 @@ class SquaredSpread(Term):
         Every tau proves ``tau - sum (tau - costs)_+^2 / (4 * weight)``; the best one has
         ``sum (tau - costs)_+ = 2 * weight``.
         """
-        tau = costs.min(axis=-1) + 2 * weight
+        least = costs.min(axis=-1)
+        scaled = (costs - least[..., None]) / (2 * weight)
+        tau = np.ones_like(least)  # the cheapest alone: a margin of 1
         for _ in range(_MAX_NEWTON):
-            margin = np.maximum(tau[..., None] - costs, 0.0)
-            step = (margin.sum(axis=-1) - 2 * weight) / np.count_nonzero(margin, axis=-1)
+            margin = np.maximum(tau[..., None] - scaled, 0.0)
+            step = (margin.sum(axis=-1) - 1.0) / np.count_nonzero(margin, axis=-1)
             tau = tau - np.maximum(step, 0.0)
-            if np.all(step <= 1e-12 * weight):
+            if np.all(step <= 1e-15):
                 break
-        margin = np.maximum(tau[..., None] - costs, 0.0)
-        return tau - (margin**2).sum(axis=-1) / (4 * weight)
+        margin = np.maximum(tau[..., None] - scaled, 0.0)
+        return np.asarray(least + weight * (2 * tau - (margin**2).sum(axis=-1)))
 
 
 @dataclass(frozen=True)

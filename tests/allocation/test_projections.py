@@ -127,3 +127,15 @@ def test_a_bound_for_each_and_a_range_above_what_they_sell():
     )
     with pytest.raises(cm.InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
         cm.allocate(market)
+
+
+@pytest.mark.parametrize("spread", [cm.Spread(), cm.SquaredSpread()], ids=repr)
+@pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
+@pytest.mark.parametrize("mu", [1e-7, 1e-3])
+def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
+    """The multipliers of caps change fast with eta, so that cuts keep the caps."""
+    sellers = cm.Sellers(virtual_costs=[0.0, 0.2956, 0.5597, 0.813, 0.1206])
+    objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
+    found = cm.allocate(cm.Market(sellers, objective, [cm.Cap(cap)]), "projections")
+    assert found.gap <= 1e-10
+    assert len(found.solves) <= 10

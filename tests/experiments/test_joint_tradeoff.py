@@ -9,7 +9,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import SolverError
 from convexmarket.experiments import joint_purchases, run_joint_tradeoff, run_problem
-from convexmarket.experiments.claims import paired_change
+from convexmarket.experiments.claims import check_shape, paired_change
 from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.joint_claims import compare_models, tradeoff_claims
 from convexmarket.joint.model_step import best_model
@@ -332,3 +332,11 @@ def test_rounding_is_no_difference():
     moved = paired_change(values, values + 0.1)
     assert moved.low == moved.mean == moved.high == pytest.approx(0.1)
     assert moved.rises
+
+
+def test_nothing_can_be_told_from_one_draw():
+    change = paired_change(np.array([0.2]), np.array([0.5]))
+    assert not change.rises
+    assert not change.falls
+    assert str(change) == "+0.3 (one draw has no interval)"
+    assert check_shape(np.array([[1.0, 2.0, 3.0]]), "rises")[0] == "not reproduced"

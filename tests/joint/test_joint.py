@@ -170,7 +170,7 @@ def test_the_remedies():
     found = cm.allocate_jointly(bounded)
     assert np.linalg.norm(found.model) <= beta * (1 + 1e-9)
     rng = np.random.default_rng(1)
-    with pytest.raises(cm.UnattainedOptimumError, match=r"sigma of at least .* \(sigma is"):
+    with pytest.raises(cm.UnattainedOptimumError, match=r"sigma above .* \(sigma is"):
         cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=3 * beta, **realised))
     for noise in ("expected", "worst-case"):
         assert cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, noise=noise)).eta > 0
@@ -391,6 +391,9 @@ def test_it_says_that_nothing_is_private():
             "give 1 finite numbers",
         ),
         ({"failure_probability": 1.0}, cm.ParameterError, "failure_probability is 1.0"),
+        ({"noise": np.array([1, 2])}, cm.ParameterError, "choose one of"),
+        ({"noise": "realised", "noise_vector": ["a"]}, cm.ParameterError, "must hold numbers"),
+        ({"regularization": True}, cm.ParameterError, "regularization is True"),
     ],
 )
 def test_bad_arguments(change, error, message):
@@ -411,8 +414,17 @@ def test_bad_arguments(change, error, message):
         ({"method": "guess"}, "method is 'guess'; choose one of"),
         ({"starts": 0}, "starts is 0"),
         ({"joint": 1}, "give a JointMarket"),
-        ({"max_iterations": 0}, "max_iterations is 0 and tolerance 1e-12"),
-        ({"tolerance": 0.0}, "tolerance 0.0; give at least 1 and a number > 0"),
+        ({"starts": 2.5}, "starts is 2.5; give a whole number"),
+        ({"starts": None}, "starts is None"),
+        ({"gap": np.nan}, "gap is nan"),
+        ({"gap": "a"}, "gap is 'a'"),
+        ({"rng": 0}, "rng is 0; give a numpy.random.Generator"),
+        ({"max_iterations": 0}, "max_iterations is 0"),
+        ({"max_iterations": True}, "max_iterations is True"),
+        ({"tolerance": 0.0}, "tolerance is 0.0; give a finite number > 0"),
+        ({"method": "projected_gradient", "grid": 2.5}, "grid is 2.5"),
+        ({"method": "projected_gradient", "eps_max": "a"}, "eps_max is 'a'"),
+        ({"method": "nlp", "solver_options": 3}, "solver_options is 3"),
     ],
 )
 def test_bad_options(options, message):
@@ -440,6 +452,52 @@ def test_every_method_through_one_door(method):
     assert found.objective <= truth.objective * (1 + tolerance)
     with pytest.raises(cm.ParameterError, match=f"the method '{method}' takes .*; got colour"):
         cm.allocate_jointly(joint, method, colour=3)
+
+
+def three_rows(spread, sigma=1.0, regularization=0.5, **options):
+    X = np.array([[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]])
+    sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    market = cm.Market(sellers, spread + sigma * cm.Noise() + 0.5 * cm.Payments())
+    return cm.JointMarket(market, X, [1, -1, -1], regularization=regularization, **options)
+
+
+@pytest.mark.parametrize("method", ["alternating", "exponential", "nlp", "projected_gradient"])
+def test_no_start_is_longer_than_a_model_may_be(method):
+    """A start that is too long would be better than all that is allowed."""
+    if method == "nlp":
+        pytest.importorskip("unopy")
+    joint = three_rows(0.05 * cm.SquaredSpread(), max_norm=0.01)
+    found = cm.allocate_jointly(joint, method)
+    assert np.linalg.norm(found.model) <= 0.01 * (1 + 1e-9)
+    assert found.objective == pytest.approx(1.3706402125, rel=1e-6)
+    assert all(end == pytest.approx(found.objective, rel=1e-3) for end in found.starts)
+
+
+def test_global_means_that_the_gap_is_met():
+    joint = three_rows(2.0 * cm.SquaredSpread())
+    assert cm.allocate_jointly(joint).gap <= 1e-8
+    rng = np.random.default_rng(21)
+    X, regularization = rng.normal(size=(3, 2)), rng.uniform(0.01, 1)
+    edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)  # no curvature is left to keep
+    market = cm.Market(joint.market.sellers, edge * cm.SquaredSpread() + cm.Noise() + cm.Payments())
+    on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
+    with pytest.warns(cm.LooseCertificateWarning, match="edge of where it is convex"):
+        found = cm.allocate_jointly(on_edge)
+    assert found.status == "global for this eta"
+    assert found.gap > 1e-8
+
+
+@pytest.mark.parametrize("share", [1.0, 1.0 - 1e-12, 1.001])
+def test_noise_that_may_pay_all_of_sigma_leaves_no_minimum(share):
+    b = np.array([0.3, -0.4])
+    joint = three_rows(
+        2.0 * cm.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0
+    )
+    if share <= 1:  # 2*max_norm*||b|| = 1
+        with pytest.raises(cm.UnattainedOptimumError, match=r"a sigma above 1 = 2\*max_norm"):
+            cm.allocate_jointly(joint)
+    else:
+        assert cm.allocate_jointly(joint).eta > 0.01
 
 
 def test_failing_solvers_are_reported(monkeypatch):

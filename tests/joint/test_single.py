@@ -47,6 +47,20 @@ def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
     assert found.objective <= min(values)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
+def test_rows_of_any_length(scale):
+    """The second row fits all the better the longer it is."""
+    losses = cm.Losses([0.0, np.log(2) - 0.02])
+    market = cm.Market(
+        cm.Sellers(virtual_costs=[0.1, 0.1]), 1.0 * cm.Payments() + losses, [cm.EtaRange(1, 2)]
+    )
+    joint = cm.JointMarket(market, [[0.0], [scale]], [1, 1], regularization=1.0)
+    found = cm.allocate_jointly(joint)
+    values = [joint.objective(best_model(joint, a, 1.0), a, 1.0) for a in np.eye(2)]
+    assert found.objective == pytest.approx(min(values), rel=1e-12)
+    assert found.weights[np.argmin(values)] == 1.0
+
+
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_eta_is_the_best_of_the_range(sigma):
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
