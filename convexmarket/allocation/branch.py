@@ -7,7 +7,6 @@ bounds the optimal value at every eta (:mod:`convexmarket.allocation.cuts`).
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
@@ -41,7 +40,7 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import FixedEta, JointView
-from convexmarket.errors import LooseCertificateWarning, ParameterError, SolverError
+from convexmarket.errors import ParameterError, SolverError
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Noise, Payments
 
@@ -243,21 +242,12 @@ def finish(
             "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own is "
             "wrong; try another solver"
         )
-    gap = (objective - lower_bound) / max(abs(objective), np.finfo(float).tiny)
-    if gap > 10 * tolerance:
-        warnings.warn(
-            f"the certificate leaves a relative gap of {gap:.1e}, not the {tolerance:.1e} asked "
-            "for: a term is not smooth at the optimum, or the solver is not accurate enough; try "
-            "another solver, or more max_solves",
-            LooseCertificateWarning,
-            stacklevel=3,
-        )
     ranges = [item for item in view.market.constraints if isinstance(item, EtaRange)]
     for end in {end for item in ranges for end in (item.low, item.high)}:
         feasible = np.max(violations(view, weights, end), initial=0.0) <= ROUNDING
         if feasible and view.value(weights, end) <= objective:
             eta, objective = end, view.value(weights, end)
-    return Allocation(
+    found = Allocation(
         weights=weights,
         eta=eta,
         objective=objective,
@@ -268,6 +258,13 @@ def finish(
         binding=_binding(ranges, eta),
         **provenance,
     )
+    if found.gap > 10 * tolerance:
+        found.warn_loose(
+            tolerance,
+            "a term is not smooth at the optimum, or the solver is not accurate enough; try "
+            "another solver, or more max_solves",
+        )
+    return found
 
 
 def _binding(ranges: list[EtaRange], eta: float) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class ProjectableForm:
         """
         if np.min(self.max_weight) < 1:
             weights = self._cheapest(mu, costs, self.max_weight)
-            extra = self.excess(mu, weights, costs, self.max_weight)[1]
+            extra = self.multipliers(mu, weights, costs, self.max_weight)[1]
             relieved = float(np.sum(self.max_weight * extra))
             return float(self.spread.simplex_minimum(mu, costs + extra)) - relieved
         return float(self.spread.simplex_minimum(mu, costs))
@@ -118,7 +118,7 @@ class ProjectableForm:
             return np.asarray(margins / total)
         return norm_minimiser(costs, mu, limit)
 
-    def excess(
+    def multipliers(
         self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
     ) -> tuple[float, Floats]:
         """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
@@ -239,7 +239,7 @@ class Projections:
         start = time.perf_counter()
         form = self.form
         limit, weights = form.limit(eta), form.weights(eta)
-        price, extra = form.excess(form.mu, weights, form.prices(eta), limit)
+        price, extra = form.multipliers(form.mu, weights, form.prices(eta), limit)
         extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
         cut = KeptSpreadCut(
             const=0.0,
@@ -305,7 +305,7 @@ def solve_projections(
     runner = Projections(form)
     best, bound = search_eta(runner, runner.first(), gap, max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    return Allocation(
+    allocation = Allocation(
         weights=embed(best.weights, active),
         eta=best.eta,
         objective=best.objective,
@@ -317,3 +317,8 @@ def solve_projections(
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends.items() if best.eta == end),
     )
+    if allocation.gap > 10 * gap:
+        allocation.warn_loose(
+            gap, "bounds leave hardly a choice, or mu is next to nothing; try more max_solves"
+        )
+    return allocation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from convexmarket.errors import LooseCertificateWarning
 
 __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
@@ -62,6 +65,15 @@ class CertifiedPurchase:
     def n_bought(self) -> int:
         """Number of sellers who are bought from."""
         return int(np.count_nonzero(self.weights))
+
+    def warn_loose(self, asked: float, why: str) -> None:
+        """Warn that the certificate leaves a larger gap than was asked for."""
+        warnings.warn(
+            f"the certificate leaves a relative gap of {self.gap:.1e}, not the {asked:.1e} asked "
+            f"for: {why}",
+            LooseCertificateWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.joint import JointAllocation, JointMarket, allocate_jointly
 from convexmarket.joint.model_step import best_model
+from convexmarket.joint.problem import NoiseModel
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, Measure
@@ -194,14 +195,14 @@ def _solve(
 
 
 def _joint(
-    point: JointPoint, rows: MarketData, market: Market, noise: str, vector: Floats
+    point: JointPoint, rows: MarketData, market: Market, noise: NoiseModel, vector: Floats
 ) -> JointMarket:
     return JointMarket(
         market,
         rows.X_train,
         rows.y_train,
         regularization=point.learner.regularization,
-        noise=noise,  # type: ignore[arg-type]
+        noise=noise,
         noise_vector=vector if noise == "realised" else None,
         failure_probability=point.joint.failure_probability,
         max_norm=point.joint.max_norm,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.errors import LooseCertificateWarning, ParameterError
+from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
+from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.gradient import descend_jointly
@@ -103,7 +102,7 @@ def allocate_jointly(
     if unknown:
         allowed = ", ".join(sorted(_OPTIONS[method]))
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
-    _check_arguments({"starts": starts, "gap": gap, "rng": rng, **options})
+    check_arguments(starts=starts, gap=gap, rng=rng, **options)
     joint.check_bounded()
     alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
     if alone is not None:
@@ -124,15 +123,7 @@ def allocate_jointly(
         status = "global"
     elif convex and best.residual <= _STATIONARY:
         status = "global for this eta"
-    if -np.inf < bound and status != "global":
-        warnings.warn(
-            f"the certificate leaves a relative gap of {1 - bound / best.objective:.1e}, not the "
-            f"{gap:.1e} asked for: the problem is at the edge of where it is convex; try a larger "
-            "mu or regularization",
-            LooseCertificateWarning,
-            stacklevel=2,
-        )
-    return JointAllocation(
+    result = JointAllocation(
         model=best.model,
         weights=best.weights,
         eta=best.eta,
@@ -147,24 +138,12 @@ def allocate_jointly(
         starts=tuple(descent.objective for descent in found),
         binding=_binding(joint, best.eta),
     )
-
-
-def _check_arguments(arguments: dict[str, Any]) -> None:
-    """Check those that were given; the rest is left to the methods."""
-    for name, value in arguments.items():
-        if value is None:
-            if name in ("starts", "gap"):
-                raise ParameterError(f"{name} is None; give a number, or leave it out")
-        elif name in ("starts", "max_iterations", "grid"):
-            if not isinstance(value, int | np.integer) or value is True or value < 1:
-                raise ParameterError(f"{name} is {value!r}; give a whole number >= 1")
-        elif name in ("gap", "tolerance", "eps_max", "step"):
-            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
-                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        elif name == "rng" and not isinstance(value, np.random.Generator):
-            raise ParameterError(f"rng is {value!r}; give a numpy.random.Generator")
-        elif name == "solver_options" and not isinstance(value, dict):
-            raise ParameterError(f"solver_options is {value!r}; give a dictionary")
+    if bound > -np.inf and status != "global":
+        result.warn_loose(
+            gap,
+            "the problem is at the edge of where it is convex; try a larger mu or regularization",
+        )
+    return result
 
 
 def _alternating(

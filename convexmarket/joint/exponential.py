@@ -26,10 +26,10 @@ from convexmarket.allocation.views import active_sellers
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
-    ParameterError,
     SolverError,
 )
 from convexmarket.joint.alternating import Descent
+from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.blocks import ExponentialBlock, remaining_gain
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
@@ -107,11 +107,7 @@ def solve_exponential(
     ParameterError
         If an argument is out of its range.
     """
-    if max_iterations < 1 or not tolerance > 0:
-        raise ParameterError(
-            f"max_iterations is {max_iterations!r} and tolerance {tolerance!r}; give at least 1 "
-            "and a number > 0"
-        )
+    check_arguments(max_iterations=max_iterations, tolerance=tolerance)
     joint.check_bounded()
     solver = check_solver(solver)
     sellers = active_sellers(joint.market)

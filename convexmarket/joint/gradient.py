@@ -32,6 +32,7 @@ from convexmarket.allocation.simplex import (
 from convexmarket.allocation.views import active_sellers, bounds_of_sellers, of_some
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
+from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.blocks import remaining_gain
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -309,7 +310,9 @@ def descend_jointly(
     ParameterError
         If an argument is out of its range.
     """
-    _check_arguments(grid, eps_max, step, max_iterations, tolerance)
+    check_arguments(
+        grid=grid, eps_max=eps_max, step=step, max_iterations=max_iterations, tolerance=tolerance
+    )
     joint.check_bounded()
     form = gradient_form(joint)
     rng = np.random.default_rng(0) if rng is None else rng
@@ -383,15 +386,3 @@ def _grid(form: GradientForm, grid: int, eps_max: float | None) -> Floats:
     if grid == 1:
         return np.array([high])
     return np.linspace(form.eta_low or high / grid, high, grid)
-
-
-def _check_arguments(
-    grid: int, eps_max: float | None, step: float | None, max_iterations: int, tolerance: float
-) -> None:
-    if grid < 1 or max_iterations < 1:
-        raise ParameterError(
-            f"grid is {grid!r} and max_iterations {max_iterations!r}; give at least 1 of each"
-        )
-    for name, value in (("eps_max", eps_max), ("step", step), ("tolerance", tolerance)):
-        if value is not None and not 0 < value < np.inf:
-            raise ParameterError(f"{name} is {value!r}; give a finite number > 0")

@@ -33,18 +33,19 @@ def merged(
             if key not in base:
                 raise refusal(here, value, f"there is no {'.'.join(here)} to remove")
             del result[key]
-        elif _can_merge(here, known, value):
-            result[key] = merged(known, value, here)  # type: ignore[arg-type]
+        elif (
+            isinstance(known, Mapping) and isinstance(value, Mapping) and _alike(here, known, value)
+        ):
+            result[key] = merged(known, value, here)
         else:
             result[key] = value
     return result
 
 
-def _can_merge(path: tuple[str, ...], old: Any, new: Any) -> bool:
+def _alike(path: tuple[str, ...], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether a change is about some keys of a table, and not in the place of it."""
-    if path in (("sellers",), ("prior",)) or not isinstance(old, Mapping):
-        return False
-    return isinstance(new, Mapping) and new.get("term", old.get("term")) == old.get("term")
+    replaced = path in (("sellers",), ("prior",))
+    return not replaced and new.get("term", old.get("term")) == old.get("term")
 
 
 def with_value(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -36,10 +36,21 @@ def random_market(seed, squared, losses, largest, cap, paid):
     return cm.Market(sellers, objective, constraints)
 
 
+def worth_of_violations(market, found):
+    """Return what a solver's point may gain by being beyond its bounds by its own accuracy."""
+    form, able = projectable_form(market).restricted()
+    weights = found.weights[able]
+    beyond = np.maximum(weights - form.limit(found.eta), 0.0).sum()
+    assert beyond <= 1e-8
+    marginal = form.slope(weights) + form.prices(found.eta)
+    return beyond * np.ptp(marginal)
+
+
 BOUNDS = st.sampled_from([None, "one", "each"])
 
 
 @settings(max_examples=100, deadline=None)
+@example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
 @given(
     seed=st.integers(0, 10**6),
     squared=st.booleans(),
@@ -63,7 +74,7 @@ def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
     solved = cm.allocate(market, "branch_and_bound", gap=1e-7)
     slack = 1e-9 * abs(exact.objective)
     assert exact.gap <= 1e-10
-    assert exact.lower_bound <= solved.objective + slack
+    assert exact.lower_bound <= solved.objective + slack + worth_of_violations(market, solved)
     assert solved.lower_bound <= exact.objective + slack
     assert solved.gap <= 1e-6
     assert exact.objective == pytest.approx(
