@@ -67,7 +67,7 @@ class Descent:
     def take(self, name: str, model: Floats, weights: Floats, eta: float) -> None:
         """Move to a point, if it is better, and say so."""
         objective = self.joint.objective(model, weights, eta)
-        if objective <= self.objective and self.joint.allows(model):
+        if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
         seconds = time.perf_counter() - self._began

@@ -149,15 +149,12 @@ class JointMarket:
         """The lower end of the market's EtaRange, else 0."""
         return max([0.0, *(c.low for c in self.market.constraints if isinstance(c, EtaRange))])
 
-    def allows(self, model: Floats) -> bool:
-        """Say whether a model is no longer than it may be."""
-        return self.max_norm is None or float(np.linalg.norm(model)) <= self.max_norm * (1 + 1e-9)
-
     def shortened(self, model: Floats) -> Floats:
         """Return a model no longer than it may be."""
-        if self.allows(model):
+        length = float(np.linalg.norm(model))
+        if self.max_norm is None or length <= self.max_norm:
             return model
-        return np.asarray(model * (float(self.max_norm or 0.0) / float(np.linalg.norm(model))))
+        return np.asarray(model * (self.max_norm / length))
 
     def losses(self, model: Floats) -> Floats:
         """Return the logistic loss of every row, shape (m,)."""

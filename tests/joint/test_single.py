@@ -5,7 +5,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.joint.model_step import best_model
-from convexmarket.joint.single import buy_from_one
+from convexmarket.joint.single import _fits, buy_from_one
 
 
 def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
@@ -45,6 +45,19 @@ def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
     mixed = np.random.default_rng(0).dirichlet(np.ones(12), 10)
     values = [joint.objective(best_model(joint, a, eta), a, eta) for a in mixed]
     assert found.objective <= min(values)
+
+
+@pytest.mark.parametrize("max_norm", [None, 0.4])
+@pytest.mark.parametrize("kappa", [0.0, 0.1])
+def test_the_fit_of_every_row_alone(kappa, max_norm):
+    joint = naive(3, [cm.EtaRange(1, 1)], noise="worst-case", max_norm=max_norm)
+    eta = 2 * joint.noise_radius / kappa if kappa else 1e300
+    fits = [
+        joint.losses(w)[i] + 0.05 / 2 * w @ w + kappa * np.linalg.norm(w)
+        for i, a in enumerate(np.eye(12))
+        for w in [best_model(joint, a, eta)]
+    ]
+    np.testing.assert_allclose(_fits(joint, kappa), fits, rtol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
