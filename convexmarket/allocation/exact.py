@@ -204,9 +204,10 @@ def _cheap_enough(form: StandardForm) -> SortedCosts | None:
     sample = SortedCosts(np.sort(psi[::stride]))
     nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
     enough = rates2 / stride * mean < 0.5 * ratio_of_scales(form, sample) * sample.scale
-    if not np.any(enough):
+    first_enough = int(nodes[np.argmax(enough)])
+    if not np.any(enough) or first_enough == sample.psi.size:
         return None
-    costs = SortedCosts(np.sort(psi[psi <= sample.psi[nodes[np.argmax(enough)]]]))
+    costs = SortedCosts(np.sort(psi[psi <= sample.psi[first_enough]]))
     _, rate2 = squared_rates(costs, form.max_weight, 1)
     return costs if np.any(rate2 * mean < ratio_of_scales(form, costs) * costs.scale) else None
 

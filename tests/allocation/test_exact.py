@@ -679,3 +679,12 @@ def test_what_double_precision_cannot_weigh_is_refused(mu):
     market = cm.Market.standard(cm.Sellers(virtual_costs=[0.2, 1.2]), mu=mu, sigma=1, gamma=1)
     with pytest.raises(cm.SolverError, match="closer"):
         cm.allocate(market)
+
+
+def test_a_large_market_in_which_everybody_is_bought_from():
+    """Looking for sellers to leave out once ran past the end of its sample."""
+    psi = np.sort(cm.Beta(0.5, 0.5).sample(30_000, np.random.default_rng(0))) + 1.0
+    form = StandardForm(psi, 10.0, 2.0, 0.5, 1.05 / psi.size)
+    solution = solve_exact(form)
+    assert np.count_nonzero(solution.weights) > 0.95 * psi.size
+    assert solution.objective - solution.lower_bound <= 1e-12 * solution.objective
