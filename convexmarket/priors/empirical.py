@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
 from convexmarket.errors import PriorError
@@ -34,11 +34,21 @@ class EmpiricalPrior(Prior):
     ----------
     samples : array_like
         Sensitivities, finite and >= 0, at least one; a single distinct value is allowed.
+    counts : array_like of int, same shape, optional
+        How often each sample occurs, at least once; once where left out.
+
+    Attributes
+    ----------
+    values, counts, masses : ndarray, shape (n,)
+        The distinct samples, increasing, how often each occurs, and their probabilities.
+    size : int
+        Number of samples.
 
     Raises
     ------
     PriorError
-        If there is no sample, or one is negative, infinite or NaN.
+        If there is no sample, one is negative, infinite or NaN, or a count is not a whole number
+        of at least 1.
 
     Examples
     --------
@@ -51,7 +61,7 @@ class EmpiricalPrior(Prior):
     family = "empirical"
     example = "empirical:sensitivities.csv"
 
-    def __init__(self, samples: ArrayLike) -> None:
+    def __init__(self, samples: ArrayLike, counts: ArrayLike | None = None) -> None:
         drawn = floats("samples", samples).ravel()
         bad = ~((drawn >= 0) & np.isfinite(drawn))
         if drawn.size == 0:
@@ -61,13 +71,14 @@ class EmpiricalPrior(Prior):
                 f"samples[{np.argmax(bad)}] = {drawn[bad][0]} is not a sensitivity; "
                 f"remove the {bad.sum()} of {drawn.size} samples that are not finite and >= 0"
             )
-        self._values, self._counts = np.unique(drawn, return_counts=True)
+        self._values, place = np.unique(drawn, return_inverse=True)
+        self._counts = np.bincount(place, _counts(counts, drawn.size)).astype(np.int64)
         self._below = np.cumsum(self._counts)
         gaps = np.diff(self._values, prepend=self._values[0])
         self._raw = self._values + gaps * (self._below - self._counts) / self._counts
         self._ironed = isotonic_regression(self._raw, weights=self._counts).x
         self._support = float(self._values[0]), float(self._values[-1])
-        self._mean = float(drawn.mean())
+        self._mean = float(np.average(self._values, weights=self._counts))
         self._regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
@@ -76,10 +87,32 @@ class EmpiricalPrior(Prior):
         jumps = np.flatnonzero(np.diff(self._ironed) > 0)
         return self._values[jumps[jumps > 0]]
 
+    @property
+    def values(self) -> FloatArray:
+        """The distinct samples, increasing, shape (n,)."""
+        return self._values.copy()
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each of them occurs, shape (n,)."""
+        return self._counts.copy()
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return int(self._below[-1])
+
+    @property
+    def masses(self) -> FloatArray:
+        """The probability of each of them, shape (n,)."""
+        return self._counts / self._below[-1]
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the family and the sorted samples, ready for JSON."""
-        samples = np.repeat(self._values, self._counts)
-        return {"family": self.family, "samples": samples.tolist()}
+        """Return the family, the distinct samples, and their counts if any repeats."""
+        described: dict[str, Any] = {"family": self.family, "samples": self._values.tolist()}
+        if self._counts.max() > 1:
+            described["counts"] = self._counts.tolist()
+        return described
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Return F(c), the share of samples of at most c; same shape as ``c``."""
@@ -111,6 +144,22 @@ class EmpiricalPrior(Prior):
 
     def __repr__(self) -> str:
         if self._below[-1] <= 10:
-            return f"EmpiricalPrior({self.to_dict()['samples']})"
+            return f"EmpiricalPrior({np.repeat(self._values, self._counts).tolist()})"
         low, high = self.support
         return f"EmpiricalPrior(<{self._below[-1]} samples in [{low:g}, {high:g}]>)"
+
+
+def _counts(counts: ArrayLike | None, size: int) -> FloatArray | None:
+    """Return how often each sample occurs, checked to be whole numbers."""
+    if counts is None:
+        return None
+    times = floats("counts", counts).ravel()
+    if times.size != size:
+        raise PriorError(f"counts has {times.size} entries for {size} samples; give one for each")
+    bad = ~((times >= 1) & (times == np.floor(times)) & (times < 2.0**53))
+    if bad.any():
+        raise PriorError(
+            f"counts[{np.argmax(bad)}] = {times[bad][0]:g} is not a number of times; give whole "
+            "numbers of at least 1"
+        )
+    return times
