@@ -28,7 +28,9 @@ from convexmarket.errors import (
     DataError,
     InfeasibleMarketError,
     LooseCertificateWarning,
+    MarketClosedError,
     NotSupportedError,
+    OfferError,
     ParameterError,
     PriorError,
     PrivacyLeakWarning,
@@ -60,6 +62,19 @@ from convexmarket.learners import (
     ridge_risk_constants,
 )
 from convexmarket.market import Incentives, Market, StandardForm
+from convexmarket.online import (
+    AdaptivePolicy,
+    History,
+    Offer,
+    OnlineMarket,
+    OnlineOutcome,
+    OnlinePolicy,
+    Quote,
+    QuoteAudit,
+    audit_quotes,
+    policy_from_dict,
+    run_online,
+)
 from convexmarket.payments import PaymentEstimate, estimate_payments, payments
 from convexmarket.priors import (
     Beta,
@@ -101,6 +116,7 @@ from convexmarket.terms import (
 __version__ = _version("convexmarket")
 
 __all__ = [
+    "AdaptivePolicy",
     "Allocation",
     "AllocationError",
     "Beta",
@@ -120,6 +136,7 @@ __all__ = [
     "GammaCalibration",
     "GivenEpsilon",
     "GroupShare",
+    "History",
     "IncentiveAudit",
     "Incentives",
     "InfeasibleMarketError",
@@ -130,6 +147,7 @@ __all__ = [
     "LooseCertificateWarning",
     "Losses",
     "Market",
+    "MarketClosedError",
     "MaxEpsilon",
     "Mixture",
     "NegativeEntropy",
@@ -139,6 +157,11 @@ __all__ = [
     "NonPrivateRidge",
     "NotSupportedError",
     "Objective",
+    "Offer",
+    "OfferError",
+    "OnlineMarket",
+    "OnlineOutcome",
+    "OnlinePolicy",
     "ParameterError",
     "PaymentEstimate",
     "PaymentIdentity",
@@ -153,6 +176,8 @@ __all__ = [
     "PrivateLogisticRegression",
     "ProblemFileError",
     "Quantities",
+    "Quote",
+    "QuoteAudit",
     "RidgeErrorBound",
     "SampledRidge",
     "Sellers",
@@ -169,6 +194,7 @@ __all__ = [
     "allocate",
     "allocate_jointly",
     "audit_incentives",
+    "audit_quotes",
     "calibrate_gamma",
     "check_payment_identity",
     "convexity_ratio",
@@ -181,8 +207,10 @@ __all__ = [
     "logistic_risk_constants",
     "parse_prior",
     "payments",
+    "policy_from_dict",
     "ridge_error_bound",
     "ridge_risk_constants",
+    "run_online",
     "sweep",
     "truthful_payment",
     "virtual_cost_payment",

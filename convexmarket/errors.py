@@ -14,7 +14,9 @@ __all__ = [
     "DataError",
     "InfeasibleMarketError",
     "LooseCertificateWarning",
+    "MarketClosedError",
     "NotSupportedError",
+    "OfferError",
     "ParameterError",
     "PriorError",
     "PrivacyLeakWarning",
@@ -55,6 +57,14 @@ class ProblemFileError(ConvexMarketError, ValueError):
 
 class NotSupportedError(ConvexMarketError):
     """The request is well formed, but this method cannot serve it."""
+
+
+class MarketClosedError(ConvexMarketError):
+    """The online market takes no more sellers: as many as expected came, or it was closed."""
+
+
+class OfferError(ConvexMarketError, ValueError):
+    """A seller is unknown, was quoted at another report, or has given the opposite answer."""
 
 
 class AllocationError(ConvexMarketError):

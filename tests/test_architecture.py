@@ -30,6 +30,7 @@ ROOMS = [
     "privacy",
     "learners",
     "joint",
+    "online",
     "datasets",
     "problems",
     "experiments",

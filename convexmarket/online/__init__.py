@@ -1,0 +1,31 @@
+"""The online market: sellers arrive one by one, and each is quoted on the spot (A, section V).
+
+A policy is a plan for sellers who are known by their prior only (:mod:`convexmarket.online.plan`),
+turned into terms (:mod:`convexmarket.online.curves`): what each report sells, and what it is paid.
+:class:`OnlineMarket` runs one for real, with its state in a database.
+"""
+
+from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
+from convexmarket.online.market import MarketPlan, OnlineMarket
+from convexmarket.online.offers import Offer
+from convexmarket.online.outcome import OnlineOutcome, QuoteAudit, audit_quotes, run_online
+from convexmarket.online.plan import Buyer, Plan, Root
+from convexmarket.online.policy import History, OnlinePolicy, Quote
+
+__all__ = [
+    "AdaptivePolicy",
+    "Buyer",
+    "History",
+    "MarketPlan",
+    "Offer",
+    "OnlineMarket",
+    "OnlineOutcome",
+    "OnlinePolicy",
+    "Plan",
+    "Quote",
+    "QuoteAudit",
+    "Root",
+    "audit_quotes",
+    "policy_from_dict",
+    "run_online",
+]

@@ -1,0 +1,264 @@
+"""Policies that look back: plans for the rest of the sellers, and priors learnt on the way.
+
+Both use what earlier sellers reported and sold, never the report that is being quoted, and change
+the terms at sizes of the history that are fixed in advance. So the terms are settled before a
+seller speaks, and each quote prices truth as a fixed policy does: no seller gains by misreporting
+to its own quote, and it cannot change the past. What that does not cover is a seller who can choose
+when to come, because the terms of another day may be better.
+
+The prior is learnt without a model: the reports so far, and as many quantiles of the first guess
+as the guess is worth, are taken for the prior. Its virtual cost is ironed, so the expected-cost
+curve is the convex hull of the sample's (Grenander's estimator, in quantile space), which needs no
+bandwidth and can never make a guarantee rise with the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.online.curves import Terms
+from convexmarket.online.margins import atoms_of
+from convexmarket.online.plan import Buyer, Plan, plan_all, plan_rest
+from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.priors import EmpiricalPrior, Prior
+
+__all__ = ["AdaptivePolicy", "policy_from_dict"]
+
+Floats = NDArray[np.float64]
+
+
+class AdaptivePolicy:
+    """A policy that is made anew from time to time, from what earlier sellers did.
+
+    Parameters
+    ----------
+    start : OnlinePolicy
+        Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
+        support must hold all reports.
+    replan : bool
+        Whether each new plan is for the sellers still to come, given what was sold so far; if not,
+        it is a plan for all of them.
+    learn : bool
+        Whether each new plan takes the earlier reports for the prior.
+    first : int
+        Number of sellers before the first new plan, at least 1.
+    growth : float
+        Factor, > 1, by which the number of sellers grows until the next new plan; from the middle
+        on it is the number still to come that shrinks by this factor.
+    guess_size : int
+        With ``learn``, how many reports the first guess is worth, at least 1.
+    trust_guess : bool
+        With ``learn``, whether the first sellers are quoted by the guess. A guess that is far off
+        can spend on a handful of sellers what was meant for all, so nothing is bought before the
+        first new plan unless this is asked for.
+
+    Attributes
+    ----------
+    stages : tuple of int
+        Numbers of sellers after which a new plan is made.
+    opening : OnlinePolicy
+        The terms of the first sellers.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range, or neither ``replan`` nor ``learn`` is asked for.
+
+    Notes
+    -----
+    Truth is a best reply for sellers who cannot choose when to come. The cost of not knowing the
+    prior is measured in the study of kind "online-study".
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> guess = cm.OnlinePolicy(cm.Uniform(0, 8), 1000, mu=1, sigma=1, gamma=1)
+    >>> policy = cm.AdaptivePolicy(guess, learn=True)
+    >>> policy.stages[:4], policy.stages[-3:]
+    ((10, 15, 22, 34), (978, 985, 990))
+    """
+
+    def __init__(
+        self,
+        start: OnlinePolicy,
+        *,
+        replan: bool = True,
+        learn: bool = False,
+        first: int = 10,
+        growth: float = 1.5,
+        guess_size: int = 20,
+        trust_guess: bool = False,
+    ) -> None:
+        if not isinstance(start, OnlinePolicy):
+            raise ParameterError(f"start is {start!r}; give an OnlinePolicy")
+        if start.rule != "expectation":
+            raise ParameterError(
+                f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
+                'a sample; give a policy with rule="expectation"'
+            )
+        switches = (("replan", replan), ("learn", learn), ("trust_guess", trust_guess))
+        for name, switch in switches:
+            if not isinstance(switch, bool):
+                raise ParameterError(f"{name} is {switch!r}; give True or False")
+        if not (replan or learn):
+            raise ParameterError("replan and learn are both False; use start itself")
+        for name, number in (("first", first), ("guess_size", guess_size)):
+            whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not whole or number < 1:
+                raise ParameterError(f"{name} is {number!r}; give a whole number >= 1")
+        if isinstance(growth, bool) or not isinstance(growth, int | float | np.floating):
+            raise ParameterError(f"growth is {growth!r}; give a number > 1")
+        if not 1 < growth < np.inf:
+            raise ParameterError(f"growth is {growth!r}; give a finite number > 1")
+        self.start, self.replan, self.learn = start, replan, learn
+        self.first, self.growth, self.guess_size = int(first), float(growth), int(guess_size)
+        self.trust_guess = trust_guess
+        self.stages = _stages(start.expected_sellers, self.first, self.growth)
+        if not self.stages:
+            raise ParameterError(
+                f"first is {first}, so that no new plan would be made for the "
+                f"{start.expected_sellers} sellers expected; give at most half of them"
+            )
+        self.opening = start
+        if learn and not trust_guess:
+            nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf)
+            self.opening = OnlinePolicy._planned(
+                nothing, start.prior, start.buyer, "expectation", start.support
+            )
+
+    @property
+    def prior(self) -> Prior:
+        """The prior of the first plan."""
+        return self.start.prior
+
+    @property
+    def expected_sellers(self) -> int:
+        """Sellers expected in all."""
+        return self.start.expected_sellers
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Where reports may lie."""
+        return self.start.support
+
+    @property
+    def buyer(self) -> Buyer:
+        """The buyer's objective in numbers."""
+        return self.start.buyer
+
+    def replanned(self, history: History) -> OnlinePolicy:
+        """Return the terms for the sellers that come after a history.
+
+        Parameters
+        ----------
+        history : History
+            Of all sellers so far, fewer than expected.
+
+        Returns
+        -------
+        OnlinePolicy
+            With its own plan.
+
+        Raises
+        ------
+        ParameterError
+            If nobody is still to come.
+        """
+        came = np.asarray(history.sensitivities).size
+        remaining = self.expected_sellers - came
+        if remaining < 1:
+            raise ParameterError(
+                f"history has {came} sellers of {self.expected_sellers} expected; there is nobody "
+                "to plan for"
+            )
+        buyer = self.start.buyer
+        prior = self._learnt(np.asarray(history.sensitivities)) if self.learn else self.prior
+        sold = np.asarray(history.epsilon)
+        total, squares = float(sold.sum()), float(sold @ sold)
+        plan = self._plan(prior, buyer, remaining, total, squares)
+        return OnlinePolicy._planned(plan, prior, buyer, "expectation", self.start.support)
+
+    def _plan(
+        self, prior: Prior, buyer: Buyer, remaining: int, total: float, squares: float
+    ) -> Plan:
+        if not self.replan:
+            return plan_all(prior, buyer)
+        if total > 0:
+            return plan_rest(atoms_of(prior), buyer, remaining, total, squares)
+        # Nothing was sold, so the rest is a market of its own; its cap is relative to all.
+        cap = buyer.cap * remaining / buyer.m
+        rest = Buyer(buyer.mu, buyer.sigma, buyer.gamma, remaining, cap)
+        return plan_all(prior, rest)
+
+    def _learnt(self, reports: Floats) -> Prior:
+        """Return the sample of the reports and of the first guess, by the corners of its hull."""
+        levels = (np.arange(self.guess_size) + 0.5) / self.guess_size
+        guessed = np.asarray(self.prior.quantile(levels))
+        known = np.concatenate((reports, guessed))
+        # A report of 0 would make privacy free; it counts as the next dearer one.
+        known[known == 0] = known[known > 0].min(initial=np.inf)
+        sample = EmpiricalPrior(known)
+        low, high = sample.support
+        # Between corners the ironed virtual cost is constant; only they are needed.
+        corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
+        counts = np.diff(np.rint(sample.cdf(corners) * (reports.size + guessed.size)), prepend=0.0)
+        return EmpiricalPrior(corners, counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy, ready for JSON; see :func:`policy_from_dict`."""
+        return {
+            "policy": "adaptive",
+            "start": self.start.to_dict(),
+            "replan": self.replan,
+            "learn": self.learn,
+            "first": self.first,
+            "growth": self.growth,
+            "guess_size": self.guess_size,
+            "trust_guess": self.trust_guess,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptivePolicy({self.start!r}, replan={self.replan}, learn={self.learn}, "
+            f"{len(self.stages)} new plans)"
+        )
+
+
+def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
+    """Return the policy that ``to_dict`` of either kind describes.
+
+    Raises
+    ------
+    ParameterError, PriorError
+        If it does not describe one.
+    """
+    kind = described.get("policy") if isinstance(described, Mapping) else None
+    if kind == "fixed":
+        return OnlinePolicy.from_dict(described)
+    if kind != "adaptive":
+        raise ParameterError(
+            f"this describes no online policy: its key 'policy' is {kind!r}, not 'fixed' or "
+            "'adaptive'; give what to_dict returned"
+        )
+    options = {name: value for name, value in described.items() if name not in ("policy", "start")}
+    try:
+        return AdaptivePolicy(OnlinePolicy.from_dict(described["start"]), **options)
+    except (KeyError, TypeError) as error:
+        raise ParameterError(
+            f"this does not describe an online policy ({error!r}); give what to_dict returned"
+        ) from None
+
+
+def _stages(m: int, first: int, growth: float) -> tuple[int, ...]:
+    """Return sizes of the history that grow from the first, and mirror that towards the end."""
+    sizes: list[int] = []
+    size = float(first)
+    while size <= m / 2:
+        sizes.append(round(size))
+        size = max(size * growth, size + 1.0)
+    return tuple(sorted({*sizes, *(m - size for size in sizes)}))

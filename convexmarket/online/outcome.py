@@ -1,0 +1,245 @@
+"""A whole stream of sellers, quoted in order of arrival, and what the buyer ends up with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.online.adaptive import AdaptivePolicy
+from convexmarket.online.plan import Buyer
+from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.priors import Prior
+
+__all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "run_online"]
+
+Floats = NDArray[np.float64]
+Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
+
+#: Differences of money up to this share of the largest payment are rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineOutcome:
+    """What a policy sold to the sellers that came.
+
+    Attributes
+    ----------
+    sensitivities, epsilon, payments : ndarray, shape (n,)
+        Of the sellers that were quoted, in the order of their arrival.
+    n_turned_away : int
+        Sellers who came after the expected number, and were not quoted.
+    policies : tuple of OnlinePolicy
+        The terms in force, in order; one, unless new plans were made.
+    since : tuple of int
+        How many sellers had come when each of them came into force.
+    buyer : Buyer
+    """
+
+    sensitivities: Floats
+    epsilon: Floats
+    payments: Floats
+    n_turned_away: int
+    policies: tuple[OnlinePolicy, ...]
+    since: tuple[int, ...]
+    buyer: Buyer
+
+    @property
+    def eta(self) -> float:
+        """Total privacy sold."""
+        return float(self.epsilon.sum())
+
+    @property
+    def weights(self) -> Floats:
+        """Weights ``epsilon/eta`` of the sellers in the model; NaN where nothing was sold."""
+        with np.errstate(invalid="ignore"):
+            return self.epsilon / self.eta
+
+    @property
+    def n_bought(self) -> int:
+        """Sellers from whom something was bought."""
+        return int(np.count_nonzero(self.epsilon))
+
+    @property
+    def fraction(self) -> float:
+        """The share xi of the expected sellers that were quoted (A, Theorem V.1)."""
+        return self.epsilon.size / self.buyer.m
+
+    def loss(self, prior: Prior) -> float:
+        """Return ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11) under the true prior.
+
+        Infinite where nothing was sold: there is no model then.
+        """
+        bought = self.epsilon > 0
+        costs = np.asarray(prior.ironed_virtual_cost(self.sensitivities[bought]))
+        return self._loss(float(costs @ self.epsilon[bought]))
+
+    def paid_loss(self) -> float:
+        """Return the same with the payments that were made in the place of psi'eps."""
+        return self._loss(float(self.payments.sum()))
+
+    def _loss(self, spent: float) -> float:
+        if self.eta == 0:
+            return np.inf
+        norm = float(np.sqrt(self.epsilon @ self.epsilon))
+        return float(self.buyer.loss(norm, self.eta, spent))
+
+
+def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
+    """Quote sellers in the order of their arrival; all accept.
+
+    More sellers than expected are turned away, because the plan has no use for them.
+
+    Parameters
+    ----------
+    policy : OnlinePolicy or AdaptivePolicy
+    sensitivities : array_like, shape (n,)
+        Reports, in order of arrival.
+
+    Returns
+    -------
+    OnlineOutcome
+
+    Raises
+    ------
+    PriorError
+        If a report lies outside the support.
+    ParameterError
+        If there is no report.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(1, 5), 1000, mu=1, sigma=1, gamma=1)
+    >>> reports = cm.Uniform(1, 5).sample(1200, np.random.default_rng(0))
+    >>> outcome = cm.run_online(policy, reports)
+    >>> outcome.n_bought, outcome.n_turned_away, round(outcome.loss(cm.Uniform(1, 5)), 2)
+    (37, 200, 2.29)
+    """
+    if not isinstance(policy, OnlinePolicy | AdaptivePolicy):
+        raise ParameterError(f"policy is {policy!r}; give an OnlinePolicy or an AdaptivePolicy")
+    try:
+        reports = np.asarray(sensitivities, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"sensitivities must hold numbers: {error}") from None
+    if reports.ndim != 1 or reports.size == 0:
+        raise ParameterError(
+            f"sensitivities has shape {reports.shape}; give one report for each of at least one "
+            "seller"
+        )
+    come = reports[: policy.expected_sellers]
+    epsilon, paid = np.empty(come.size), np.empty(come.size)
+    stages = [stage for stage in policy.stages if stage < come.size]
+    policies: list[OnlinePolicy] = []
+    for start, stop in pairwise((0, *stages, come.size)):
+        history = History(come[:start], epsilon[:start], paid[:start])
+        policies.append(policy.replanned(history) if start else policy.opening)
+        epsilon[start:stop], paid[start:stop] = policies[-1].quote(come[start:stop])
+    return OnlineOutcome(
+        sensitivities=come,
+        epsilon=epsilon,
+        payments=paid,
+        n_turned_away=reports.size - come.size,
+        policies=tuple(policies),
+        since=(0, *stages),
+        buyer=policy.buyer,
+    )
+
+
+@dataclass(frozen=True)
+class QuoteAudit:
+    """What an audit of a policy's quotes found.
+
+    Attributes
+    ----------
+    max_gain : float
+        Largest gain of any seller from any misreport, in the currency of the payments.
+    min_surplus : float
+        Smallest payment less cost of any truthful seller.
+    max_rise : float
+        Most that a guarantee rises from one report to the next dearer one.
+    n_truths, n_misreports : int
+        Sellers tried, and misreports tried by each.
+    tolerance : float
+        Gains and losses up to this count as rounding.
+    """
+
+    max_gain: float
+    min_surplus: float
+    max_rise: float
+    n_truths: int
+    n_misreports: int
+    tolerance: float
+
+    @property
+    def is_incentive_compatible(self) -> bool:
+        """Whether no misreport gained more than rounding."""
+        return self.max_gain <= self.tolerance
+
+    @property
+    def is_individually_rational(self) -> bool:
+        """Whether nobody lost more than rounding by accepting."""
+        return self.min_surplus >= -self.tolerance
+
+
+def audit_quotes(
+    policy: OnlinePolicy,
+    sensitivities: ArrayLike | None = None,
+    misreports: ArrayLike | None = None,
+) -> QuoteAudit:
+    """Try every misreport for every seller, on the quotes themselves.
+
+    Parameters
+    ----------
+    policy : OnlinePolicy
+    sensitivities : array_like, optional
+        True sensitivities; where left out, 401 over the support, dense where sellers sell.
+    misreports : array_like, optional
+        Reports to try; where left out, the same, and both sides of the report at which sales end.
+
+    Returns
+    -------
+    QuoteAudit
+    """
+    grid = _reports(policy)
+    truths = grid if sensitivities is None else np.asarray(sensitivities, dtype=float).ravel()
+    tried = grid if misreports is None else np.asarray(misreports, dtype=float).ravel()
+    at_truth, at_lie = policy.quote(truths), policy.quote(tried)
+    surplus = at_truth.payment - truths * at_truth.epsilon
+    gains = [
+        float((at_lie.payment - truth * at_lie.epsilon).max() - own)
+        for truth, own in zip(truths, surplus, strict=True)
+    ]
+    order = np.argsort(tried)
+    rises = np.diff(at_lie.epsilon[order])
+    largest = float(max(at_truth.payment.max(), at_lie.payment.max()))
+    return QuoteAudit(
+        max_gain=max(gains),
+        min_surplus=float(surplus.min()),
+        max_rise=float(max(rises.max(initial=0.0), 0.0)),
+        n_truths=truths.size,
+        n_misreports=tried.size,
+        tolerance=_ROUNDING * largest + 2.0 * policy.payment_error,
+    )
+
+
+def _reports(policy: OnlinePolicy) -> Floats:
+    """Return reports over the support, most of them where sellers sell."""
+    low, high = policy.support
+    prior = policy.prior
+    top = high if np.isfinite(high) else float(prior.quantile(1.0 - 1e-6))
+    even = np.linspace(low, top, 101)
+    for _ in range(60):  # shrink until something is bought halfway
+        middle = low + 0.5 * (top - low)
+        if policy.quote(middle).epsilon > 0:
+            break
+        top = middle
+    kinks = prior.breakpoints[:200]
+    near = np.concatenate((np.linspace(low, top, 301), even, kinks, np.nextafter(kinks, np.inf)))
+    return np.unique(near[(near >= low) & (near <= high)])

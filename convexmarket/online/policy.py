@@ -1,0 +1,386 @@
+"""Terms for a seller who has just arrived, from its own report and the prior alone (A, section V).
+
+A policy is made once. Its quotes depend on nothing but the report, so whoever keeps the policy can
+quote sellers in any order and on any machine, and each gets what its report is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import NotSupportedError, ParameterError, PriorError
+from convexmarket.online.curves import AffineCurve, Terms, curve_of
+from convexmarket.online.margins import margins_of
+from convexmarket.online.plan import Buyer, Plan, Root, algorithm_3, plan_all
+from convexmarket.priors import Prior, prior_from_dict
+
+__all__ = ["History", "OnlinePolicy", "Quote", "Rule"]
+
+Floats = NDArray[np.float64]
+Rule: TypeAlias = Literal["expectation", "algorithm-3"]
+
+#: Reports quoted at a time, so that what is computed of them stays in the cache.
+_BLOCK = 1 << 14
+#: Where Assumption IV.3 looks at the density next to zero, in quantiles.
+_NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
+
+
+class Quote(NamedTuple):
+    """What a seller is offered: numbers, or arrays of the shape of the reports.
+
+    Attributes
+    ----------
+    epsilon : float or ndarray
+        Guarantee to be bought; 0 where nothing is bought.
+    payment : float or ndarray
+        What is paid for it (A, Eq. 8), in the currency of the sensitivities.
+    """
+
+    epsilon: Any
+    payment: Any
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What is known of the sellers that came so far, in the order of their arrival.
+
+    Attributes
+    ----------
+    sensitivities : ndarray, shape (n,)
+        Their reports.
+    epsilon : ndarray, shape (n,)
+        What they sold: 0 where nothing was offered, or the offer was declined.
+    payments : ndarray, shape (n,)
+        What was paid.
+    """
+
+    sensitivities: Floats
+    epsilon: Floats
+    payments: Floats
+
+
+class OnlinePolicy:
+    """Quotes for sellers who arrive one by one (A, Algorithm 3, and its general form).
+
+    Parameters
+    ----------
+    prior : Prior
+        The distribution that sensitivities are drawn from, common knowledge.
+    expected_sellers : int
+        m, the number of sellers expected to come; see the notes for fewer and more.
+    mu, sigma, gamma : float
+        Weights of spread, noise and payments in the buyer's objective, all > 0 (A, Eq. 11).
+    cap : float, optional
+        k > 1: no seller sells more than k/m of the expected total.
+    rule : {"expectation", "algorithm-3"}
+        "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
+        "algorithm-3": A's closed form, the leading order of that for many sellers; for priors that
+        satisfy A's Assumption IV.3 only, and without a cap.
+
+    Attributes
+    ----------
+    plan : Plan
+        What the policy does in expectation: the price, all stationary points, and a lower bound.
+    payment_error : float
+        Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
+    support : (float, float)
+        Where reports may lie.
+    stages : tuple of int
+        Numbers of sellers after which another plan is made: none here.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+    PriorError
+        If the rule is "algorithm-3" and the prior violates Assumption IV.3.
+    NotSupportedError
+        If the rule is "algorithm-3" and there is a cap.
+    UnattainedOptimumError
+        If the prior has sellers whose privacy is free.
+
+    Notes
+    -----
+    A quote never rises with the report and the payment follows Eq. (8), so the truth is a
+    seller's best reply whatever all others do, and no truthful seller loses by accepting.
+
+    If only a fraction xi of the expected sellers comes, what was promised stays as it is: the
+    privacy sold and the payments are xi times what was planned, the loss is larger (A, Theorem
+    V.1). If more come than expected, a market stops (:class:`OnlineMarket`, :func:`run_online`).
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, mu=1, sigma=1, gamma=1)
+    >>> epsilon, payment = policy.quote(1.1)
+    >>> round(epsilon, 4), round(payment, 4)
+    (0.1523, 0.1852)
+    >>> policy.quote([1.1, 1.5, 4.0]).epsilon.round(4)
+    array([0.1523, 0.    , 0.    ])
+    """
+
+    stages: ClassVar[tuple[int, ...]] = ()
+
+    prior: Prior
+    expected_sellers: int
+    mu: float
+    sigma: float
+    gamma: float
+    cap: float | None
+    rule: Rule
+    plan: Plan
+    support: tuple[float, float]
+
+    def __init__(
+        self,
+        prior: Prior,
+        expected_sellers: int,
+        mu: float,
+        sigma: float,
+        gamma: float,
+        cap: float | None = None,
+        rule: Rule = "expectation",
+    ) -> None:
+        self._describe(prior, expected_sellers, mu, sigma, gamma, cap, rule)
+        if rule == "algorithm-3":
+            plan = algorithm_3(self.buyer, self._density_at_zero(), margins_of(prior))
+        else:
+            plan = plan_all(prior, self.buyer)
+        self._adopt(plan, prior.support)
+
+    @classmethod
+    def _planned(
+        cls,
+        plan: Plan,
+        prior: Prior,
+        buyer: Buyer,
+        rule: Rule,
+        support: tuple[float, float],
+    ) -> Self:
+        """Return a policy whose plan is made already."""
+        policy = object.__new__(cls)
+        cap = None if np.isinf(buyer.cap) else buyer.cap
+        policy._describe(prior, buyer.m, buyer.mu, buyer.sigma, buyer.gamma, cap, rule)
+        policy._adopt(plan, support)
+        return policy
+
+    def _describe(
+        self,
+        prior: Prior,
+        expected_sellers: int,
+        mu: float,
+        sigma: float,
+        gamma: float,
+        cap: float | None,
+        rule: Rule,
+    ) -> None:
+        if not isinstance(prior, Prior):
+            raise ParameterError(f"prior is {prior!r}; give a prior such as Uniform(0.02, 0.10)")
+        whole = isinstance(expected_sellers, int | np.integer)
+        if isinstance(expected_sellers, bool) or not whole or expected_sellers < 1:
+            raise ParameterError(
+                f"expected_sellers is {expected_sellers!r}; give a whole number >= 1"
+            )
+        for name, value in (("mu", mu), ("sigma", sigma), ("gamma", gamma)):
+            if not _positive(value):
+                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        if cap is not None and not (_positive(cap) and cap > 1):
+            raise ParameterError(
+                f"cap is {cap!r}; give a number > 1, the largest weight over the average one"
+            )
+        if rule not in get_args(Rule):
+            raise ParameterError(f'rule is {rule!r}; give "expectation" or "algorithm-3"')
+        if rule == "algorithm-3" and cap is not None:
+            raise NotSupportedError(
+                f'cap is {cap:g}, but Algorithm 3 knows none; give rule="expectation", or no cap'
+            )
+        self.prior, self.expected_sellers, self.rule = prior, int(expected_sellers), rule
+        self.mu, self.sigma, self.gamma = float(mu), float(sigma), float(gamma)
+        self.cap = None if cap is None else float(cap)
+
+    def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
+        self.plan, self.support = plan, support
+        self._curve = curve_of(self.prior, plan.terms, support)
+        self._closed = self._curve if isinstance(self._curve, AffineCurve) else None
+
+    @property
+    def buyer(self) -> Buyer:
+        """The buyer's objective in numbers."""
+        cap = np.inf if self.cap is None else self.cap
+        return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
+
+    @property
+    def payment_error(self) -> float:
+        """Estimated error of any payment, in the currency of the sensitivities."""
+        return self._curve.error
+
+    def quote(self, sensitivity: ArrayLike) -> Quote:
+        """Return what a seller with this report is offered.
+
+        Parameters
+        ----------
+        sensitivity : float or array_like
+            Reports, in the support of the prior.
+
+        Returns
+        -------
+        Quote
+            Floats for a float, arrays of the same shape for an array.
+
+        Raises
+        ------
+        PriorError
+            If a report lies outside the support.
+        """
+        low, high = self.support
+        if isinstance(sensitivity, float) and self._closed is not None:
+            if not low <= sensitivity <= high:
+                self._refuse(np.array([sensitivity]))
+            epsilon, rent = self._closed.one(sensitivity)
+            return Quote(epsilon, sensitivity * epsilon + rent)
+        try:
+            reports = np.asarray(sensitivity, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"sensitivity must hold numbers: {error}") from None
+        flat = reports.ravel()
+        # One pass: NaN and infinities fail the comparison as well.
+        if flat.size and not (flat.min() >= low and flat.max() <= high and flat.max() < np.inf):
+            self._refuse(flat)
+        sold, paid = np.empty(flat.size), np.empty(flat.size)
+        for start in range(0, flat.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            epsilon, rent = self._curve.sell(flat[part])
+            sold[part] = epsilon
+            np.multiply(flat[part], epsilon, out=paid[part])
+            paid[part] += rent
+        if reports.ndim == 0:
+            return Quote(float(sold[0]), float(paid[0]))
+        return Quote(sold.reshape(reports.shape), paid.reshape(reports.shape))
+
+    @property
+    def opening(self) -> OnlinePolicy:
+        """The terms of the first sellers: these."""
+        return self
+
+    def replanned(self, history: History) -> OnlinePolicy:
+        """Return the policy for the next sellers, whatever came before: this one."""
+        del history
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy with its plan, ready for JSON; see :func:`policy_from_dict`."""
+        plan = self.plan
+        return {
+            "policy": "fixed",
+            "prior": self.prior.to_dict(),
+            "expected_sellers": self.expected_sellers,
+            "mu": self.mu,
+            "sigma": self.sigma,
+            "gamma": self.gamma,
+            "cap": self.cap,
+            "rule": self.rule,
+            "support": [_none_if_infinite(bound) for bound in self.support],
+            "plan": {
+                "price": plan.terms.price,
+                "scale": plan.terms.scale,
+                "largest": _none_if_infinite(plan.terms.largest),
+                "eta": plan.eta,
+                "objective": _none_if_infinite(plan.objective),
+                "lower_bound": None if np.isnan(plan.lower_bound) else plan.lower_bound,
+                "roots": [list(root) for root in plan.roots],
+                "n_points": plan.n_points,
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Self:
+        """Return the policy that :meth:`to_dict` describes, with the very same terms."""
+        try:
+            plan = described["plan"]
+            terms = Terms(
+                float(plan["price"]), float(plan["scale"]), _infinite_if_none(plan["largest"])
+            )
+            bound = plan["lower_bound"]
+            made = Plan(
+                terms,
+                float(plan["eta"]),
+                _infinite_if_none(plan["objective"]),
+                np.nan if bound is None else float(bound),
+                tuple(Root(*map(float, root)) for root in plan["roots"]),
+                int(plan["n_points"]),
+            )
+            buyer = Buyer(
+                described["mu"],
+                described["sigma"],
+                described["gamma"],
+                described["expected_sellers"],
+                _infinite_if_none(described["cap"]),
+            )
+            low, high = described["support"]
+            support = float(low), _infinite_if_none(high)
+            prior, rule = prior_from_dict(described["prior"]), described["rule"]
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, PriorError):
+                raise
+            raise ParameterError(
+                f"this does not describe an online policy ({error!r}); give what to_dict returned"
+            ) from None
+        return cls._planned(made, prior, buyer, rule, support)
+
+    def _refuse(self, reports: Floats) -> None:
+        """Raise the error for reports outside the support."""
+        low, high = self.support
+        inside = (reports >= low) & (reports <= high) & np.isfinite(reports)
+        first = int(np.argmin(inside))
+        raise PriorError(
+            f"{int((~inside).sum())} of {reports.size} sensitivities are not in the support "
+            f"[{low:g}, {high:g}] of {self.prior!r}; the first is {reports[first]}. Correct the "
+            "report, or declare a prior that covers it"
+        )
+
+    def _density_at_zero(self) -> float:
+        """Return the density of the virtual cost at 0: half that of the sensitivity there."""
+        prior = self.prior
+        why = ""
+        if prior.is_step:
+            why = "it is a sample, which has no density"
+        elif prior.support[0] > 0:
+            why = f"its density at 0 is 0, as its support starts at {prior.support[0]:g}"
+        else:
+            near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
+            density = float(near[-1])
+            settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
+            if np.isfinite(density) and density > 0 and settled.max() <= 1e-2:
+                return 0.5 * density
+            why = f"its density next to 0 is {density:.3g}, and tends to 0 or to infinity"
+        raise PriorError(
+            f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "
+            f"is positive and finite): {why}; the general rule needs no such assumption, give "
+            'rule="expectation"'
+        )
+
+    def __repr__(self) -> str:
+        cap = "" if self.cap is None else f", cap={self.cap:g}"
+        return (
+            f"OnlinePolicy({self.prior!r}, {self.expected_sellers} sellers, mu={self.mu:g}, "
+            f"sigma={self.sigma:g}, gamma={self.gamma:g}{cap}, {self.rule}: buys up to a virtual "
+            f"cost of {self.plan.cutoff:.6g}, eta={self.plan.eta:.6g})"
+        )
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf
+
+
+def _none_if_infinite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _infinite_if_none(value: Any) -> float:
+    return np.inf if value is None else float(value)

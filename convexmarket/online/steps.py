@@ -1,0 +1,186 @@
+"""What happens inside the steps of an online market; each function is given an open transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from convexmarket.errors import MarketClosedError, OfferError
+from convexmarket.online.adaptive import AdaptivePolicy
+from convexmarket.online.offers import Offer, find_offer, status_of
+from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.online.store import now
+
+__all__ = [
+    "Quoting",
+    "answer_offer",
+    "end_quoting",
+    "known_offer",
+    "policy_json",
+    "released_text",
+    "stored_policy",
+]
+
+#: Unanswered ids that an error names.
+_SHOWN = 5
+#: Costs the same however many quotes there are.
+_HEAD = (
+    "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
+    "EXISTS (SELECT 1 FROM endings)"
+)
+_UNANSWERED = "FROM quotes WHERE epsilon > 0 AND number NOT IN (SELECT number FROM answers)"
+
+
+class Quoting:
+    """The terms of the sellers that come, with the latest plan at hand.
+
+    Parameters
+    ----------
+    policy : OnlinePolicy or AdaptivePolicy
+    expected : int
+        How many sellers are quoted in all.
+    """
+
+    def __init__(self, policy: OnlinePolicy | AdaptivePolicy, expected: int) -> None:
+        self._policy, self._expected = policy, expected
+        self._stages = frozenset(policy.stages)
+        self._latest: tuple[int, OnlinePolicy] | None = None
+
+    def quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
+        """Return a seller's offer, the one it has or a new one; nothing is stored on an error.
+
+        Raises
+        ------
+        OfferError, MarketClosedError, PriorError
+            As :meth:`OnlineMarket.quote` says.
+        """
+        stored = find_offer(connection, id)
+        if stored is not None:
+            if stored.sensitivity != sensitivity:
+                raise OfferError(
+                    f"seller {id!r} was quoted at the sensitivity {stored.sensitivity!r}, and now "
+                    f"reports {sensitivity!r}; a seller is quoted once: ask with its first report"
+                )
+            return stored
+        quoted, plan, ended = connection.execute(_HEAD).fetchall()[0]
+        if ended:
+            raise MarketClosedError(
+                f"seller {id!r} comes too late: the market was closed after {quoted} sellers; make "
+                "a new market for further sellers"
+            )
+        if quoted >= self._expected:
+            raise MarketClosedError(
+                f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were expected "
+                "and the market stops after them; close it, and make a new market for further "
+                "sellers"
+            )
+        if quoted in self._stages:
+            plan = self._replan(connection, quoted, plan)
+        epsilon, payment = self._policy_of(connection, plan).quote(sensitivity)
+        offer = Offer(id, quoted + 1, sensitivity, epsilon, payment, status_of(epsilon, None))
+        connection.execute(
+            "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (offer.number, id, sensitivity, epsilon, payment, plan, now()),
+        )
+        return offer
+
+    def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
+        """Return the number of the plan for the next seller; make it if that was not done."""
+        made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
+        if made:
+            return int(made[0][0])
+        rows = connection.execute(
+            "SELECT q.sensitivity, q.epsilon, q.payment, a.answer IS 'declined' FROM quotes AS q "
+            "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
+        ).fetchall()
+        table = np.array(rows, dtype=float)
+        kept = 1.0 - table[:, 3]
+        history = History(table[:, 0].copy(), table[:, 1] * kept, table[:, 2] * kept)
+        policy = self._policy.replanned(history)
+        connection.execute(
+            "INSERT INTO plans VALUES (?, ?, ?, ?)",
+            (latest + 1, quoted, policy_json(policy), now()),
+        )
+        return latest + 1
+
+    def _policy_of(self, connection: sqlite3.Connection, plan: int) -> OnlinePolicy:
+        """Return the policy of a plan as it is stored, so that it is the same in every process."""
+        if self._latest is None or self._latest[0] != plan:
+            rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
+            self._latest = plan, stored_policy(rows.fetchall()[0][0])
+        return self._latest[1]
+
+
+def known_offer(connection: sqlite3.Connection, id: str) -> Offer:
+    """Return the offer of a seller, or raise an OfferError that it was never quoted."""
+    stored = find_offer(connection, id)
+    if stored is None:
+        raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
+    return stored
+
+
+def answer_offer(
+    connection: sqlite3.Connection, id: str, answer: Literal["accepted", "declined"]
+) -> Offer:
+    """Take down an answer, unless it was; raise an OfferError if there can be none."""
+    offer = known_offer(connection, id)
+    if offer.status == answer:
+        return offer
+    if offer.status == "nothing bought":
+        raise OfferError(
+            f"nothing is bought from seller {id!r} at the sensitivity {offer.sensitivity!r}, so "
+            f"there is nothing to be {answer}; leave it out"
+        )
+    if offer.status != "offered":
+        raise OfferError(
+            f"seller {id!r} has {offer.status} its offer, which cannot be {answer} any more; the "
+            "first answer stands"
+        )
+    connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
+    return replace(offer, status=answer)
+
+
+def end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
+    """End quoting, unless it has ended; afterwards every offer is answered.
+
+    Raises
+    ------
+    OfferError
+        If offers are unanswered and may not lapse.
+    """
+    if connection.execute("SELECT count(*) FROM endings").fetchall()[0][0]:
+        return
+    unanswered = connection.execute(f"SELECT count(*) {_UNANSWERED}").fetchall()[0][0]
+    if unanswered and not lapse:
+        rows = connection.execute(f"SELECT id {_UNANSWERED} ORDER BY number LIMIT {_SHOWN}")
+        first = ", ".join(repr(row[0]) for row in rows.fetchall())
+        more = ", ..." if unanswered > _SHOWN else ""
+        raise OfferError(
+            f"offers are unanswered: {unanswered} ({first}{more}); accept or decline them, or "
+            "close with lapse=True, which counts them as declined"
+        )
+    when = now()
+    connection.execute(
+        f"INSERT INTO answers SELECT number, 'declined', ? {_UNANSWERED} ORDER BY number", (when,)
+    )
+    connection.execute("INSERT INTO endings VALUES (1, ?)", (when,))
+
+
+def released_text(connection: sqlite3.Connection) -> str | None:
+    """Return what was released, if anything was."""
+    rows = connection.execute("SELECT release FROM releases").fetchall()
+    return str(rows[0][0]) if rows else None
+
+
+def policy_json(policy: OnlinePolicy | AdaptivePolicy) -> str:
+    """Return a policy as it is stored."""
+    return json.dumps(policy.to_dict(), allow_nan=False)
+
+
+def stored_policy(text: str) -> OnlinePolicy:
+    """Return the policy of a stored plan, with the very same terms."""
+    return OnlinePolicy.from_dict(json.loads(text))

@@ -1,0 +1,104 @@
+"""First come, first served, among processes that want the same file.
+
+SQLite lets whoever asks at the right instant have its lock. Where a sync takes long a busy process
+holds it nearly always, and another one may wait for minutes. Here each process draws a number and
+waits for the one before it. Numbers are locked bytes of a file, so that a process that is killed
+gives up its place. The order is a courtesy: what keeps steps apart is SQLite's own lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Turns"]
+
+#: Seconds to wait for the one before; one that sleeps must not hold up all others for ever.
+_PATIENCE = 5.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 5e-5, 2e-3
+#: The first byte is locked to draw a number, the ones from here on stand for numbers.
+_NUMBERS, _N_NUMBERS = 16, 1 << 30
+
+
+class Turns:
+    """A queue of processes; a process may wait in it once at a time.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A file beside the one that is wanted. Where there can be none, nobody waits.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for those who came earlier, and let those who come later wait."""
+        number = self._draw()
+        if number is None:
+            yield
+            return
+        own, previous = _byte(number), _byte(number - 1)
+        try:
+            if self._lock(previous):
+                self._unlock(previous)
+            yield
+        finally:
+            self._unlock(own)
+
+    def close(self) -> None:
+        """Close the file; the next turn opens it again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _draw(self) -> int | None:
+        """Return the next number, its byte locked; none where files cannot be locked."""
+        if sys.platform == "win32":
+            return None
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not self._lock(0):
+                return None
+            try:
+                number = int.from_bytes(os.pread(self._file, 8, 0), "little") % _N_NUMBERS
+                os.pwrite(self._file, (number + 1).to_bytes(8, "little"), 0)
+                return number if self._lock(_byte(number)) else None
+            finally:
+                self._unlock(0)
+        except OSError:
+            return None
+
+    def _lock(self, byte: int) -> bool:
+        """Lock a byte; say whether that was possible in time."""
+        if sys.platform == "win32" or self._file is None:
+            return False
+        pause, end = _SHORTEST_PAUSE, time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() > end:
+                    return False
+                time.sleep(pause)
+                pause = min(1.1 * pause, _LONGEST_PAUSE)
+            else:
+                return True
+
+    def _unlock(self, byte: int) -> None:
+        if sys.platform != "win32" and self._file is not None:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+
+def _byte(number: int) -> int:
+    return _NUMBERS + number % _N_NUMBERS

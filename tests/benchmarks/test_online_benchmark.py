@@ -1,0 +1,95 @@
+"""Quotes of an online market that survive the end of a process, and the loss of power.
+
+Run with ``pytest tests/benchmarks/test_online_benchmark.py --benchmark-only``. No time is asserted;
+what is: no quote is lost, and none doubled. What counts is how long the disk takes to confirm a
+sync, of which a step needs five, so that time is reported as well; it grows a lot where other
+programs keep all cores busy.
+"""
+
+import itertools
+import os
+import time
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.online import OnlinePolicy
+from convexmarket.online.market import OnlineMarket
+
+N_QUOTES = 2000
+POLICY = OnlinePolicy(cm.Uniform(1, 5), 1_000_000, mu=1, sigma=1, gamma=1)
+REPORTS = np.random.default_rng(0).uniform(1, 5, N_QUOTES).tolist()
+
+
+@pytest.fixture
+def new_market(tmp_path):
+    """A function that makes another market, with one quote so that all files are there."""
+    numbers = itertools.count()
+
+    def make(*_):
+        market = OnlineMarket.create(tmp_path / f"{next(numbers)}", POLICY)
+        market.quote("first", 2.0)
+        return (market,), {}
+
+    return make
+
+
+def seconds_of_a_sync(folder):
+    """Return the median time of writing a page and waiting until the disk has it."""
+    times = []
+    with (folder / "page").open("wb") as file:
+        for _ in range(50):
+            file.seek(0)
+            file.write(bytes(4096))
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return float(np.median(times))
+
+
+def report(benchmark, market, folder):
+    numbers = market.offers()["number"].tolist()
+    assert numbers == list(range(1, N_QUOTES + 2))
+    benchmark.extra_info["quotes per second"] = round(N_QUOTES / benchmark.stats.stats.median)
+    benchmark.extra_info["milliseconds of a sync"] = round(1e3 * seconds_of_a_sync(folder), 3)
+
+
+def quote_at_once(market, n_processes):
+    children = []
+    for k in range(n_processes):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for i in range(k, N_QUOTES, n_processes):
+                    market.quote(f"s{i}", REPORTS[i])
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(pid)
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+    return market
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("n_processes", [1, 2, 4])
+@pytest.mark.benchmark(group="durable quotes, one per step")
+def test_one_per_step(benchmark, new_market, tmp_path, n_processes):
+    market = benchmark.pedantic(
+        lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
+    )
+    report(benchmark, market, tmp_path)
+
+
+@pytest.mark.parametrize("batch", [10, 100])
+@pytest.mark.benchmark(group="durable quotes, several per step")
+def test_several_per_step(benchmark, new_market, tmp_path, batch):
+    def quote(market):
+        for _ in market.quote_many(((f"s{i}", c) for i, c in enumerate(REPORTS)), batch):
+            pass
+        return market
+
+    market = benchmark.pedantic(quote, setup=new_market, rounds=3)
+    report(benchmark, market, tmp_path)

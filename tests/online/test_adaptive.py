@@ -1,0 +1,304 @@
+"""Policies that look back, streams of sellers, and the ratios that the design measured."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import convexmarket as cm
+from convexmarket.online.margins import AtomMargins, atoms_of, margins_of
+from convexmarket.online.plan import Buyer, plan_all, plan_rest
+
+UNIT = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
+
+
+def ratios(policy_of, prior, m, draws, seed=0):
+    """Return online over offline losses of so many draws."""
+    policy, found = policy_of(m), []
+    for draw in range(draws):
+        sellers = cm.Sellers.draw(m, prior, np.random.default_rng([seed, draw]))
+        offline = cm.allocate(cm.Market.standard(sellers, **UNIT), "exact").objective
+        found.append(cm.run_online(policy, sellers.sensitivities).loss(prior) / offline)
+    return np.array(found)
+
+
+# ---------------------------------------------------------------- the design's figures
+
+
+@pytest.mark.parametrize(
+    ("prior", "m", "published"),
+    [
+        (cm.Uniform(1, 5), 10**2, 1.071),
+        (cm.Uniform(1, 5), 10**3, 1.017),
+        (cm.Uniform(1, 5), 10**4, 1.005),
+        (cm.Uniform(1, 5), 10**5, 1.001),
+        (cm.Uniform(0, 4), 10**3, 1.029),
+        (cm.Uniform(0, 4), 10**4, 1.015),
+        (cm.Uniform(0, 4), 10**5, 1.003),
+    ],
+    ids=str,
+)
+def test_competitive_ratios_agree_with_the_design(prior, m, published):
+    """Its figures are means of 20 draws, so each should be one of those that 20 of ours give."""
+    draws = 300 if m <= 10**4 else 60
+    found = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, draws)
+    assert (found >= 1 - 1e-9).all()
+    means = np.random.default_rng(0).choice(found, (20_000, 20)).mean(axis=1)
+    low, high = np.quantile(means, [1e-3, 1 - 1e-3])
+    assert low - 5e-4 <= published <= high + 5e-4
+    assert high - low < 4 * (published - 1) + 5e-3
+
+
+def test_the_ratio_is_below_1_005_for_a_hundred_thousand():
+    prior = cm.Uniform(1, 5)
+    found = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, 10**5, 20, seed=1)
+    assert found.mean() < 1.005
+
+
+def test_few_sellers_may_sell_nothing_and_the_loss_is_then_infinite():
+    """On U[0,4] about 3% of markets of a hundred have nobody below the price."""
+    prior = cm.Uniform(0, 4)
+    policy = cm.OnlinePolicy(prior, 100, **UNIT)
+    outcome = cm.run_online(policy, np.full(100, 3.0))
+    assert outcome.loss(prior) == outcome.paid_loss() == np.inf
+    assert outcome.n_bought == 0
+    assert np.isnan(outcome.weights).all()
+    nobody = (1 - policy.plan.cutoff / 2 / 4) ** 100
+    assert 0.01 < nobody < 0.05
+
+
+# ------------------------------------------------------------------------------ streams
+
+
+def test_an_outcome_adds_up():
+    prior = cm.Uniform(1, 5)
+    policy = cm.OnlinePolicy(prior, 1000, mu=2.0, sigma=3.0, gamma=0.5)
+    reports = prior.sample(1300, np.random.default_rng(0))
+    outcome = cm.run_online(policy, reports)
+    assert (outcome.n_turned_away, outcome.epsilon.size, outcome.fraction) == (300, 1000, 1.0)
+    a, eta = outcome.weights, outcome.epsilon.sum()
+    assert a.sum() == pytest.approx(1)
+    assert outcome.eta == pytest.approx(eta)
+    psi = prior.virtual_cost(reports[:1000])
+    loss = 2.0 * np.linalg.norm(a) + 3.0 / eta + 0.5 * eta * psi @ a
+    assert outcome.loss(prior) == pytest.approx(loss)
+    spent = outcome.payments.sum()
+    assert outcome.paid_loss() == pytest.approx(2.0 * np.linalg.norm(a) + 3.0 / eta + 0.5 * spent)
+    assert outcome.policies == (policy,)
+
+
+def test_fewer_sellers_than_expected_sell_what_they_were_promised():
+    prior = cm.Uniform(0, 4)
+    policy = cm.OnlinePolicy(prior, 10_000, **UNIT)
+    reports = prior.sample(10_000, np.random.default_rng(0))
+    whole, part = cm.run_online(policy, reports), cm.run_online(policy, reports[:3000])
+    assert part.fraction == 0.3
+    np.testing.assert_array_equal(part.epsilon, whole.epsilon[:3000])
+    assert part.loss(prior) > whole.loss(prior)
+
+
+@pytest.mark.parametrize(
+    ("reports", "words"),
+    [([], "shape"), ([[1.0]], "shape"), (["a"], "must hold numbers"), (2.0, "shape")],
+)
+def test_streams_that_are_none(reports, words):
+    with pytest.raises(cm.ParameterError, match=words):
+        cm.run_online(cm.OnlinePolicy(cm.Uniform(1, 5), 10, **UNIT), reports)
+
+
+def test_a_stream_needs_a_policy():
+    with pytest.raises(cm.ParameterError, match="policy is 'greedy'"):
+        cm.run_online("greedy", [1.0])
+
+
+# ------------------------------------------------------------------- plans for the rest
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    costs=st.lists(st.floats(0.05, 20), min_size=1, max_size=5),
+    remaining=st.integers(1, 40),
+    sold=st.lists(st.floats(0.01, 3), min_size=1, max_size=10),
+    weights=st.tuples(*[st.floats(-1.5, 1.5)] * 3),
+    cap=st.none() | st.floats(1.2, 5),
+)
+def test_the_rest_is_planned_as_brute_force_does(costs, remaining, sold, weights, cap):
+    """Against scipy's optimiser over one guarantee for each cost."""
+    mu, sigma, gamma = 10.0 ** np.array(weights)
+    costs, sold = np.unique(costs), np.array(sold)
+    mass = np.full(costs.size, 1 / costs.size)
+    m = remaining + sold.size
+    buyer = Buyer(mu, sigma, gamma, m, cap or np.inf)
+    total, squares = sold.sum(), sold @ sold
+    plan = plan_rest(AtomMargins(costs, mass), buyer, remaining, total, squares)
+
+    def loss(epsilon):
+        eta = total + remaining * mass @ epsilon
+        norm = np.sqrt(squares + remaining * mass @ epsilon**2)
+        return (mu * norm + sigma) / eta + gamma * remaining * mass @ (costs * epsilon)
+
+    ours = plan.terms.epsilon(costs)
+    assert loss(ours) == pytest.approx(plan.objective, rel=1e-6)
+    assert plan.objective <= loss(np.zeros(costs.size)) * (1 + 1e-12)
+    limits = [
+        {"type": "ineq", "fun": lambda e, k=k: (cap / m) * (total + remaining * mass @ e) - e[k]}
+        for k in range(costs.size)
+        if cap
+    ]
+    rng = np.random.default_rng(0)
+    for start in [ours, *rng.uniform(0, 2 * plan.eta / m + 1e-3, (4, costs.size))]:
+        other = minimize(
+            loss, start, bounds=[(0, None)] * costs.size, constraints=limits, method="SLSQP"
+        ).x
+        other = np.maximum(other, 0)
+        if cap:
+            within = (cap / m) * (total + remaining * mass @ other) - other.max()
+            if within < -1e-9:
+                continue
+        assert plan.objective <= loss(other) * (1 + 1e-6)
+
+
+def test_a_plan_for_the_rest_of_next_to_nothing_is_the_plan_for_all():
+    prior = cm.Uniform(1, 5)
+    buyer = Buyer(1.0, 2.0, 0.5, 1000)
+    whole = plan_all(prior, buyer)
+    rest = plan_rest(margins_of(prior), buyer, 1000, 1e-9, 1e-18)
+    assert rest.objective == pytest.approx(whole.objective, rel=1e-7)
+    assert rest.eta == pytest.approx(whole.eta, rel=1e-3)
+
+
+def test_who_has_enough_buys_no_more():
+    plan = plan_rest(atoms_of(cm.Uniform(1, 5)), Buyer(1, 1, 1, 100), 50, 1e4, 1e4)
+    assert plan.terms.scale == 0
+    assert plan.terms.epsilon(np.array([0.0, 1.0, np.inf])).tolist() == [0, 0, 0]
+
+
+# ------------------------------------------------------------------------- looking back
+
+
+def adaptive(m, prior=None, **options):
+    prior = cm.Uniform(1, 5) if prior is None else prior
+    return cm.AdaptivePolicy(cm.OnlinePolicy(prior, m, **UNIT), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"learn": True}, {"learn": True, "replan": False}])
+def test_a_quote_depends_on_earlier_reports_and_its_own_only(options):
+    policy = adaptive(400, **options)
+    rng = np.random.default_rng(3)
+    reports = rng.uniform(1, 5, 400)
+    quoted = cm.run_online(policy, reports)
+    for place in (0, 9, 10, 77, 390):
+        other = np.concatenate((reports[: place + 1], rng.uniform(1, 5, 399 - place)))
+        again = cm.run_online(policy, other)
+        np.testing.assert_array_equal(again.epsilon[: place + 1], quoted.epsilon[: place + 1])
+        np.testing.assert_array_equal(again.payments[: place + 1], quoted.payments[: place + 1])
+
+
+@pytest.mark.parametrize("options", [{}, {"learn": True}, {"learn": True, "trust_guess": True}])
+def test_all_plans_price_truth(options):
+    prior = cm.Uniform(1, 5)
+    outcome = cm.run_online(adaptive(300, **options), prior.sample(300, np.random.default_rng(1)))
+    assert len(outcome.policies) == len(outcome.since) == len(adaptive(300).stages) + 1
+    for policy in outcome.policies:
+        audit = cm.audit_quotes(policy)
+        assert audit.is_incentive_compatible
+        assert audit.is_individually_rational
+        assert policy.support == (1, 5)
+
+
+def test_replanning_helps():
+    prior = cm.Uniform(0, 4)
+    fixed = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, 1000, 20)
+    anew = ratios(lambda m: adaptive(m, prior), prior, 1000, 20)
+    assert (fixed - anew).mean() > 3 * (fixed - anew).std(ddof=1) / np.sqrt(20)
+
+
+def test_a_prior_can_be_learnt():
+    truth, guess = cm.Uniform(1, 5), cm.Uniform(1, 20)
+    known = ratios(lambda m: adaptive(m, truth), truth, 10_000, 6)
+    learnt = ratios(lambda m: adaptive(m, guess, learn=True), truth, 10_000, 6)
+    stuck = ratios(lambda m: cm.OnlinePolicy(guess, m, **UNIT), truth, 10_000, 6)
+    assert learnt.mean() / known.mean() < 1.01
+    assert stuck.mean() / known.mean() > 1.3
+
+
+def test_nothing_is_bought_on_a_guess_unless_it_is_trusted():
+    reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(0))
+    reports[:10] = 1.0
+    careful = cm.run_online(adaptive(200, learn=True), reports)
+    assert not careful.epsilon[:10].any()
+    assert not careful.payments[:10].any()
+    assert careful.epsilon[10:].any()
+    trusting = cm.run_online(adaptive(200, learn=True, trust_guess=True), reports)
+    assert trusting.epsilon[:10].all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    reports=st.lists(st.sampled_from([0.0, 1e-12, 0.5, 3.9]) | st.floats(0, 4), min_size=1),
+    sold=st.floats(0, 10),
+    replan=st.booleans(),
+)
+def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan):
+    policy = adaptive(1000, cm.Uniform(0, 4), learn=True, replan=replan)
+    n = len(reports)
+    history = cm.History(np.array(reports), np.full(n, sold), np.zeros(n))
+    terms = policy.replanned(history)
+    assert terms.support == (0, 4)
+    epsilon, payment = terms.quote(np.linspace(0, 4, 101))
+    assert np.isfinite(epsilon).all()
+    assert np.isfinite(payment).all()
+    assert (np.diff(epsilon) <= 1e-12 * epsilon[0]).all()
+    audit = cm.audit_quotes(terms)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+
+
+def test_stages_grow_and_shrink_and_leave_somebody_to_plan_for():
+    policy = adaptive(1000, first=10, growth=2)
+    assert policy.stages == (10, 20, 40, 80, 160, 320, 680, 840, 920, 960, 980, 990)
+    with pytest.raises(cm.ParameterError, match="nobody to plan for"):
+        policy.replanned(cm.History(np.ones(1000), np.zeros(1000), np.zeros(1000)))
+
+
+@pytest.mark.parametrize("options", [{}, {"learn": True, "first": 7, "growth": 3.0}])
+def test_an_adaptive_policy_survives_json(options):
+    policy = adaptive(200, **options)
+    again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(2))
+    before, after = cm.run_online(policy, reports), cm.run_online(again, reports)
+    np.testing.assert_array_equal(before.payments, after.payments)
+    for terms in before.policies:
+        same = cm.policy_from_dict(json.loads(json.dumps(terms.to_dict(), allow_nan=False)))
+        np.testing.assert_array_equal(same.quote(reports).payment, terms.quote(reports).payment)
+    assert repr(again) == repr(policy)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"replan": False}, "replan and learn are both False"),
+        ({"replan": 1}, "replan is 1; give True or False"),
+        ({"learn": "yes"}, "learn is 'yes'"),
+        ({"first": 0}, "first is 0; give a whole number >= 1"),
+        ({"first": 51}, "first is 51.*at most half"),
+        ({"growth": 1}, "growth is 1; give a finite number > 1"),
+        ({"growth": "2"}, "growth is '2'"),
+        ({"growth": np.inf}, "growth is inf"),
+        ({"guess_size": 0}, "guess_size is 0"),
+    ],
+)
+def test_bad_options_are_named(options, words):
+    with pytest.raises(cm.ParameterError, match=words):
+        adaptive(100, **options)
+
+
+def test_algorithm_3_cannot_look_back():
+    start = cm.OnlinePolicy(cm.Uniform(0, 4), 100, **UNIT, rule="algorithm-3")
+    with pytest.raises(cm.ParameterError, match=r'algorithm-3.*rule="expectation"'):
+        cm.AdaptivePolicy(start)
+    with pytest.raises(cm.ParameterError, match="start is None"):
+        cm.AdaptivePolicy(None)

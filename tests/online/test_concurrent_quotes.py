@@ -1,0 +1,381 @@
+"""Several processes, and threads, quote in one market at once."""
+
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+import traceback
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import MarketClosedError, OfferError
+from convexmarket.online import AdaptivePolicy, OnlinePolicy, store, turns
+from convexmarket.online.market import OnlineMarket
+from convexmarket.online.turns import Turns
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+BOUGHT = 1.1
+
+
+def fixed(expected):
+    return OnlinePolicy(cm.Uniform(1, 5), expected, mu=1, sigma=1, gamma=1)
+
+
+def report_of(number):
+    return 1.0 + (number % 37) / 10
+
+
+def at_once(folder, works):
+    """Run each work in a process of its own, all from the same instant; return what they return."""
+    wait, go = os.pipe()
+    children = []
+    for k, work in enumerate(works):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.close(go)
+                os.read(wait, 1)  # until the last writing end is closed
+                (folder / f"told-{k}.json").write_text(json.dumps(work()))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children.append(pid)
+    os.close(go)
+    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+    os.close(wait)
+    assert statuses == [0] * len(children)
+    return [json.loads((folder / f"told-{k}.json").read_text()) for k in range(len(children))]
+
+
+def joined(parts):
+    return list(itertools.chain.from_iterable(parts))
+
+
+def check(market, told, n):
+    """Check that everybody was told what is stored, and that nothing is lost or doubled."""
+    frame = market.offers()
+    assert frame["number"].tolist() == list(range(1, n + 1))
+    assert frame["id"].is_unique
+    stored = {row["id"]: row for row in frame.drop(columns="plan").to_dict("records")}
+    for offer in told:
+        assert offer.items() <= stored[offer["id"]].items() | {("status", offer["status"])}
+    assert {offer["id"] for offer in told} == stored.keys()
+    market.disconnect()
+    connection = sqlite3.connect(market.folder / "market.sqlite")
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+@pytest.fixture(params=["in turns", "in no order"])
+def order(request, monkeypatch):
+    """Turns are a courtesy: nothing that is promised depends on them."""
+    if request.param == "in no order":
+        monkeypatch.setattr(Turns, "_draw", lambda self: None)
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_four_processes_quote_the_same_sellers(tmp_path, order, inherited):
+    n = 60
+    market = OnlineMarket.create(tmp_path, AdaptivePolicy(fixed(1000), first=10, growth=1.5))
+
+    def work(seed):
+        opened = market if inherited else OnlineMarket(tmp_path)
+        order = list(range(n))
+        random.Random(seed).shuffle(order)
+        return [asdict(opened.quote(f"s{i}", report_of(i))) for i in order]
+
+    told = at_once(tmp_path, [lambda seed=seed: work(seed) for seed in range(4)])
+    assert [len(part) for part in told] == [n] * 4
+    check(market, joined(told), n)
+    reached = [stage for stage in market.policy.stages if stage < n]
+    assert [plan.after for plan in market.plans()] == [0, *reached]
+
+
+def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(1000))
+
+    def work(k):
+        opened, told = OnlineMarket(tmp_path), []
+        for i in range(40):
+            try:
+                told.append(asdict(opened.quote(f"s{i}", 1.0 + k / 10)))
+            except OfferError:
+                told.append(None)
+        return told
+
+    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    for i in range(40):
+        assert sum(part[i] is not None for part in told) == 1
+    check(market, [offer for part in told for offer in part if offer is not None], 40)
+
+
+def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path, order):
+    expected = 50
+    market = OnlineMarket.create(tmp_path, fixed(expected))
+
+    def one_by_one(k):
+        opened, told, late = OnlineMarket(tmp_path), [], 0
+        for i in range(30):
+            try:
+                told.append(asdict(opened.quote(f"{k}-{i}", BOUGHT)))
+            except MarketClosedError:
+                late += 1
+        return told, late
+
+    def in_batches(k):
+        told = []
+        try:
+            for offer in OnlineMarket(tmp_path).quote_many(
+                ((f"{k}-{i}", BOUGHT) for i in range(30)), batch=7
+            ):
+                told.append(asdict(offer))
+        except MarketClosedError:
+            pass
+        return told, 30 - len(told)
+
+    works = [one_by_one, one_by_one, in_batches, in_batches]
+    results = at_once(tmp_path, [lambda k=k, work=work: work(k) for k, work in enumerate(works)])
+    told = [offer for part, _ in results for offer in part]
+    assert len(told) == expected
+    assert sum(late for _, late in results) == 4 * 30 - expected
+    check(market, told, expected)
+
+
+def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
+    n = 40
+    market = OnlineMarket.create(tmp_path, fixed(n))
+    for _ in market.quote_many((f"s{i}", BOUGHT) for i in range(n)):
+        pass
+
+    def work(name):
+        answer, told = getattr(OnlineMarket(tmp_path), name), []
+        for i in range(n):
+            try:
+                told.append(answer(f"s{i}").status)
+            except OfferError:
+                told.append(None)
+        return told
+
+    names = ["accept", "decline", "accept", "decline"]
+    told = at_once(tmp_path, [lambda name=name: work(name) for name in names])
+    final = market.offers()["status"].tolist()
+    for i, status in enumerate(final):
+        assert Counter(part[i] for part in told) == {status: 2, None: 2}
+
+
+def test_a_market_is_made_once(tmp_path):
+    def work(k):
+        made = []
+        for round in range(10):
+            try:
+                OnlineMarket.create(tmp_path / f"m{round}", fixed(10), f"{k}")
+                made.append(round)
+            except cm.DataError as error:
+                if "already" not in str(error):
+                    raise
+        return made
+
+    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    assert sorted(joined(told)) == list(range(10))
+    for k, rounds in enumerate(told):
+        for round in rounds:
+            assert OnlineMarket(tmp_path / f"m{round}").problem == f"{k}"
+
+
+def test_a_model_is_released_once_when_all_close_at_once(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.quote("s0", BOUGHT)
+    market.accept("s0")
+
+    def work(k):
+        def release(accepted):
+            (tmp_path / f"trained-{k}").write_text("")
+            time.sleep(0.05)
+            return json.dumps(k)
+
+        return OnlineMarket(tmp_path).close(release)
+
+    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    (trained,) = tmp_path.glob("trained-*")
+    winner = trained.name.removeprefix("trained-")
+    assert told == [winner] * 4
+    assert market.released == winner
+
+
+def test_closing_in_the_middle_of_quotes(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(10_000))
+    market.quote("first", BOUGHT)
+
+    def quote(k):
+        opened, told = OnlineMarket(tmp_path), []
+        for i in range(10_000):
+            try:
+                told.append(asdict(opened.quote(f"{k}-{i}", 4.0 if i % 2 else BOUGHT)))
+            except MarketClosedError:
+                return told
+        raise AssertionError("never closed")
+
+    def close():
+        opened = OnlineMarket(tmp_path)
+        while opened.counts()["quoted"] < 60:
+            time.sleep(0.001)
+        return opened.close(lambda accepted: json.dumps(opened.counts()["quoted"]), lapse=True)
+
+    works = [lambda k=k: quote(k) for k in range(3)]
+    *told, released = at_once(tmp_path, [*works, close])
+    counts = market.counts()
+    assert counts["offered"] == 0
+    assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in told)
+    first = asdict(market.offer("first"))
+    check(market, [first, *joined(told)], counts["quoted"])
+
+
+def test_threads_share_a_market(tmp_path):
+    n, told, wrong = 60, [], []
+    market = OnlineMarket.create(tmp_path, fixed(1000))
+
+    def work(seed):
+        order = list(range(n))
+        random.Random(seed).shuffle(order)
+        try:
+            told.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(told) == 4 * n
+    check(market, told, n)
+
+
+def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
+    """A child that ended with its parent's transaction open would undo it."""
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    under_way, ended = threading.Event(), []
+
+    def step():
+        with market._store.writing() as connection:
+            market._quoting.quote(connection, "s0", BOUGHT)
+            under_way.set()
+            time.sleep(0.2)
+            ended.append(True)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    under_way.wait()
+    pid = os.fork()
+    if pid == 0:
+        same = bool(ended) and market.quote("s0", BOUGHT).number == 1
+        os._exit(0 if same and market.quote("s1", BOUGHT).number == 2 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert market.quote("s2", BOUGHT).number == 3
+    assert market.offers()["id"].tolist() == ["s0", "s1", "s2"]
+
+
+def test_a_child_does_not_close_what_its_parent_opened(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.quote("s0", BOUGHT)
+    inherited = market._store._connection
+    pid = os.fork()
+    if pid == 0:
+        market.disconnect()
+        kept = inherited in store._ABANDONED and inherited.execute("SELECT 1").fetchall()
+        os._exit(0 if kept and market.quote("s1", BOUGHT).number == 2 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert market._store._connection is inherited
+    assert market.quote("s2", BOUGHT).number == 3
+
+
+# ------------------------------------------------------------------ first come, first served
+
+
+def drawn(path):
+    """Return the next number; a process that does this must not be in the line itself."""
+    return int.from_bytes(path.read_bytes()[:8], "little") if path.exists() else 0
+
+
+def line_up(path, names, work):
+    """Start processes one after another, each once the former has its place."""
+    pids = []
+    for name in names:
+        before = drawn(path)
+        pid = os.fork()
+        if pid == 0:
+            with Turns(path).turn():
+                work(name)
+            os._exit(0)
+        pids.append(pid)
+        while drawn(path) == before:
+            time.sleep(0.001)
+    return pids
+
+
+def test_turns_come_in_the_order_of_asking(tmp_path):
+    wait, go = os.pipe()
+    heard, tell = os.pipe()
+
+    def work(name):
+        if name == "a":
+            os.close(go)
+            os.read(wait, 1)  # until the others are in line
+        os.write(tell, name.encode())
+
+    pids = line_up(tmp_path / "turns", "abcde", work)
+    time.sleep(0.01)  # whoever does not wait would tell now
+    os.kill(pids[3], signal.SIGKILL)  # none waits for the dead for ever
+    os.waitpid(pids.pop(3), 0)
+    # The others have the writing end as well.
+    os.write(go, b"x")
+    for pid in pids:
+        assert os.waitpid(pid, 0)[1] == 0
+    os.close(go)
+    os.close(wait)
+    os.close(tell)
+    with os.fdopen(heard, "rb") as pipe:
+        told = pipe.read().decode()
+    # Whoever was behind the dead one need not have waited for those before it.
+    assert sorted(told) == list("abce")
+    assert told.replace("e", "") == "abc"
+
+
+def test_one_that_sleeps_holds_up_others_for_a_while_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE", 0.05)
+    with Turns(tmp_path / "turns").turn():  # never ends, for those who wait
+        pid = os.fork()
+        if pid == 0:
+            with Turns(tmp_path / "turns").turn():
+                os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"some words that are no number"])
+def test_what_the_file_of_turns_holds_does_not_matter(tmp_path, content):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.disconnect()
+    (tmp_path / "market.sqlite.turns").write_bytes(content)
+    assert [market.quote(f"s{i}", BOUGHT).number for i in range(3)] == [1, 2, 3]
+
+
+def test_where_there_can_be_no_file_of_turns_nobody_waits(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.disconnect()
+    assert drawn(tmp_path / "market.sqlite.turns") > 0
+    (tmp_path / "market.sqlite.turns").unlink()
+    (tmp_path / "market.sqlite.turns").mkdir()
+    assert market.quote("s0", BOUGHT).number == 1

@@ -1,0 +1,654 @@
+"""What an online market remembers, what it refuses, and in which words."""
+
+import json
+import math
+import sqlite3
+import tempfile
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import convexmarket as cm
+from convexmarket.errors import DataError, MarketClosedError, OfferError, ParameterError, PriorError
+from convexmarket.online import AdaptivePolicy, History, OnlinePolicy, store
+from convexmarket.online.market import OnlineMarket
+
+TABLES = ["markets", "plans", "quotes", "answers", "endings", "releases"]
+BOUGHT, DEAR = 1.1, 4.0  # reports at which something is bought, and nothing
+
+
+def fixed(expected=100):
+    return OnlinePolicy(cm.Uniform(1, 5), expected, mu=1, sigma=1, gamma=1)
+
+
+@pytest.fixture
+def market(tmp_path):
+    with OnlineMarket.create(tmp_path / "market", fixed()) as made:
+        yield made
+
+
+def database(market):
+    return market.folder / "market.sqlite"
+
+
+def raw(market):
+    return sqlite3.connect(database(market), isolation_level=None)
+
+
+def lengths(accepted):
+    return json.dumps({"sellers": len(accepted)})
+
+
+# ------------------------------------------------------------------ quotes and answers
+
+
+def test_a_quote_is_what_the_policy_says_and_is_remembered_to_the_last_bit(market):
+    reports = np.random.default_rng(0).uniform(1, 5, 40)
+    told = [market.quote(f"s{i}", c) for i, c in enumerate(reports)]
+    for number, (offer, c) in enumerate(zip(told, reports, strict=True), 1):
+        assert (offer.epsilon, offer.payment) == fixed().quote(float(c))
+        assert (offer.number, offer.sensitivity) == (number, c)
+    with OnlineMarket(market.folder) as again:
+        assert [again.offer(f"s{i}") for i in range(40)] == told
+        assert [again.quote(f"s{i}", c) for i, c in enumerate(reports)] == told
+        frame = again.offers()
+    assert frame["epsilon"].tolist() == [offer.epsilon for offer in told]
+    assert frame["payment"].tolist() == [offer.payment for offer in told]
+
+
+def test_a_seller_is_quoted_once(market):
+    first = market.quote("s17", BOUGHT)
+    market.quote("s18", BOUGHT)
+    assert market.quote("s17", BOUGHT) == first
+    market.accept("s17")
+    again = market.quote("s17", np.float64(BOUGHT))
+    assert (again.number, again.epsilon, again.payment) == (1, first.epsilon, first.payment)
+    assert again.status == "accepted"
+    with pytest.raises(OfferError, match=r"'s17' was quoted at the sensitivity 1\.1.*1\.2"):
+        market.quote("s17", 1.2)
+    assert market.counts()["quoted"] == 2
+
+
+def test_answers_stand(market):
+    for id in ("yes", "no"):
+        assert market.quote(id, BOUGHT).status == "offered"
+    assert market.accept("yes") == market.accept("yes") == market.offer("yes")
+    assert market.decline("no") == market.decline("no") == market.offer("no")
+    with pytest.raises(OfferError, match=r"'yes' has accepted.*cannot be declined"):
+        market.decline("yes")
+    with pytest.raises(OfferError, match=r"'no' has declined.*cannot be accepted"):
+        market.accept("no")
+    with pytest.raises(OfferError, match="'who' was never quoted; check the id"):
+        market.accept("who")
+    with pytest.raises(OfferError, match="'who' was never quoted"):
+        market.offer("who")
+    assert market.quote("dear", DEAR).status == "nothing bought"
+    for answer in (market.accept, market.decline):
+        with pytest.raises(OfferError, match="nothing is bought from seller 'dear'"):
+            answer("dear")
+    assert market.counts() == {
+        "quoted": 3,
+        "offered": 0,
+        "accepted": 1,
+        "declined": 1,
+        "nothing bought": 1,
+        "expected": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("", "has 0 characters"),
+        ("x" * 201, "has 201 characters"),
+        (" a", "begins or ends with a blank"),
+        ("a\u00a0", "begins or ends with a blank"),
+        ("a\nb", "cannot be seen"),
+        ("a\x00", "cannot be seen"),
+        ("\ufeffa", "cannot be seen"),
+        ("a\u200bb", "cannot be seen"),
+        ("a\ud800", "cannot be seen"),
+        (17, "give text"),
+        (None, "give text"),
+    ],
+)
+def test_ids_that_cannot_be_one(market, id, words):
+    for ask in (lambda: market.quote(id, BOUGHT), lambda: market.accept(id)):
+        with pytest.raises(ParameterError, match=words):
+            ask()
+    assert market.counts()["quoted"] == 0
+
+
+def test_ids_that_look_alike_are_one_seller(market):
+    composed, decomposed = "Jos\u00e9", "Jose\u0301"
+    assert market.quote(composed, BOUGHT) == market.quote(decomposed, BOUGHT)
+    assert market.quote("x" * 200, BOUGHT).number == 2
+    assert market.quote("two words, 'quoted'; --", BOUGHT).number == 3
+    assert market.offers()["id"].tolist()[0] == composed
+
+
+@pytest.mark.parametrize(
+    "sensitivity", [math.nan, math.inf, -0.1, True, "1.1", None, 10**400, 1j, np.array([1.1, 1.2])]
+)
+def test_reports_that_cannot_be_one(market, sensitivity):
+    with pytest.raises(ParameterError, match=r"sensitivity is .*finite number >= 0"):
+        market.quote("s17", sensitivity)
+
+
+def test_a_report_outside_the_support_leaves_nothing(market):
+    with pytest.raises(PriorError, match="support"):
+        market.quote("s17", 7.0)
+    assert market.counts()["quoted"] == 0
+    assert market.quote("s17", BOUGHT).number == 1
+
+
+def test_no_more_sellers_than_expected(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(3))
+    told = [market.quote(f"s{i}", BOUGHT) for i in range(3)]
+    with pytest.raises(MarketClosedError, match="'s3' is number 4, but 3 sellers were expected"):
+        market.quote("s3", BOUGHT)
+    assert [market.quote(f"s{i}", BOUGHT) for i in range(3)] == told
+    assert market.accept("s2").status == "accepted"
+    assert not market.is_closed
+
+
+def test_a_stream_in_batches(market):
+    reports = [(f"s{i}", 1.0 + i / 20) for i in range(50)]
+    market.quote("s7", 1.0 + 7 / 20)
+    offers = list(market.quote_many(iter(reports), batch=8))
+    assert [offer.id for offer in offers] == [id for id, _ in reports]
+    assert sorted(offer.number for offer in offers) == list(range(1, 51))
+    assert [market.offer(offer.id) for offer in offers] == offers
+    assert list(market.quote_many(reports, batch=1000)) == offers
+    assert list(market.quote_many([])) == []
+    for batch in (0, True, 2.0):
+        with pytest.raises(ParameterError, match=r"batch is .*whole number >= 1"):
+            market.quote_many(reports, batch=batch)
+
+
+def test_an_error_in_a_stream_comes_after_the_offers_before_it(market):
+    reports = [("a", 1.1), ("b", 1.2), ("c", 9.0), ("d", 1.3)]
+    stream = market.quote_many(reports, batch=10)
+    assert [next(stream).id, next(stream).id] == ["a", "b"]
+    with pytest.raises(PriorError):
+        next(stream)
+    assert market.offers()["id"].tolist() == ["a", "b"]
+
+
+def test_offers_of_a_stream_are_stored_before_they_are_told(market):
+    stream = market.quote_many(((f"s{i}", BOUGHT) for i in range(6)), batch=3)
+    first = next(stream)
+    with OnlineMarket(market.folder) as other:
+        assert other.offer(first.id) == first
+        assert other.counts()["quoted"] == 3
+
+
+# ------------------------------------------------------------------ new plans
+
+
+def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
+    policy = AdaptivePolicy(fixed(60), learn=True, first=5, growth=2.0)
+    market = OnlineMarket.create(tmp_path, policy)
+    reports = np.random.default_rng(1).uniform(1, 5, 60)
+    sold, paid, known = [], [], {0: policy.opening}
+    for i, c in enumerate(reports):
+        if i in policy.stages:
+            history = History(reports[:i].copy(), np.array(sold), np.array(paid))
+            known[i] = policy.replanned(history)
+        offer = market.quote(f"s{i}", c)
+        current = known[max(known)]
+        assert (offer.epsilon, offer.payment) == current.quote(float(c))
+        declined = offer.epsilon > 0 and i % 3 == 0
+        if declined:
+            market.decline(offer.id)
+        elif offer.epsilon > 0 and i % 3 == 1:
+            market.accept(offer.id)  # the rest stays unanswered, and counts as sold
+        sold.append(0.0 if declined else offer.epsilon)
+        paid.append(0.0 if declined else offer.payment)
+    plans = market.plans()
+    assert [plan.after for plan in plans] == sorted(known) == [0, *policy.stages]
+    assert [plan.number for plan in plans] == list(range(1, len(plans) + 1))
+    starts = np.array([plan.after for plan in plans])
+    expected = np.searchsorted(starts, np.arange(60), side="right")
+    assert market.offers()["plan"].tolist() == expected.tolist()
+    for plan in plans:
+        assert plan.policy.to_dict() == known[plan.after].to_dict()
+
+
+def test_a_market_that_does_not_plan_anew_has_one_plan(market):
+    market.quote("s1", BOUGHT)
+    (plan,) = market.plans()
+    assert (plan.number, plan.after, plan.policy.to_dict()) == (1, 0, fixed().to_dict())
+
+
+# ------------------------------------------------------------------ the end
+
+
+def test_the_model_is_released_once(market):
+    for i in range(4):
+        market.quote(f"s{i}", BOUGHT)
+    market.quote("dear", DEAR)
+    market.accept("s0")
+    market.accept("s2")
+    market.decline("s3")
+    with pytest.raises(OfferError, match=r"unanswered: 1 \('s1'\).*lapse=True"):
+        market.close(lengths)
+    assert not market.is_closed
+    assert market.released is None
+    frames = []
+
+    def release(accepted):
+        frames.append(accepted)
+        return '{"weights": [1.5]}'
+
+    assert market.close(release, lapse=True) == '{"weights": [1.5]}'
+    assert market.close(release) == market.released == '{"weights": [1.5]}'
+    assert OnlineMarket(market.folder).close(release) == '{"weights": [1.5]}'
+    (accepted,) = frames
+    assert accepted["id"].tolist() == ["s0", "s2"]
+    assert set(accepted["status"]) == {"accepted"}
+    assert market.offer("s1").status == "declined"
+    assert market.is_closed
+
+
+def test_after_the_end_only_repeats_are_answered(market):
+    first = market.quote("s0", BOUGHT)
+    accepted = market.accept("s0")
+    market.close(lengths)
+    with pytest.raises(MarketClosedError, match=r"'new' comes too late: .* after 1 sellers"):
+        market.quote("new", BOUGHT)
+    assert market.quote("s0", BOUGHT) == market.accept("s0") == accepted
+    assert (first.epsilon, first.payment) == (accepted.epsilon, accepted.payment)
+    with pytest.raises(OfferError, match="cannot be declined"):
+        market.decline("s0")
+
+
+def test_many_unanswered_offers_are_named_in_part(market):
+    for i in range(9):
+        market.quote(f"s{i}", BOUGHT)
+    with pytest.raises(OfferError, match=r"9 \('s0', 's1', 's2', 's3', 's4', \.\.\.\)"):
+        market.close(lengths)
+
+
+@pytest.mark.parametrize("result", [{"weights": []}, "not JSON", None, b"{}"])
+def test_a_release_that_is_no_json_is_not_kept(market, result):
+    with pytest.raises(ParameterError, match="release returned what is no JSON"):
+        market.close(lambda accepted: result)
+    assert market.released is None
+    assert market.close(lengths) == '{"sellers": 0}'
+
+
+def test_a_failed_release_can_be_repeated(market):
+    market.quote("s0", BOUGHT)
+    market.accept("s0")
+
+    def fail(accepted):
+        raise RuntimeError("no solver")
+
+    with pytest.raises(RuntimeError, match="no solver"):
+        market.close(fail)
+    assert market.is_closed
+    assert market.released is None
+    with pytest.raises(MarketClosedError):
+        market.quote("s1", BOUGHT)
+    assert market.close(lengths) == '{"sellers": 1}'
+
+
+def test_a_market_may_be_read_while_it_is_closed(market):
+    market.quote("s0", BOUGHT)
+    market.accept("s0")
+    seen = []
+
+    def release(accepted):
+        with OnlineMarket(market.folder) as other:
+            seen.append((other.is_closed, other.counts()["accepted"], other.released))
+        return "1"
+
+    market.close(release)
+    assert seen == [(True, 1, None)]
+
+
+# ------------------------------------------------------------------ folders and files
+
+
+def test_a_folder_holds_one_market(market):
+    before = market.quote("s0", BOUGHT)
+    with pytest.raises(DataError, match=r"there is a market in .* already; use OnlineMarket"):
+        OnlineMarket.create(market.folder, fixed())
+    assert OnlineMarket(market.folder).offer("s0") == before
+    assert not list(market.folder.glob("*.new"))
+
+
+def test_what_a_market_was_made_of_is_kept(tmp_path):
+    problem = '# Käufer "a"\nkind = "online"\r\n\ttab'
+    policy = AdaptivePolicy(fixed(50), first=3)
+    made = OnlineMarket.create(tmp_path / "a" / "b", policy, problem)
+    again = OnlineMarket(str(tmp_path / "a" / "b"))
+    assert made.problem == again.problem == problem
+    assert made.policy.to_dict() == again.policy.to_dict() == policy.to_dict()
+    assert "50 sellers" in repr(again)
+
+
+def test_there_must_be_a_market(tmp_path):
+    with pytest.raises(DataError, match=r"there is no market in .*OnlineMarket\.create"):
+        OnlineMarket(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="folder"):
+        OnlineMarket.create(tmp_path / "file", fixed())
+    with pytest.raises(ParameterError, match="policy is 3; give an OnlinePolicy"):
+        OnlineMarket.create(tmp_path / "x", 3)
+    with pytest.raises(ParameterError, match="problem is None; give the text"):
+        OnlineMarket.create(tmp_path / "x", fixed(), None)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "not a market's"), (b"no database at all" * 99, "is damaged or no SQLite database")],
+)
+def test_files_of_others_are_left_alone(tmp_path, content, words):
+    (tmp_path / "market.sqlite").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        OnlineMarket(tmp_path)
+    assert (tmp_path / "market.sqlite").read_bytes() == content
+
+
+def test_databases_of_others_and_of_the_future_are_refused(market, tmp_path):
+    other = sqlite3.connect(tmp_path / "market.sqlite")
+    other.execute("CREATE TABLE quotes (id)")
+    other.close()
+    with pytest.raises(DataError, match="but not a market's; move it away"):
+        OnlineMarket(tmp_path)
+    market.disconnect()
+    later = raw(market)
+    later.execute("PRAGMA user_version = 2")
+    later.close()
+    with pytest.raises(DataError, match=r"version 2, .* up to 1; install a newer"):
+        OnlineMarket(market.folder)
+
+
+def test_damage_is_said(market):
+    market.quote("s0", BOUGHT)
+    other = raw(market)
+    (page,) = other.execute("SELECT rootpage FROM sqlite_master WHERE name = 'quotes'").fetchone()
+    (size,) = other.execute("PRAGMA page_size").fetchone()
+    other.close()
+    market.disconnect()
+    with database(market).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(DataError, match=r"is damaged.* bring back a backup"):
+        market.offers()
+
+
+def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
+    market.quote("s0", BOUGHT)
+    market.disconnect()
+    database(market).unlink()
+    assert (market.folder / "market.sqlite-journal").exists()
+    with pytest.raises(
+        DataError, match=r"-journal belongs to a market whose market\.sqlite is gone"
+    ):
+        OnlineMarket.create(market.folder, fixed())
+    with pytest.raises(DataError, match="there is no market"):
+        market.quote("s0", BOUGHT)
+
+
+def test_a_full_disk(market):
+    told = [market.quote("s0", BOUGHT)]
+    pages = market._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
+    with pytest.raises(DataError, match="has no room left on its disk; what was stored before is"):
+        told.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
+    market._store._connection.execute(f"PRAGMA max_page_count = {10 * pages}")
+    assert market.offers()["id"].tolist() == [offer.id for offer in told]
+    assert market.quote("more", BOUGHT).number == len(told) + 1
+
+
+def test_what_may_only_be_read(market):
+    told = market.quote("s0", BOUGHT)
+    market._store._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(DataError, match=r"may not be written; .* allow writing to the file"):
+        market.quote("s1", BOUGHT)
+    assert market.offer("s0") == told
+    market._store._connection.execute("PRAGMA query_only = OFF")
+    assert market.quote("s1", BOUGHT).number == 2
+
+
+def test_waiting_for_others_ends(market, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    market.disconnect()
+    other = raw(market)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(
+        DataError, match=r"in use by other processes.*this step was not stored: try"
+    ):
+        market.quote("s0", BOUGHT)
+    other.execute("ROLLBACK")
+    assert market.quote("s0", BOUGHT).number == 1
+    with market._store.alone(), pytest.raises(DataError, match="being closed by another process"):
+        market.close(lengths)
+    assert market.close(lengths, lapse=True) == '{"sellers": 0}'
+
+
+def test_every_connection_asks_for_all_that_the_disk_can_promise(market):
+    for opened in (market, OnlineMarket(market.folder)):
+        connection = opened._store._connection
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("persist",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
+        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+
+
+def test_what_is_told_again_is_synced_first(market, monkeypatch):
+    synced = []
+    monkeypatch.setattr(store, "_sync", lambda path: synced.append(path.name))
+    market.quote("s0", BOUGHT)
+    assert synced == []  # the commit has synced it
+    for tell in (lambda: market.quote("s0", BOUGHT), lambda: market.offer("s0"), market.offers):
+        synced.clear()
+        tell()
+        assert synced == ["market.sqlite-journal"]
+
+
+# ------------------------------------------------------------------ what the database refuses
+
+
+@pytest.fixture
+def closed(market):
+    market.quote("s0", BOUGHT)
+    market.quote("s1", DEAR)
+    market.accept("s0")
+    market.close(lengths)
+    return market
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_are_neither_changed_nor_removed_nor_replaced(closed, table):
+    other = raw(closed)
+    rows = other.execute(f"SELECT * FROM {table}").fetchall()
+    assert rows
+    marks = ", ".join("?" * len(rows[0]))
+    for statement in (f"UPDATE {table} SET time = ''", f"DELETE FROM {table}"):
+        with pytest.raises(sqlite3.IntegrityError, match="rows of a market are only added"):
+            other.execute(statement)
+    for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE"):
+        with pytest.raises(sqlite3.IntegrityError):
+            other.execute(f"{verb} INTO {table} VALUES ({marks})", rows[0])
+    assert other.execute(f"SELECT * FROM {table}").fetchall() == rows
+    other.close()
+
+
+def test_the_tables_are_all_that_there_is(market):
+    other = raw(market)
+    found = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    assert [row[0] for row in found] == sorted(TABLES)
+    assert other.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"cmkt", "big"),)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("INSERT INTO quotes VALUES (4, 'new', 1.1, 0.1, 0.1, 1, '')", "without gaps"),
+        ("INSERT INTO quotes VALUES (3, 's0', 1.1, 0.1, 0.1, 1, '')", "has a quote already"),
+        ("INSERT OR REPLACE INTO quotes VALUES (3, 's0', 2, 2, 2, 1, '')", "has a quote already"),
+        ("INSERT INTO quotes VALUES (3, 'new', 1.1, -0.1, 0.1, 1, '')", "CHECK"),
+        ("INSERT INTO quotes VALUES (3, 'new', 1.1, 9e999, 0.1, 1, '')", "CHECK"),
+        ("INSERT INTO quotes VALUES (3, 'new', 1.1, 0.1, NULL, 1, '')", "NOT NULL"),
+        ("INSERT INTO answers VALUES (2, 'accepted', '')", "no offer to answer"),
+        ("INSERT INTO answers VALUES (9, 'accepted', '')", "no offer to answer"),
+        ("INSERT INTO answers VALUES (1, 'maybe', '')", "CHECK"),
+        ("INSERT INTO endings VALUES (1, '')", "unanswered"),
+        ("INSERT INTO releases VALUES (1, '1', '')", "the market is open"),
+        ("INSERT INTO plans VALUES (2, 1, '{}', '')", "for the next seller"),
+        ("INSERT INTO markets VALUES (2, 1, '', '', '')", "a market already"),
+    ],
+)
+def test_rows_that_contradict_the_others_are_refused(market, statement, words):
+    market.quote("s0", BOUGHT)
+    market.quote("s1", DEAR)
+    other = raw(market)
+    with pytest.raises(sqlite3.IntegrityError, match=words):
+        other.execute(statement)
+    other.close()
+    assert market.counts()["quoted"] == 2
+
+
+def test_the_database_itself_stops_at_the_expected_number_and_after_the_end(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(1))
+    market.quote("s0", BOUGHT)
+    other = raw(market)
+    with pytest.raises(sqlite3.IntegrityError, match="the market is full"):
+        other.execute("INSERT INTO quotes VALUES (2, 'new', 1.1, 0.1, 0.1, 1, '')")
+    market.close(lengths, lapse=True)
+    for row in ("quotes VALUES (2, 'new', 1.1, 0.1, 0.1, 1, '')", "answers VALUES (1, 'x', '')"):
+        with pytest.raises(sqlite3.IntegrityError, match="the market is closed"):
+            other.execute(f"INSERT INTO {row}")
+    other.close()
+
+
+def test_every_event_has_its_time(closed):
+    other = raw(closed)
+    for table in TABLES:
+        for (text,) in other.execute(f"SELECT time FROM {table}").fetchall():
+            assert datetime.fromisoformat(text).utcoffset() == timedelta(0)
+    other.close()
+
+
+# ------------------------------------------------------------------ against a dictionary
+
+IDS = st.sampled_from(["a", "b", "c", "d", "e", "f"])
+REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
+
+
+class AgainstADictionary(RuleBasedStateMachine):
+    """The market tells what a dictionary would, however often it is opened again."""
+
+    @initialize()
+    def start(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.policy = fixed(5)
+        self.market = OnlineMarket.create(self.folder.name, self.policy)
+        self.model, self.release = {}, None
+
+    def teardown(self):
+        if hasattr(self, "market"):
+            self.market.disconnect()
+            self.folder.cleanup()
+
+    def expected_quote(self, id, sensitivity):
+        """Return the offer as the model has it afterwards, or the error."""
+        if id in self.model:
+            return self.model[id] if self.model[id]["sensitivity"] == sensitivity else OfferError
+        if self.release is not None or len(self.model) == 5:
+            return MarketClosedError
+        epsilon, payment = self.policy.quote(sensitivity)
+        self.model[id] = {
+            "id": id,
+            "number": len(self.model) + 1,
+            "sensitivity": sensitivity,
+            "epsilon": epsilon,
+            "payment": payment,
+            "status": "offered" if epsilon else "nothing bought",
+        }
+        return self.model[id]
+
+    def agree(self, call, expected):
+        if isinstance(expected, dict):
+            assert vars(call()) == expected
+        else:
+            with pytest.raises(expected):
+                call()
+
+    @rule(id=IDS, sensitivity=REPORTS)
+    def quote(self, id, sensitivity):
+        expected = self.expected_quote(id, sensitivity)
+        self.agree(lambda: self.market.quote(id, sensitivity), expected)
+
+    @rule(id=IDS)
+    def quote_again(self, id):
+        if id in self.model:
+            report = self.model[id]["sensitivity"]
+            self.agree(lambda: self.market.quote(id, report), self.model[id])
+
+    @rule(reports=st.lists(st.tuples(IDS, REPORTS), max_size=4), batch=st.integers(1, 5))
+    def quote_many(self, reports, batch):
+        stream = self.market.quote_many(reports, batch)
+        told = [self.expected_quote(*reports[0])] if reports else []
+        while len(told) < len(reports) and isinstance(told[-1], dict):
+            told.append(self.expected_quote(*reports[len(told)]))
+        for expected in told:
+            self.agree(lambda: next(stream), expected)
+
+    @rule(id=IDS, answer=st.sampled_from(["accepted", "declined"]))
+    def answer(self, id, answer):
+        call = self.market.accept if answer == "accepted" else self.market.decline
+        expected = self.model.get(id, OfferError)
+        if id in self.model:
+            if expected["status"] == "offered":
+                expected["status"] = answer
+            elif expected["status"] != answer:
+                expected = OfferError
+        self.agree(lambda: call(id), expected)
+
+    @rule()
+    def reopen(self):
+        self.market.disconnect()
+        self.market = OnlineMarket(self.folder.name)
+
+    @precondition(lambda self: len(self.model) >= 3)
+    @rule(lapse=st.booleans())
+    def close(self, lapse):
+        open_offers = [row for row in self.model.values() if row["status"] == "offered"]
+        if self.release is None and open_offers and not lapse:
+            with pytest.raises(OfferError, match=f"unanswered: {len(open_offers)} "):
+                self.market.close(lengths)
+            return
+        for row in open_offers:
+            row["status"] = "declined"
+        if self.release is None:
+            accepted = sum(row["status"] == "accepted" for row in self.model.values())
+            self.release = json.dumps({"sellers": accepted})
+        assert self.market.close(lengths, lapse) == self.release
+
+    @invariant()
+    def tells_the_same(self):
+        if not hasattr(self, "market"):
+            return
+        frame = self.market.offers()
+        assert frame.drop(columns="plan").to_dict("records") == list(self.model.values())
+        statuses = [row["status"] for row in self.model.values()]
+        counts = {name: statuses.count(name) for name in set(statuses)}
+        told = {name: number for name, number in self.market.counts().items() if number}
+        quoted = {"quoted": len(statuses)} if statuses else {}
+        assert told == {"expected": 5, **quoted, **counts}
+        assert self.market.is_closed == (self.release is not None)
+        assert self.market.released == self.release
+
+
+TestAgainstADictionary = AgainstADictionary.TestCase
+TestAgainstADictionary.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
