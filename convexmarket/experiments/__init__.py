@@ -9,6 +9,15 @@ from convexmarket.experiments.joint_methods import JointMethodsResult, run_joint
 from convexmarket.experiments.joint_sweep import JointSweepResult, run_joint_sweep
 from convexmarket.experiments.joint_tradeoff import JointTradeoffResult, run_joint_tradeoff
 from convexmarket.experiments.offers import Offers, price_offers
+from convexmarket.experiments.online_market import (
+    OnlineMarketResult,
+    close_market,
+    online_policy,
+    open_market,
+)
+from convexmarket.experiments.online_simulation import run_online_market
+from convexmarket.experiments.online_stream import QuotedList, answer_list, quote_list
+from convexmarket.experiments.online_study import OnlineStudyResult, run_online_study
 from convexmarket.experiments.regression_market import (
     RegressionMarketResult,
     run_regression_market,
@@ -20,6 +29,8 @@ from convexmarket.problems import (
     JointMethodsProblem,
     JointSweepProblem,
     JointTradeoffProblem,
+    OnlineMarketProblem,
+    OnlineStudyProblem,
     RegressionMarketProblem,
     RidgeComparisonProblem,
     TradeoffProblem,
@@ -31,14 +42,24 @@ __all__ = [
     "JointSweepResult",
     "JointTradeoffResult",
     "Offers",
+    "OnlineMarketResult",
+    "OnlineStudyResult",
+    "QuotedList",
     "RegressionMarketResult",
     "RidgeComparisonResult",
     "TradeoffResult",
     "VariantsResult",
+    "answer_list",
+    "close_market",
+    "online_policy",
+    "open_market",
     "price_offers",
+    "quote_list",
     "run_joint_methods",
     "run_joint_sweep",
     "run_joint_tradeoff",
+    "run_online_market",
+    "run_online_study",
     "run_problem",
     "run_regression_market",
     "run_ridge_comparison",
@@ -70,3 +91,5 @@ run_problem.register(RidgeComparisonProblem, run_ridge_comparison)
 run_problem.register(VariantsProblem, run_variants)
 run_problem.register(JointMethodsProblem, run_joint_methods)
 run_problem.register(JointSweepProblem, run_joint_sweep)
+run_problem.register(OnlineMarketProblem, run_online_market)
+run_problem.register(OnlineStudyProblem, run_online_study)

@@ -1,42 +1,27 @@
-"""A buyer's job: from a list of reported sensitivities to one offer for each seller.
-
-The list is a CSV file as people have them: any of the usual separators, with a byte-order mark or
-without, numbers with a decimal point or comma. What cannot be read for certain is refused, with
-the lines at fault, because a wrong number here is a wrong payment there.
-"""
+"""A buyer's job: from a list of reported sensitivities to one offer for each seller."""
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import json
-import os
-import secrets
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.audit import IncentiveAudit, audit_incentives
-from convexmarket.errors import DataError
+from convexmarket.experiments.lists import checked_reports, digest, read_reports
 from convexmarket.experiments.provenance import versions
+from convexmarket.experiments.writing import write_together
 from convexmarket.market import Market
 from convexmarket.payments import payments
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 
 __all__ = ["Offers", "price_offers", "read_reports"]
-
-ID_NAMES = ("id", "seller", "name", "seller_id")
-SENSITIVITY_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +55,7 @@ class Offers:
         """
         table = Path(path)
         certificate = table.with_suffix(".certificate.json")
-        _write_together(
+        write_together(
             {
                 table: lambda file: self.table.to_csv(file, index=False, lineterminator="\n"),
                 certificate: lambda file: file.write(
@@ -135,11 +120,12 @@ def price_offers(
     columns = (id_column, sensitivity_column)
     origin: dict[str, Any] = {"file": None, "sha256": None}
     if isinstance(reports, pd.DataFrame):
-        listed = _checked(reports, *columns, prior, "row", 1)
+        listed = checked_reports(reports, *columns, prior, "row", 1)
     else:
-        origin = {"file": str(reports), "sha256": _digest(Path(reports))}
-        listed = _checked(read_reports(reports), *columns, prior, f"{reports}: line", 2)
+        origin = {"file": str(reports), "sha256": digest(Path(reports))}
+        listed = checked_reports(read_reports(reports), *columns, prior, f"{reports}: line", 2)
     clock.start("allocating")
+    listed = listed.reset_index(drop=True)
     sellers = Sellers(listed["sensitivity"].to_numpy(), prior, listed["id"].tolist())
     objective: dict[str, Any] = {
         "mu": mu,
@@ -178,163 +164,6 @@ def price_offers(
         "seconds": clock.seconds,
     }
     return Offers(table, certificate)
-
-
-def read_reports(path: str | Path) -> pd.DataFrame:
-    """Read a CSV file as text, whatever its separator and byte-order mark.
-
-    Returns
-    -------
-    DataFrame
-        Every column as text; row k of it is line k + 2 of the file, blank lines included.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be opened, is not UTF-8 or UTF-16 text, or its rows do not fit its
-        header.
-    """
-    try:
-        encoding = _encoding(Path(path))
-        with open(path, encoding=encoding, newline="") as file:
-            separator = _separator(file.readline())
-        with warnings.catch_warnings():
-            # Rows longer than the header would lose their tail: "0,05" unquoted, for example.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                path,
-                sep=separator,
-                encoding=encoding,
-                dtype=str,
-                keep_default_na=False,
-                skip_blank_lines=False,
-                index_col=False,
-            )
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None
-    except UnicodeError as error:
-        raise DataError(f"{path}: {error}; save the file as UTF-8") from None
-    except pd.errors.EmptyDataError:
-        raise DataError(
-            f"{path}: the file is empty; give a header and one row per seller"
-        ) from None
-    except pd.errors.ParserWarning:
-        raise DataError(
-            f"{path}: rows have more fields than the header; quote the fields that contain the "
-            f"separator {separator!r}"
-        ) from None
-    except pd.errors.ParserError as error:
-        raise DataError(f"{path}: {' '.join(str(error).split())}") from None
-
-
-def _encoding(path: Path) -> str:
-    """Return the encoding that the byte-order mark announces; UTF-8 without one."""
-    with open(path, "rb") as file:
-        mark = file.read(2)
-    return "utf-16" if mark in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-
-
-def _separator(header: str) -> str:
-    try:
-        return csv.Sniffer().sniff(header, delimiters=",;\t|").delimiter
-    except csv.Error:  # one column
-        return ","
-
-
-def _checked(
-    table: pd.DataFrame,
-    id_column: str | None,
-    sensitivity_column: str | None,
-    prior: Prior,
-    place: str,
-    first: int,
-) -> pd.DataFrame:
-    """Return ids and sensitivities, or say which rows are wrong and why.
-
-    ``place`` and ``first`` say how rows are counted: "offers.csv: line", from 2.
-    """
-    ids = table[_column(table, "id", id_column, ID_NAMES)]
-    texts = table[_column(table, "sensitivity", sensitivity_column, SENSITIVITY_NAMES)]
-    nameless = _blank(ids)
-    empty = nameless & _blank(texts)
-    ids, texts, nameless = ids[~empty], texts[~empty], nameless[~empty]
-    if ids.empty:
-        raise DataError("the list has a header and no sellers; give one row per seller")
-    numbers = _numbers(texts)
-    low, high = prior.support
-    beyond = (
-        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
-        "prior that covers it"
-    )
-    checks: list[tuple[pd.Series[Any], pd.Series[bool], str]] = [
-        (texts, numbers.isna(), "is not a number"),
-        (texts, numbers < 0, "is negative, and a sensitivity is >= 0"),
-        (texts, numbers == np.inf, "is not finite"),
-        (texts, ~numbers.between(low, high), beyond),
-        (ids, nameless, "is no id"),
-        (ids, ids.duplicated(), "is the id of an earlier seller; ids must be distinct"),
-    ]
-    rows = np.flatnonzero(~empty) + first
-    for values, wrong, why in checks:
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            raise DataError(_blame(place, rows[bad], values.iloc[bad[0]], why))
-    return pd.DataFrame({"id": ids, "sensitivity": numbers}).reset_index(drop=True)
-
-
-def _blank(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Whether entries are missing, or text without a visible character."""
-    blank = values.isna()
-    if not pd.api.types.is_numeric_dtype(values):
-        blank |= values.astype(str).str.strip() == ""
-    return blank
-
-
-def _column(table: pd.DataFrame, what: str, given: str | None, common: Sequence[str]) -> str:
-    """Return the name of a column, as given or by one of its common names."""
-    names = {str(name).strip().lower(): name for name in reversed(table.columns)}
-    for candidate in common if given is None else (given.strip().lower(),):
-        if candidate in names:
-            return names[candidate]
-    listed = ", ".join(repr(str(name)) for name in table.columns)
-    sought = " or ".join(map(repr, common)) if given is None else repr(given)
-    raise DataError(
-        f"no column is called {sought}; the columns are {listed}. Name one of them with --{what} "
-        f"({what}_column in Python)"
-    )
-
-
-def _numbers(texts: pd.Series[Any]) -> pd.Series[float]:
-    """Return texts as numbers, NaN where they are none.
-
-    Commas are decimal commas where no number has a point, and one of them is not in a place where
-    it could separate thousands.
-    """
-    numbers = pd.to_numeric(texts, errors="coerce")
-    if numbers.isna().any() and not pd.api.types.is_numeric_dtype(texts):
-        plain = texts.astype(str).str.strip()
-        commas = plain[plain.str.contains(",", regex=False)]
-        thousands = commas.str.fullmatch(r"[1-9]\d{0,2}(,\d{3})+")
-        if not (plain.str.contains(".", regex=False).any() or thousands.all()):
-            numbers = pd.to_numeric(plain.str.replace(",", ".", regex=False), errors="coerce")
-    return numbers.astype(float)
-
-
-def _blame(place: str, rows: NDArray[np.intp], value: Any, why: str) -> str:
-    more = ""
-    if rows.size > 1:
-        others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
-        more = f" ({rows.size - 1} more: {others})"
-    found = repr(value) if isinstance(value, str) else str(value)
-    return f"{place} {rows[0]}: {found} {why}{more}"
-
-
-def _digest(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None
 
 
 def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
@@ -403,33 +232,3 @@ class _Clock:
         if self._stage is not None:
             self.seconds[self._stage] = time.perf_counter() - self._since
         self._stage = None
-
-
-def _write_together(writers: Mapping[Path, Callable[[Any], Any]]) -> None:
-    """Write several files so that all of them appear, or none of them changes."""
-    mark = secrets.token_hex(4)
-    fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in writers}
-    former = {path: path.with_name(f".{path.name}.{mark}.old") for path in writers}
-    replaced: list[Path] = []
-    try:
-        for path, write in writers.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(fresh[path], "x", encoding="utf-8", newline="") as file:
-                write(file)
-        for path in writers:
-            if path.is_file():
-                os.replace(path, former[path])
-            replaced.append(path)
-            os.replace(fresh[path], path)
-    except BaseException as error:
-        for path in replaced:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-            if former[path].exists():
-                os.replace(former[path], path)
-        if isinstance(error, OSError):
-            raise DataError(f"{error.filename}: {error.strerror}; nothing was written") from error
-        raise
-    finally:
-        for path in [*fresh.values(), *former.values()]:
-            path.unlink(missing_ok=True)

@@ -24,6 +24,21 @@ from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, Joi
 from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
 from convexmarket.problems.loading import KINDS, Problem, json_schema, load_problem, parse_problem
 from convexmarket.problems.market import BuyerTable, SellersTable
+from convexmarket.problems.online_market import (
+    CsvRows,
+    OnlineBuyerTable,
+    OnlineData,
+    OnlineLearnerTable,
+    OnlineMarketProblem,
+    PlanTable,
+    SimulationTable,
+)
+from convexmarket.problems.online_study import (
+    OnlineStudyProblem,
+    StudyBuyerTable,
+    StudyClaimTable,
+    StudyTable,
+)
 from convexmarket.problems.regression_market import (
     MedicalData,
     RegressionMarketProblem,
@@ -57,6 +72,7 @@ __all__ = [
     "BuyerTable",
     "ClassificationData",
     "ClassificationMarket",
+    "CsvRows",
     "InlineData",
     "JointGroupTable",
     "JointMethodTable",
@@ -71,6 +87,12 @@ __all__ = [
     "MedicalRows",
     "NaiveTable",
     "ObjectiveTable",
+    "OnlineBuyerTable",
+    "OnlineData",
+    "OnlineLearnerTable",
+    "OnlineMarketProblem",
+    "OnlineStudyProblem",
+    "PlanTable",
     "PrivacyTable",
     "Problem",
     "ProblemSource",
@@ -81,6 +103,10 @@ __all__ = [
     "RidgeTable",
     "RunTable",
     "SellersTable",
+    "SimulationTable",
+    "StudyBuyerTable",
+    "StudyClaimTable",
+    "StudyTable",
     "SweepTable",
     "SweptKey",
     "SyntheticData",

@@ -21,6 +21,8 @@ from convexmarket.problems.base import ProblemSource, TableModel
 from convexmarket.problems.joint_methods import JointMethodsProblem
 from convexmarket.problems.joint_sweep import JointSweepProblem
 from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
+from convexmarket.problems.online_market import OnlineMarketProblem
+from convexmarket.problems.online_study import OnlineStudyProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
 from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
 from convexmarket.problems.tradeoff import TradeoffProblem
@@ -46,6 +48,8 @@ Problem: TypeAlias = (
     | JointMethodsProblem
     | JointSweepProblem
     | JointTradeoffProblem
+    | OnlineMarketProblem
+    | OnlineStudyProblem
 )
 
 #: The experiments that a problem file can describe, by ``kind``.
@@ -54,6 +58,8 @@ KINDS: dict[str, type[Problem]] = {
     "joint-methods": JointMethodsProblem,
     "joint-sweep": JointSweepProblem,
     "joint-tradeoff": JointTradeoffProblem,
+    "online-market": OnlineMarketProblem,
+    "online-study": OnlineStudyProblem,
     "regression-market": RegressionMarketProblem,
     "ridge-comparison": RidgeComparisonProblem,
     "variants": VariantsProblem,

@@ -15,6 +15,8 @@ from convexmarket.errors import ParameterError
 from convexmarket.experiments.joint_methods import JointMethodsResult
 from convexmarket.experiments.joint_sweep import JointSweepResult
 from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
+from convexmarket.experiments.online_market import OnlineMarketResult
+from convexmarket.experiments.online_study import OnlineStudyResult
 from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.experiments.ridge import RidgeComparisonResult
 from convexmarket.experiments.tradeoff import TradeoffResult
@@ -23,6 +25,8 @@ from convexmarket.report.joint_methods import joint_methods_report
 from convexmarket.report.joint_sweep import joint_sweep_report
 from convexmarket.report.joint_tradeoff import joint_tradeoff_report
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.online_market import online_market_report
+from convexmarket.report.online_study import online_study_report
 from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
 from convexmarket.report.ridge import ridge_comparison_report
@@ -39,6 +43,8 @@ __all__ = [
     "joint_methods_report",
     "joint_sweep_report",
     "joint_tradeoff_report",
+    "online_market_report",
+    "online_study_report",
     "regression_market_report",
     "ridge_comparison_report",
     "tradeoff_report",
@@ -69,6 +75,8 @@ build_report.register(RidgeComparisonResult, ridge_comparison_report)
 build_report.register(VariantsResult, variants_report)
 build_report.register(JointMethodsResult, joint_methods_report)
 build_report.register(JointSweepResult, joint_sweep_report)
+build_report.register(OnlineMarketResult, online_market_report)
+build_report.register(OnlineStudyResult, online_study_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:

@@ -122,6 +122,8 @@ class Report:
         The numbers to read first.
     warning : str
         What nobody may miss, said before everything else.
+    model : str
+        What ``model.json`` holds, where a model was released.
 
     Raises
     ------
@@ -135,6 +137,7 @@ class Report:
     results: Mapping[str, Any]
     facts: tuple[Fact, ...] = ()
     warning: str = ""
+    model: str = ""
 
     def __post_init__(self) -> None:
         for kind, pieces in (("tables", self.tables), ("figures", self.figures)):

@@ -27,13 +27,14 @@ from convexmarket.report.figures import save_figure
 from convexmarket.report.model import Report, Table
 from convexmarket.report.words import format_value
 
-__all__ = ["plain", "write_folder"]
+__all__ = ["check_replaceable", "plain", "write_folder"]
 
 PAGE = "index.html"
 MARKDOWN = "report.md"
 RESULTS = "results.json"
+MODEL = "model.json"
 WRITTEN = re.compile(
-    rf"{re.escape(PAGE)}|{re.escape(MARKDOWN)}|{re.escape(RESULTS)}"
+    rf"{re.escape(PAGE)}|{re.escape(MARKDOWN)}|{re.escape(RESULTS)}|{re.escape(MODEL)}"
     r"|tables(/[a-z0-9_-]+\.csv)?|figures(/[a-z0-9_-]+\.(svg|png))?"
 )
 LONGEST_WORD = 24  # characters of a cell that stay on one line
@@ -80,7 +81,7 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
     -------
     pathlib.Path
         ``out_dir/index.html``; next to it are ``report.md``, ``results.json``, ``tables/*.csv`` and
-        ``figures/*.svg`` and ``*.png``.
+        ``figures/*.svg`` and ``*.png``, and ``model.json`` where a model was released.
 
     Raises
     ------
@@ -88,19 +89,25 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
         If ``out_dir`` is a file, or a folder with something in it that no report wrote.
     """
     target = Path(out_dir).resolve()
-    _check_replaceable(target)
+    check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as workshop:
         fresh = Path(workshop, "fresh")
         fresh.mkdir()
         _write_contents(report, fresh)
-        _check_replaceable(target)
+        check_replaceable(target)
         _replace(target, fresh, Path(workshop, "previous"))
     return target / PAGE
 
 
-def _check_replaceable(target: Path) -> None:
-    """Refuse to remove anything but an earlier report."""
+def check_replaceable(target: Path) -> None:
+    """Refuse to remove anything but an earlier report.
+
+    Raises
+    ------
+    ParameterError
+        If the target is a file, or a folder with something in it that no report wrote.
+    """
     if not target.exists():
         return
     if not target.is_dir():
@@ -147,6 +154,8 @@ def _write_contents(report: Report, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
     results = json.dumps(plain(report.results), indent=2, ensure_ascii=False, allow_nan=False)
     (folder / RESULTS).write_text(results + "\n", encoding="utf-8")
+    if report.model:
+        (folder / MODEL).write_text(report.model, encoding="utf-8")
 
 
 def _anchors(report: Report) -> list[str]:

@@ -16,6 +16,8 @@ from convexmarket.experiments import (
     JointSweepResult,
     JointTradeoffResult,
     Offers,
+    OnlineMarketResult,
+    OnlineStudyResult,
     RegressionMarketResult,
     RidgeComparisonResult,
     TradeoffResult,
@@ -23,6 +25,7 @@ from convexmarket.experiments import (
 )
 from convexmarket.experiments.joint_methods_claims import BEST
 from convexmarket.report.claims import JOINT_WARNING
+from convexmarket.report.online_study_figures import POLICIES
 from convexmarket.report.words import format_number, format_percent
 
 __all__ = ["offers_summary", "summary"]
@@ -214,6 +217,71 @@ def _joint_sweep_summary(result: JointSweepResult) -> list[Table | str]:
         table.add_row(format_number(row["x"]), *cells)
     failures = result.draws.message[result.draws.message != ""].unique()
     return [_title(result), table, *map(escape, failures), *_claims(result)]
+
+
+_ONLINE_ROWS = {
+    "sellers": "sellers quoted",
+    "bought": "sellers bought from",
+    "eta": "total privacy eta",
+    "payments": "payments",
+    "loss": "buyer's loss",
+    "largest_epsilon": "largest epsilon",
+    "largest_weight": "largest weight",
+}
+
+
+@summary.register
+def _online_market_summary(result: OnlineMarketResult) -> list[Table | str]:
+    """Return what was planned beside what came of it, and the error of the model."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in ("planned", "realised"):
+        table.add_column(name, justify="right")
+    planned, realised = result.summary["planned"], result.summary["realised"]
+    for key, words in _ONLINE_ROWS.items():
+        table.add_row(words, format_number(planned[key], 4), format_number(realised[key], 4))
+    errors = result.errors
+    said = (
+        "No error is measured: there are no public rows."
+        if errors is None
+        else f"Error on {errors['rows']:,} public rows: {errors['error']:.1%}."
+    )
+    away = result.summary["counts"]["turned away"]
+    turned = [f"{away:,} sellers came after the expected number and were turned away."]
+    return [_title(result), table, *(turned if away else []), said]
+
+
+_STUDY_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
+    "loss": lambda row: format_number(row["loss"], 4),
+    "above hindsight": lambda row: f"{100 * (row['ratio'] - 1):.3g}%",
+    "95%": lambda row: " to ".join(
+        f"{100 * (row[end] - 1):.3g}%" for end in ("ratio_low", "ratio_high")
+    ),
+    "bought": lambda row: format_number(row["n_bought"]),
+    "nothing": lambda row: f"{row['empty']} of {row['draws']}",
+}
+
+
+@summary.register
+def _online_study_summary(result: OnlineStudyResult) -> list[Table | str]:
+    """Return one table for each policy, over m or over xi, and the verdicts on the claims."""
+    tables: list[Table | str] = []
+    study = result.problem.study
+    several = len(study.fractions) > 1
+    for policy, rows in result.points.groupby("policy", sort=False):
+        table = Table(title=POLICIES[str(policy)], title_justify="left", box=SIMPLE_HEAD)
+        if several:
+            table.title = f"{table.title}, m = {study.sizes[-1]:,}"
+            rows = rows[rows["size"] == study.sizes[-1]]
+        for name in ("xi" if several else "m", *_STUDY_COLUMNS):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in rows.to_dict("records"):
+            cells = (write(row) for write in _STUDY_COLUMNS.values())
+            table.add_row(format_number(row["fraction"]) if several else f"{row['size']:,}", *cells)
+        tables.append(table)
+    verdicts = [f"{escape(claim.says)}: {claim.verdict}." for claim in result.claims]
+    words = "Means are over the draws in which something was bought; “nothing” counts the others."
+    return [_title(result), *tables, words, *verdicts]
 
 
 def offers_summary(offers: Offers) -> Table:

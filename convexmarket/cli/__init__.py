@@ -1,21 +1,18 @@
-"""The command line: ``convexmarket run``, ``price`` and ``schema``."""
+"""The command line: ``convexmarket run``, ``price``, ``online`` and ``schema``."""
 
 from __future__ import annotations
 
 import json
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.online import online_app
+from convexmarket.errors import ParameterError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
@@ -39,6 +36,10 @@ EXAMPLES = f"""
 [bold]Make offers[/bold] to the sellers of a list:
 
   convexmarket price sellers.csv --prior uniform:0.02,0.10 {_PARAMETERS} --out offers.csv
+
+[bold]Run a market[/bold] whose sellers come one by one:
+
+  convexmarket online open market problems/online-clinic/market.toml
 
 [bold]See what a problem file may say[/bold]:
 
@@ -77,28 +78,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
-out = Console()
-err = Console(stderr=True)
+app.add_typer(online_app, name="online")
 
 
 def main() -> None:
     """Run the command line."""
     app()
-
-
-@contextmanager
-def _errors_in_one_line() -> Iterator[None]:
-    """Turn the package's own errors into a message and exit code 2; others are bugs and pass."""
-    try:
-        yield
-    except ConvexMarketError as error:
-        message = str(error)
-    except OSError as error:
-        message = f"{error.filename}: {error.strerror}"
-    else:
-        return
-    err.print(f"[bold red]error:[/bold red] [red]{escape(message)}[/red]", soft_wrap=True)
-    raise typer.Exit(2)
 
 
 def _print_version(wanted: bool) -> None:
@@ -147,10 +132,10 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiment of a problem file and write its report."""
-    with _errors_in_one_line():
+    with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
         problem = load_problem(file, overrides)
-        with _progress_bars() as advance:
+        with progress_bars() as advance:
             result = run_problem(problem, advance)
         page = write_report(result, folder or Path("reports", file.stem))
     out.print(*summary(result), sep="\n")
@@ -191,7 +176,7 @@ def price(
     ] = None,
 ) -> None:
     """Make an offer to every seller of a CSV file."""
-    with _errors_in_one_line(), err.status("") as status:
+    with errors_in_one_line(), err.status("") as status:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
         offers = price_offers(
@@ -224,26 +209,6 @@ def schema(
     if file is None:
         sys.stdout.write(text)
         return
-    with _errors_in_one_line():
+    with errors_in_one_line():
         file.write_text(text, encoding="utf-8")
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
-
-
-@contextmanager
-def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each stage of a run, on standard error."""
-    columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bars:
-        tasks = {}
-
-        def advance(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done)
-
-        yield advance

@@ -1,0 +1,181 @@
+"""The model that an online market releases when it closes: trained once, under what was sold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.online_rows import MarketRows, owned_rows
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.problems import OnlineMarketProblem
+
+__all__ = ["Training", "prepare", "release_model"]
+
+Floats = NDArray[np.float64]
+
+#: Relative; eta is this much below the sum of what was sold, so that weight times eta, rounded, is
+#: never above it.
+ROUNDING = 4.0 * float(np.finfo(float).eps)
+
+ASSUMPTIONS = (
+    "who came, what was reported and who accepted does not depend on the rows: weights and eta "
+    "follow from reports and answers alone",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Everything that a release needs, checked, before any noise is drawn."""
+
+    rows: MarketRows
+    ids: list[str]
+    X: Floats
+    y: Floats
+    sold: Floats
+    regularization: float
+
+    @property
+    def weights(self) -> Floats:
+        """Weight of each row: its share of what was sold."""
+        return self.sold / self.total
+
+    @property
+    def total(self) -> float:
+        """Total privacy sold, the sum of the guarantees."""
+        return float(self.sold.sum())
+
+    @property
+    def eta(self) -> float:
+        """The same, rounded down."""
+        return self.total * (1.0 - ROUNDING)
+
+
+def prepare(
+    problem: OnlineMarketProblem, accepted: pd.DataFrame, regularization: float | None = None
+) -> Training:
+    """Check that a model can be trained on what was sold; nothing is drawn, nothing released.
+
+    Parameters
+    ----------
+    problem : OnlineMarketProblem
+    accepted : DataFrame
+        Columns id and epsilon of the sellers who accepted.
+    regularization : float, optional
+        Lambda, where it is not the one of the problem.
+
+    Raises
+    ------
+    ParameterError
+        If nobody accepted, or eta is too small for the regularisation.
+    DataError
+        If the rows cannot be read, or a seller has none.
+    """
+    if accepted.empty:
+        raise ParameterError(
+            "nobody accepted an offer, so there is nothing to train on and the market stays as it "
+            "is; quote more sellers, or record their answers with accept"
+        )
+    rows = owned_rows(problem)
+    ids = accepted["id"].tolist()
+    lam = problem.learner.regularization if regularization is None else regularization
+    training = Training(rows, ids, *rows.of(ids), accepted["epsilon"].to_numpy(dtype=float), lam)
+    accounting = problem.learner.accounting
+    calibrate = (
+        calibrate_eta
+        if problem.learner.calibration == "total"
+        else objective_perturbation_guarantee
+    )
+    try:
+        calibrate(training.weights, training.eta, lam, rows.data_norm, accounting)
+    except ParameterError as error:
+        raise ParameterError(
+            f"{error} Nothing was trained; close with another --regularization (regularization in "
+            "Python), chosen without looking at the rows"
+        ) from None
+    return training
+
+
+def release_model(
+    problem: OnlineMarketProblem,
+    accepted: pd.DataFrame,
+    *,
+    regularization: float | None = None,
+    seed: np.random.SeedSequence | None = None,
+) -> str:
+    """Train on the rows of those who accepted, under what each of them sold.
+
+    Parameters
+    ----------
+    problem, accepted, regularization
+        As for :func:`prepare`.
+    seed : SeedSequence, optional
+        Of the noise, for experiments; by default fresh from the operating system.
+
+    Returns
+    -------
+    str
+        The released model as JSON: coefficients, classes, the guarantee of each seller, what it
+        rests on, and its error on public rows where there are some.
+
+    Raises
+    ------
+    ParameterError, DataError
+        As :func:`prepare`.
+    SolverError
+        If the minimiser is not found; nothing is released then.
+    """
+    training = prepare(problem, accepted, regularization)
+    rows, ids = training.rows, training.ids
+    model = PrivateLogisticRegression(
+        training.regularization,
+        data_norm=rows.data_norm,
+        classes=rows.classes,
+        accounting=problem.learner.accounting,
+        calibration=problem.learner.calibration,
+        random_state=seed,
+    )
+    model.fit(training.X, rows.labels(training.y), training.weights, eta=training.eta)
+    excess = float(np.max(model.epsilon_ - training.sold))
+    released = {
+        "model": "logistic regression without an intercept; predict classes[1] where the sum of "
+        "coef times features is above 0",
+        "features": list(rows.feature_names),
+        "coef": model.coef_.tolist(),
+        "classes": list(rows.classes),
+        "data_norm": rows.data_norm,
+        "regularization": training.regularization,
+        "eta": training.total,
+        "eta_of_the_noise": model.eta_,
+        "sellers": len(ids),
+        "rows_not_used": len(rows.ids) - len(ids),
+        "statement": model.guarantee_.statement(),
+        "data": rows.description,
+        "mechanism": model.guarantee_.mechanism,
+        "accounting": model.guarantee_.accounting,
+        "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
+        "largest_excess_over_sold": excess,
+        "test": _measured(model, rows),
+        "to_publish": "features, coef and classes are what the guarantees cover; what single "
+        "sellers sold, below, is not",
+        "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
+    }
+    return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _measured(model: PrivateLogisticRegression, rows: MarketRows) -> dict[str, Any] | None:
+    """Return the errors on public rows: of the model, and of always naming the same class."""
+    if not rows.y_test.size:
+        return None
+    positive = float(np.mean(rows.y_test > 0))
+    return {
+        "rows": int(rows.y_test.size),
+        "error": float(np.mean(model.predict(rows.X_test) != rows.labels(rows.y_test))),
+        "error_of_one_class": min(positive, 1.0 - positive),
+    }
