@@ -355,7 +355,13 @@ def _answer(
     weights = _weights(form, piece)
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
-        best = np.sqrt(form.sigma / form.gamma / form.expected_cost(weights))
+        cost = form.expected_cost(weights)
+        if cost == 0:
+            raise SolverError(
+                f"virtual costs from {form.virtual_costs.min():g} on vanish in double precision, so "
+                "that eta has no end; state costs in a smaller unit"
+            )
+        best = np.sqrt(form.sigma / form.gamma / cost)
         eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.

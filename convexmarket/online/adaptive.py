@@ -15,12 +15,13 @@ bandwidth and can never make a guarantee rise with the report.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.errors import ParameterError
+from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import atoms_of
 from convexmarket.online.plan import Buyer, Plan, plan_all, plan_rest
@@ -162,7 +163,7 @@ class AdaptivePolicy:
         Returns
         -------
         OnlinePolicy
-            With its own plan.
+            With its own plan; the opening's terms where double precision cannot make one.
 
         Raises
         ------
@@ -180,7 +181,10 @@ class AdaptivePolicy:
         prior = self._learnt(np.asarray(history.sensitivities)) if self.learn else self.prior
         sold = np.asarray(history.epsilon)
         total, squares = float(sold.sum()), float(sold @ sold)
-        plan = self._plan(prior, buyer, remaining, total, squares)
+        try:
+            plan = self._plan(prior, buyer, remaining, total, squares)
+        except AllocationError:
+            return self.opening
         return OnlinePolicy._planned(plan, prior, buyer, "expectation", self.start.support)
 
     def _plan(
@@ -190,10 +194,8 @@ class AdaptivePolicy:
             return plan_all(prior, buyer)
         if total > 0:
             return plan_rest(atoms_of(prior), buyer, remaining, total, squares)
-        # Nothing was sold, so the rest is a market of its own; its cap is relative to all.
-        cap = buyer.cap * remaining / buyer.m
-        rest = Buyer(buyer.mu, buyer.sigma, buyer.gamma, remaining, cap)
-        return plan_all(prior, rest)
+        # Nothing was sold, so the rest is a market of its own: its cap is k over those to come.
+        return plan_all(prior, replace(buyer, m=remaining))
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

@@ -302,3 +302,23 @@ def test_algorithm_3_cannot_look_back():
         cm.AdaptivePolicy(start)
     with pytest.raises(cm.ParameterError, match="start is None"):
         cm.AdaptivePolicy(None)
+
+
+def test_a_market_that_has_sold_nothing_late_is_still_planned():
+    """With few to come, a cap relative to all those expected would leave no weights."""
+    policy = cm.AdaptivePolicy(cm.OnlinePolicy(cm.Uniform(1, 5), 100, **UNIT, cap=2.0))
+    history = cm.History(np.full(90, 4.9), np.zeros(90), np.zeros(90))
+    terms = policy.replanned(history)
+    assert terms.quote(1.0).epsilon > policy.start.quote(1.0).epsilon
+    assert terms.plan.terms.largest == pytest.approx(2 * terms.plan.eta / 10)
+
+
+def test_reports_beyond_double_precision_keep_the_opening_terms():
+    policy = cm.AdaptivePolicy(
+        cm.OnlinePolicy(cm.Uniform(0, 1), 100, **UNIT, cap=1.5), learn=True, replan=False
+    )
+    reports = np.array([5e-324] * 40)
+    terms = policy.replanned(cm.History(reports, np.zeros(40), np.zeros(40)))
+    epsilon, payment = terms.quote(np.linspace(0, 1, 50))
+    assert np.isfinite(epsilon).all()
+    assert np.isfinite(payment).all()

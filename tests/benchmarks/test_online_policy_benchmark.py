@@ -1,0 +1,45 @@
+"""Quotes through the library: per second by the array, microseconds one by one, time of a plan."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+
+UNIT = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
+PRIORS = {
+    "uniform": cm.Uniform(1, 5),
+    "beta": cm.Beta(2, 5),
+    "sample": cm.EmpiricalPrior(np.random.default_rng(0).lognormal(0, 1, 1000)),
+}
+N = 10**7
+
+
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.benchmark(group="quotes by the array")
+def test_many_quotes(benchmark, name):
+    prior = PRIORS[name]
+    n = N if name == "uniform" else N // 100
+    policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
+    reports = prior.sample(n, np.random.default_rng(0))
+    quoted = benchmark.pedantic(policy.quote, (reports,), rounds=5, warmup_rounds=1)
+    assert quoted.epsilon.any()
+    benchmark.extra_info["quotes per second"] = round(n / benchmark.stats.stats.median)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.benchmark(group="one quote")
+def test_one_quote(benchmark, name):
+    prior = PRIORS[name]
+    policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
+    report = float(prior.quantile(0.001))
+    assert benchmark(policy.quote, report).epsilon > 0
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.benchmark(group="a plan")
+def test_a_plan(benchmark, name, cap):
+    policy = benchmark.pedantic(
+        cm.OnlinePolicy, (PRIORS[name], 10**5), {**UNIT, "cap": cap}, rounds=3
+    )
+    assert policy.plan.gap < 1e-6
