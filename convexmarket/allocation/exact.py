@@ -358,7 +358,7 @@ def _answer(
         cost = form.expected_cost(weights)
         if cost == 0:
             raise SolverError(
-                f"virtual costs from {form.virtual_costs.min():g} on vanish in double precision, so "
+                f"virtual costs from {form.virtual_costs.min():g} vanish in double precision, so "
                 "that eta has no end; state costs in a smaller unit"
             )
         best = np.sqrt(form.sigma / form.gamma / cost)

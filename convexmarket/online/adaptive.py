@@ -24,13 +24,18 @@ from numpy.typing import NDArray
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import atoms_of
-from convexmarket.online.plan import Buyer, Plan, plan_all, plan_rest
+from convexmarket.online.plan import Plan, plan_all
 from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.online.rest import plan_rest
+from convexmarket.online.shapes import Buyer
 from convexmarket.priors import EmpiricalPrior, Prior
 
 __all__ = ["AdaptivePolicy", "policy_from_dict"]
 
 Floats = NDArray[np.float64]
+
+#: Earlier reports below this share of their median count as that much.
+_FREE = 1e-6
 
 
 class AdaptivePolicy:
@@ -202,9 +207,8 @@ class AdaptivePolicy:
         levels = (np.arange(self.guess_size) + 0.5) / self.guess_size
         guessed = np.asarray(self.prior.quantile(levels))
         known = np.concatenate((reports, guessed))
-        # A report of 0 would make privacy free; it counts as the next dearer one.
-        known[known == 0] = known[known > 0].min(initial=np.inf)
-        sample = EmpiricalPrior(known)
+        # A single report next to 0 would make the buyer wait for others that cheap.
+        sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
         # Between corners the ironed virtual cost is constant; only they are needed.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))

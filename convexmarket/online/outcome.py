@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import ParameterError
 from convexmarket.online.adaptive import AdaptivePolicy
-from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.online.shapes import Buyer
 from convexmarket.priors import Prior
 
 __all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "run_online"]

@@ -15,20 +15,12 @@ There can be several. As p falls from infinity to the cheapest virtual cost, eta
 infinity, so a walk over p meets every solution; with t = gamma*eta the optimum V(t) of the
 fixed-eta problem is concave, and chords between the points of the walk prove a lower bound on
 everything between them (see :mod:`convexmarket.allocation.search`).
-
-A plan can also start in the middle, after sellers have sold a total E of privacy whose squares sum
-to Q. The rest of the plan then minimises, over the guarantees of those still to come,
-
-.. math:: (\mu\sqrt{Q + m' E[\epsilon^2]} + \sigma)/S + \gamma m' E[\psi\epsilon],
-          \qquad S = E + m' E[\epsilon],
-
-again by margins: for each S there is one price.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +28,14 @@ from scipy.optimize import brentq
 
 from convexmarket.allocation.bounds import OuterProblem, lowest_bound
 from convexmarket.allocation.exact import solve_exact
-from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
+from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import Margins, margins_of
+from convexmarket.online.shapes import Buyer, cheapest_price, shape_at
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Buyer", "Plan", "Root", "algorithm_3", "plan_all", "plan_rest"]
+__all__ = ["Plan", "Root", "algorithm_3", "plan_all"]
 
 Floats = NDArray[np.float64]
 
@@ -60,38 +53,6 @@ _HALVINGS = 16
 _MAX_DOUBLINGS = 1000
 #: Where V would be less accurate than this, the walk ends.
 _DIGITS = 1e-7
-#: Error of a sum of moments by rounding, relative to its largest terms.
-_ROUNDING = 8.0 * float(np.finfo(float).eps)
-_BISECTIONS = 60
-#: Totals tried for the rest of a plan.
-_TOTALS = 129
-#: Then the best of them and its neighbours are looked at closer, this often, with so many more.
-_ZOOMS = 5
-_CLOSER = 16
-
-
-@dataclass(frozen=True)
-class Buyer:
-    """What the buyer wants (A, Eq. 11), and how many sellers are expected.
-
-    Attributes
-    ----------
-    mu, sigma, gamma : float
-    m : int
-        Sellers expected in all.
-    cap : float
-        k; infinite where there is none.
-    """
-
-    mu: float
-    sigma: float
-    gamma: float
-    m: int
-    cap: float = np.inf
-
-    def loss(self, norm: Any, eta: Any, cost: Any) -> Any:
-        """Return ``mu*||eps||/eta + sigma/eta + gamma*psi'eps``."""
-        return (self.mu * norm + self.sigma) / eta + self.gamma * cost
 
 
 class Root(NamedTuple):
@@ -150,82 +111,12 @@ class Plan:
         return (self.objective - self.lower_bound) / self.objective
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Moments of ``min(v, w)`` at prices p: how purchases are shared out, up to a factor.
-
-    Attributes
-    ----------
-    width : w, where the cap binds; else the largest margin
-    first, second, cost : E[min(v, w)], E[min(v, w)^2], E[psi*min(v, w)]
-    doubt : relative error of ``second`` by rounding
-    """
-
-    width: Floats
-    first: Floats
-    second: Floats
-    cost: Floats
-    doubt: Floats
-
-
-def _shape(margins: Margins, price: Floats, cap: Floats | float) -> _Shape:
-    """Return the shape at each price, its largest weight ``w/E[min(v, w)]`` at most the cap."""
-    share, first, second = margins.moments(price)
-    width = np.maximum(price - margins.lowest, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rounding = _ROUNDING * share * width * width
-        capped = width > cap * first
-        if not np.any(capped):
-            doubt = np.minimum(rounding / second, 1.0)
-            return _Shape(width, first, second, price * first - second, doubt)
-    # E[min(v, w)]/w falls from P(psi <= p) to E[v]/(p - lowest): find the last w where it is 1/cap,
-    # up to rounding, as there may be a range of them.
-    slack = _ROUNDING * first
-    low, high = np.zeros_like(width), width
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        under = first - margins.moments(price - middle)[1] >= middle / cap - slack
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    width = np.where(capped, low, width)
-    _, first_full, second_full = margins.moments(price - width)
-    full = capped * first_full
-    first = np.where(capped, width / cap, first)
-    second = second - capped * second_full - 2.0 * width * full
-    with np.errstate(divide="ignore", invalid="ignore"):  # digits are lost where w is small
-        second = np.clip(second, first * first / share, width * first)
-        doubt = np.minimum(rounding / second, 1.0)
-    return _Shape(width, first, second, price * first - second - width * full, doubt)
-
-
-def _cheapest_price(margins: Margins, cap: float) -> float:
-    """Return the price below which a share of 1/cap of the sellers, which is needed, is not met."""
-    low, high = margins.lowest, margins.lowest + margins.unit
-    if np.isinf(cap) or margins.moments(np.array(low))[0] * cap > 1:
-        return low
-    for _ in range(_MAX_DOUBLINGS):
-        if margins.moments(np.array(high))[0] * cap > 1:
-            break
-        high = low + 2.0 * (high - low)
-    else:
-        raise InfeasibleMarketError(
-            f"cap is {cap:g}: weights of at most that times the average cannot sum to one; give a "
-            "cap > 1"
-        )
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if margins.moments(np.array(middle))[0] * cap > 1:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 class _Walk:
     """The optimal purchases for every eta, by their price."""
 
     def __init__(self, margins: Margins, buyer: Buyer) -> None:
         self._margins, self.buyer = margins, buyer
-        self.base = _cheapest_price(margins, buyer.cap)
+        self.base = cheapest_price(margins, buyer.cap)
         self.noise = buyer.sigma * buyer.gamma
         #: E[psi a] if only the cheapest are bought from; V never grows more slowly in t.
         self.cheapest = margins.lowest
@@ -236,7 +127,7 @@ class _Walk:
     def at(self, above: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return t = gamma*eta, V(t), E[psi a] and the error of V, by distance to the cheapest."""
         buyer = self.buyer
-        shape = _shape(self._margins, self.base + above, buyer.cap)
+        shape = shape_at(self._margins, self.base + above, buyer.cap)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(shape.second / buyer.m) / shape.first
             t = buyer.mu / np.sqrt(buyer.m * shape.second)
@@ -333,23 +224,29 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
     roots = _roots(walk, above, t, cost)
     ends = [_root(walk, float(above[int(np.argmin(value + walk.noise / t))]))]
     if cost[0] < walk.noise / t[0] / t[0]:  # beyond the walk the same sellers are bought from
-        t_best = float(np.sqrt(walk.noise / cost[0]))
+        with np.errstate(divide="ignore"):
+            t_best = float(np.sqrt(np.divide(walk.noise, cost[0])))
         spread = float(value[0] - t[0] * cost[0])
         best = spread + 2.0 * float(np.sqrt(walk.noise * cost[0]))
         ends.append(Root(walk.base + float(above[0]), t_best / buyer.gamma, best))
     chosen = min([*roots, *ends], key=lambda root: root.objective)
     free = float(margins.moments(np.array(margins.lowest))[0]) if margins.lowest == 0 else 0.0
-    if (
-        free * min(buyer.cap, buyer.m) > 1
-        and chosen.objective * np.sqrt(free * buyer.m) >= buyer.mu
-    ):
+    enough = free > 0 and free * buyer.cap >= 1
+    if enough and chosen.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
             "sellers with virtual cost 0 can carry all the weight, and buying ever more privacy "
             "from them lowers the expected loss without reaching its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )
+    terms = _terms(margins, buyer, chosen)
+    if not (0 < terms.scale < np.inf and np.isfinite(chosen.objective)):
+        raise SolverError(
+            f"virtual costs from {margins.lowest:g} to {margins.highest:g}, mu = {buyer.mu:g}, "
+            f"sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than double "
+            "precision can weigh; bring them closer"
+        )
     return Plan(
-        terms=_terms(margins, buyer, chosen),
+        terms=terms,
         eta=chosen.eta,
         objective=chosen.objective,
         lower_bound=min(candidate.bound, chosen.objective),
@@ -414,7 +311,7 @@ def _root(walk: _Walk, above: float) -> Root:
 
 
 def _terms(margins: Margins, buyer: Buyer, root: Root) -> Terms:
-    first = float(_shape(margins, np.array(root.price), buyer.cap).first)
+    first = float(shape_at(margins, np.array(root.price), buyer.cap).first)
     scale = root.eta / (buyer.m * first)
     largest = buyer.cap * root.eta / buyer.m
     return Terms(root.price, scale, largest)
@@ -441,90 +338,3 @@ def algorithm_3(buyer: Buyer, density: float, margins: Margins) -> Plan:
     norm = scale * float(np.sqrt(buyer.m * second))
     cost = buyer.m * scale * float(price * first - second)
     return Plan(Terms(price, float(scale)), eta, float(buyer.loss(norm, eta, cost)))
-
-
-def plan_rest(margins: Margins, buyer: Buyer, remaining: int, total: float, squares: float) -> Plan:
-    """Return a plan for the sellers still to come, given what was sold already.
-
-    The best of a search over the total; nothing is proved of it.
-
-    Parameters
-    ----------
-    margins : Margins
-    buyer : Buyer
-    remaining : int
-        How many are still to come, at least 1.
-    total, squares : float
-        Sums of the guarantees sold so far, > 0, and of their squares.
-    """
-    rest = _Rest(margins, buyer, remaining, total, squares)
-    centre = np.log(np.sqrt(buyer.sigma / buyer.gamma / max(margins.lowest + margins.unit, 1e-300)))
-    centre = max(float(centre), np.log(total))
-    logs = np.linspace(np.log(total) - 14.0, centre + 14.0, _TOTALS)
-    values = rest.loss(np.exp(logs))
-    for _ in range(_ZOOMS):
-        nearest = int(np.argmin(values))
-        around = logs[max(nearest - 1, 0)], logs[min(nearest + 1, logs.size - 1)]
-        logs = np.append(np.linspace(*around, _CLOSER), logs[nearest])
-        logs.sort()
-        values = rest.loss(np.exp(logs))
-    more = np.exp(logs[[int(np.argmin(values))]])
-    nothing = float(buyer.loss(np.sqrt(squares), total, 0.0))
-    objective = float(rest.loss(more)[0])
-    if nothing <= objective:
-        return Plan(Terms(margins.lowest, 0.0), total, nothing)
-    price, scale, _ = rest.at(more)
-    eta = total + float(more[0])
-    largest = buyer.cap * eta / buyer.m
-    return Plan(Terms(float(price[0]), float(scale[0]), largest), eta, objective)
-
-
-class _Rest:
-    """The best way to buy any further total of privacy."""
-
-    def __init__(
-        self, margins: Margins, buyer: Buyer, remaining: int, total: float, squares: float
-    ) -> None:
-        self._margins, self._buyer, self._remaining = margins, buyer, remaining
-        self._total, self._squares = total, squares
-        self._unit = margins.unit
-
-    def _caps(self, more: Floats) -> Floats | float:
-        """Return the cap relative to the average of the rest, where guarantees are eta*k/m."""
-        buyer = self._buyer
-        if np.isinf(buyer.cap):
-            return np.inf
-        return buyer.cap / buyer.m * (self._total + more) * self._remaining / more
-
-    def at(self, more: Floats) -> tuple[Floats, Floats, _Shape]:
-        """Return price, scale and shape of the best purchase of each total ``more``."""
-        buyer, m = self._buyer, self._remaining
-        caps = self._caps(more)
-        eta = self._total + more
-        low, high = np.full(more.shape, -690.0), np.full(more.shape, 200.0)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            shape = _shape(self._margins, self._price(middle), caps)
-            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-                scale = more / (m * shape.first)
-                spread = np.sqrt(self._squares / scale / scale + m * shape.second)
-            enough = (shape.first > 0) & (buyer.mu <= buyer.gamma * eta * spread)
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        price = self._price(high)
-        shape = _shape(self._margins, price, caps)
-        with np.errstate(divide="ignore"):
-            return price, more / (m * shape.first), shape
-
-    def _price(self, log: Floats) -> Floats:
-        return self._margins.lowest + self._unit * np.exp(log)
-
-    def loss(self, more: Floats) -> Floats:
-        """Return the loss at each further total; infinite where the cap excludes it."""
-        price, scale, shape = self.at(more)
-        del price
-        m = self._remaining
-        with np.errstate(invalid="ignore", over="ignore"):
-            norm = np.sqrt(self._squares + m * scale * scale * shape.second)
-            loss = self._buyer.loss(norm, self._total + more, m * scale * shape.cost)
-        possible = np.isfinite(loss) & (np.asarray(self._caps(more)) > 1)
-        return np.where(possible, loss, np.inf)

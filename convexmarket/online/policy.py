@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, Terms, curve_of
 from convexmarket.online.margins import margins_of
-from convexmarket.online.plan import Buyer, Plan, Root, algorithm_3, plan_all
+from convexmarket.online.plan import Plan, Root, algorithm_3, plan_all
+from convexmarket.online.shapes import Buyer
 from convexmarket.priors import Prior, prior_from_dict
 
 __all__ = ["History", "OnlinePolicy", "Quote", "Rule"]

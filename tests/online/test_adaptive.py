@@ -10,7 +10,9 @@ from scipy.optimize import minimize
 
 import convexmarket as cm
 from convexmarket.online.margins import AtomMargins, atoms_of, margins_of
-from convexmarket.online.plan import Buyer, plan_all, plan_rest
+from convexmarket.online.plan import plan_all
+from convexmarket.online.rest import plan_rest
+from convexmarket.online.shapes import Buyer
 
 UNIT = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 
