@@ -146,10 +146,13 @@ def _terms_section(result: OnlineMarketResult) -> Section:
         if beyond
         else ""
     )
+    bought = f"{bought_words(result)}{' in the first plan' if len(after) > 1 else ''}"
+    if first.eta == 0:
+        bought = "nothing is bought before the first new plan, as the file's prior is a guess"
     prose = [
         "Every seller is quoted on arrival. What it is offered depends on its own report, on the "
         "prior, and on nothing that comes later: a dearer report sells less or as much, and "
-        f"{bought_words(result)}{' in the first plan' if len(after) > 1 else ''}. The payment is "
+        f"{bought}. The payment is "
         "the seller's cost and a rent that falls with its report (A, Eq. 8), so that no other "
         "report would earn it more."
     ]
@@ -166,8 +169,8 @@ def _terms_section(result: OnlineMarketResult) -> Section:
         else ""
     )
     prose.append(
-        f"The first plan expects a loss of {format_number(first.objective, 6)} under the prior of "
-        f"the problem file.{bound}"
+        "Under the prior of the problem file a loss of "
+        f"{format_number(result.summary['planned']['loss'], 6)} is expected.{bound}"
     )
     return Section(
         "The terms",
@@ -215,7 +218,7 @@ def _course_section(result: OnlineMarketResult) -> Section:
             Figure(
                 "running_totals",
                 "What was sold and paid after each seller, counting those who accepted, beside "
-                "what the first plan expects on average"
+                "what a plan under the prior of the file expects on average"
                 f"{', and where new plans were made' if len(result.plans) > 1 else ''}.",
                 partial(figures.running_totals, result.offers, planned, _after(result)),
                 f"Two rising staircases over the sellers who came. {words}",
@@ -243,7 +246,7 @@ def _compared_section(result: OnlineMarketResult) -> Section:
         tables=(
             Table(
                 "comparison",
-                "What the first plan expected if all came and accepted, and what came of it.",
+                "What was to be expected if all came and accepted, and what came of it.",
                 pd.DataFrame(rows),
             ),
         ),

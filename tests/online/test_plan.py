@@ -172,7 +172,7 @@ def test_a_sample_is_planned_as_cvxpy_does(cap):
     np.testing.assert_allclose(policy.quote(samples).epsilon, solved.epsilon, atol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     prior=st.sampled_from([prior for prior in PRIORS if not isinstance(prior, cm.Mixture)]),
     m=st.integers(1, 10**8),
