@@ -132,10 +132,8 @@ def test_open_says_the_terms(here):
     ("settings", "words"),
     [
         (['buyer.rule="algorithm-3"'], "prior, buyer and plan make no market"),
-        (['data.rows="none.csv"'], "none.csv: No such file or directory"),
         (['data.test="none.csv"'], "none.csv: No such file or directory"),
-        (["data.data_norm=0.7"], "rows.csv: line 2: "),
-        (['data.classes=["no", "maybe"]'], "rows.csv: line 2: 'yes' is none of the classes"),
+        (['data.classes=["no", "maybe"]'], "test.csv: line 2: 'yes' is none of the classes"),
         (['data.label="result"'], "no column is called 'result'"),
         (['data.features=["one", "three"]'], "no column is called 'three'"),
         (["plan.first=5"], "plan: first and growth say when new plans are made"),
@@ -158,14 +156,26 @@ def test_open_checks_everything_first(settings, words):
         ("", "the file is empty"),
     ],
 )
-def test_open_names_the_bad_line_of_the_rows(here, rows, words):
-    (here / "rows.csv").write_text(rows)
-    assert words in refused("open", "m", "market.toml")
+def test_close_names_the_bad_line_of_the_rows(opened, rows, words):
+    sell_everything()
+    (opened / "rows.csv").write_text(rows)
+    assert words in refused("close", "m")
+    (opened / "rows.csv").write_text(ROWS)
+    assert invoke("close", "m").exit_code == 0
 
 
-def test_rows_may_still_be_missing_when_a_market_opens(here):
-    (here / "rows.csv").write_text("id,one,two,label\n\n")
-    assert invoke("open", "m", "market.toml").exit_code == 0
+def test_private_rows_are_not_read_before_the_market_closes(here):
+    (here / "rows.csv").unlink()
+    done = invoke("open", "m", "market.toml")
+    assert done.exit_code == 0
+    assert "rows.csv is not there yet" in said(done.stdout)
+    sell_everything()
+    assert "rows.csv" in refused("close", "m")
+
+
+def test_open_reads_the_public_rows(here):
+    (here / "test.csv").write_text("id,one,two\n")
+    assert "test.csv: no column is called" in refused("open", "m", "market.toml")
 
 
 @pytest.mark.usefixtures("opened")
@@ -476,6 +486,44 @@ def test_sellers_without_a_row_are_named_and_the_market_stays_open(opened):
     assert not (opened / "m" / "report").exists()
     (opened / "rows.csv").write_text(ROWS)
     assert invoke("close", "m").exit_code == 0
+
+
+def test_a_seller_whose_row_never_came_can_be_left_out(opened):
+    sell_everything()
+    (opened / "rows.csv").write_text("\n".join(ROWS.splitlines()[:3]) + "\n")
+    assert "leave_out has 'z', who accepted no offer" in refused("close", "m", "--leave-out", "z")
+    assert "1 of 3 sellers who accepted have no row (e)" in refused(
+        "close", "m", "--leave-out", "c"
+    )
+    done = invoke("close", "m", "--leave-out", "c", "--leave-out", "e")
+    assert done.exit_code == 0, done.output
+    model = json.loads((opened / "m/report/model.json").read_text())
+    assert model["left_out"] == ["c", "e"]
+    sold = quoted().set_index("id")["epsilon"]
+    assert model["guarantees"].keys() == {"a", "b"}
+    for who, guarantee in model["guarantees"].items():
+        assert guarantee == pytest.approx(sold[who], rel=1e-12)
+        assert guarantee <= sold[who]
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_market_can_end_without_a_model():
+    assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
+    assert "offers without an answer" in refused("close", "m", "--without-model")
+    assert "leave --leave-out" in refused("close", "m", "--without-model", "--out", "x")
+    for _ in range(2):
+        done = invoke("close", "m", "--without-model", "--lapse")
+        assert done.exit_code == 0, done.output
+        assert "Nothing was trained" in said(done.stdout)
+    assert "closed without a model, for good" in refused("close", "m")
+    assert "was closed" in refused("quote", "m", "--id", "late", "--sensitivity", "3")
+
+
+def test_a_model_that_was_released_is_not_taken_back(opened):
+    sell_everything()
+    assert invoke("close", "m").exit_code == 0
+    assert "its model was released" in refused("close", "m", "--without-model")
+    assert "keeps its model" in refused("close", "m", "--regularization", "-5")
 
 
 def test_a_regularization_that_leaves_no_room_can_be_replaced(here):

@@ -16,10 +16,14 @@ import typer
 
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError, ProblemFileError
-from convexmarket.experiments.online_market import close_market, open_market
+from convexmarket.experiments.online_market import (
+    close_market,
+    close_without_model,
+    open_market,
+)
 from convexmarket.experiments.online_stream import Answer, answer_list, quote_list, write_offers
 from convexmarket.online.market import Offer, OnlineMarket
-from convexmarket.problems import OnlineMarketProblem, load_problem
+from convexmarket.problems import CsvRows, OnlineMarketProblem, load_problem
 from convexmarket.report import write_report
 from convexmarket.report.online_terminal import (
     list_words,
@@ -40,7 +44,7 @@ EXAMPLES = """
 
   convexmarket online open market problems/online-clinic/market.toml
 
-  convexmarket online quote market --id p001 --sensitivity 0.031
+  convexmarket online quote market --id p001 --sensitivity 3.1
 
   convexmarket online accept market --id p001
 
@@ -64,9 +68,9 @@ when the market closes.
 QUOTE_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket online quote market --id p001 --sensitivity 0.031
+  convexmarket online quote market --id p001 --sensitivity 3.1
 
-  convexmarket online quote market --id p001 --sensitivity 0.031 --json
+  convexmarket online quote market --id p001 --sensitivity 3.1 --json
 
   convexmarket online quote market --csv arrivals.csv --out offers.csv
 
@@ -147,6 +151,10 @@ def open_(
         with open_market(problem, folder) as market:
             terms = terms_table(market)
     out.print(terms)
+    if isinstance(problem.data, CsvRows) and not problem.file(problem.data.rows).exists():
+        out.print(
+            f"{problem.data.rows} is not there yet; the market needs it to close", markup=False
+        )
     out.print(f"Opened {folder}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -279,6 +287,13 @@ def close(
     lapse: Annotated[
         bool, typer.Option("--lapse", help="Count offers without an answer as declined.")
     ] = False,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Who accepted but gave no row. Repeatable."),
+    ] = None,
+    without_model: Annotated[
+        bool, typer.Option("--without-model", help="Close for good and train nothing.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report.", show_default="DIR/report")
     ] = None,
@@ -292,11 +307,26 @@ def close(
 ) -> None:
     """Train on what was sold, close the market for good, and write its report."""
     target = folder / "report" if report is None else report
+    if without_model:
+        with errors_in_one_line():
+            if leave_out or report or regularization is not None:
+                raise ParameterError(
+                    "--without-model trains and reports nothing; leave --leave-out, --out and "
+                    "--regularization out"
+                )
+            with OnlineMarket(folder) as market:
+                close_without_model(market, lapse=lapse)
+        out.print("The market is closed. Nothing was trained; what was accepted is owed.")
+        return
     with errors_in_one_line():
         check_replaceable(target.resolve())  # before the market closes for good
         with OnlineMarket(folder) as market, progress_bars() as advance:
             result = close_market(
-                market, lapse=lapse, regularization=regularization, progress=advance
+                market,
+                lapse=lapse,
+                leave_out=leave_out or (),
+                regularization=regularization,
+                progress=advance,
             )
         page = write_report(result, target)
     out.print(*summary(result), sep="\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,14 @@ from typing import Any
 
 import pandas as pd
 
-from convexmarket.errors import ConvexMarketError, DataError, OfferError, ProblemFileError
+from convexmarket.errors import (
+    ConvexMarketError,
+    DataError,
+    MarketClosedError,
+    OfferError,
+    ParameterError,
+    ProblemFileError,
+)
 from convexmarket.experiments.online_record import (
     audits_of,
     comparison,
@@ -25,8 +32,8 @@ from convexmarket.experiments.online_record import (
     plan_rows,
     start_of,
 )
-from convexmarket.experiments.online_release import prepare, release_model
-from convexmarket.experiments.online_rows import MOST_NAMES, owned_rows
+from convexmarket.experiments.online_release import prepare, release_model, usable
+from convexmarket.experiments.online_rows import MOST_NAMES, check_public
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
@@ -37,11 +44,14 @@ __all__ = [
     "OnlineMarketResult",
     "close_and_describe",
     "close_market",
+    "close_without_model",
     "online_policy",
     "open_market",
     "problem_of",
 ]
 
+#: What is stored of a market that was closed without a model.
+WITHOUT_MODEL = '{"model": null}'
 CAVEATS = (
     "The terms follow from reports and answers; they, and the payments, carry no privacy "
     "guarantee. The guarantees are those of the coefficients alone.",
@@ -50,8 +60,9 @@ CAVEATS = (
 )
 _LEARNT = (
     "The prior is learnt from reports while the market runs. A seller's own terms follow from "
-    "earlier reports alone, so the truth stays its best reply; the losses given here are under the "
-    "prior of the problem file."
+    "earlier reports alone, so the truth stays a best reply; for the first sellers, from whom "
+    "nothing is bought whatever they report, any other reply is as good. The losses given here are "
+    "under the prior of the problem file."
 )
 _SIMULATED = (
     "A simulation: reports are drawn from the prior and answers by chance, both without regard to "
@@ -168,10 +179,10 @@ def open_market(problem: OnlineMarketProblem, folder: str | Path) -> OnlineMarke
     ProblemFileError
         If the problem makes no policy.
     DataError
-        If the rows cannot be read or are not as declared, or the folder has a market already.
+        If public rows cannot be read or are not as declared, or the folder has a market already.
     """
     policy = online_policy(problem)
-    owned_rows(problem)
+    check_public(problem)
     source = problem.source
     if source is None:
         raise ProblemFileError("the problem comes from no file; give what load_problem returned")
@@ -219,6 +230,7 @@ def close_market(
     market: OnlineMarket,
     *,
     lapse: bool = False,
+    leave_out: Sequence[str] = (),
     regularization: float | None = None,
     progress: Progress | None = None,
 ) -> OnlineMarketResult:
@@ -232,6 +244,8 @@ def close_market(
         Opened by :func:`open_market`.
     lapse : bool
         Whether offers that are still unanswered count as declined.
+    leave_out : sequence of str
+        Sellers who accepted and whose rows never came: they are paid, and not used.
     regularization : float, optional
         Lambda in the place of the problem's, where that leaves no room for what was sold. Choose
         it without looking at the rows.
@@ -252,12 +266,44 @@ def close_market(
         If a seller who accepted has no row, or the rows are not as declared.
     """
     problem = problem_of(market)
+    released = market.released
+    if released == WITHOUT_MODEL:
+        raise MarketClosedError(
+            f"the market in {market.folder} was closed without a model, for good; open another"
+        )
+    if released is not None and regularization is not None:
+        raise ParameterError(
+            f"regularization is {regularization:g}, but the market in {market.folder} was closed "
+            "and keeps its model; leave it out to see that again"
+        )
     if not market.is_closed:  # what can go wrong shall go wrong before quoting ends
         offers = market.offers()
         _check_answers(offers, lapse)
-        prepare(problem, offers[offers["status"] == "accepted"], regularization)
-    train = partial(release_model, problem, regularization=regularization)
+        accepted = offers[offers["status"] == "accepted"]
+        prepare(problem, usable(accepted, leave_out), regularization)
+    train = partial(
+        release_model, problem, leave_out=tuple(leave_out), regularization=regularization
+    )
     return close_and_describe(market, problem, train, Stages(progress), lapse=lapse)
+
+
+def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
+    """Close a market for good and train nothing; what was accepted is owed all the same.
+
+    Raises
+    ------
+    OfferError
+        If offers are unanswered, and may not lapse.
+    MarketClosedError
+        If the market was closed with a model.
+    """
+    if not market.is_closed:
+        _check_answers(market.offers(), lapse)
+    if market.close(lambda _: WITHOUT_MODEL, lapse=lapse) != WITHOUT_MODEL:
+        raise MarketClosedError(
+            f"the market in {market.folder} was closed, and its model was released; close it "
+            "without --without-model to see that again"
+        )
 
 
 def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:

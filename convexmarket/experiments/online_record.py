@@ -33,8 +33,8 @@ BEYOND = 1.6
 
 def offer_rows(offers: pd.DataFrame, prior: Prior, guarantees: dict[str, float]) -> pd.DataFrame:
     """Return the offers with what follows from them; weights are those of the training."""
-    accepted = offers["status"] == "accepted"
-    eta = float(offers["epsilon"][accepted].sum())
+    trained = offers["id"].isin(list(guarantees))
+    eta = float(offers["epsilon"][trained].sum())
     reports = offers["sensitivity"].to_numpy()
     return offers[["number", "id", "sensitivity"]].assign(
         virtual_cost=prior.ironed_virtual_cost(reports),
@@ -43,7 +43,7 @@ def offer_rows(offers: pd.DataFrame, prior: Prior, guarantees: dict[str, float])
         surplus=offers["payment"] - reports * offers["epsilon"],
         status=offers["status"],
         plan=offers["plan"],
-        weight=np.where(accepted, offers["epsilon"] / eta, 0.0),
+        weight=np.where(trained, offers["epsilon"] / eta, 0.0),
         guarantee=offers["id"].map(guarantees).fillna(0.0),
     )
 

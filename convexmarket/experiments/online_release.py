@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
 from convexmarket.problems import OnlineMarketProblem
 
-__all__ = ["Training", "prepare", "release_model"]
+__all__ = ["Training", "prepare", "release_model", "usable"]
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +81,8 @@ def prepare(
     if accepted.empty:
         raise ParameterError(
             "nobody accepted an offer, so there is nothing to train on and the market stays as it "
-            "is; quote more sellers, or record their answers with accept"
+            "is; quote more sellers, record their answers with accept, or close with "
+            "--without-model"
         )
     rows = owned_rows(problem)
     ids = accepted["id"].tolist()
@@ -102,10 +104,28 @@ def prepare(
     return training
 
 
+def usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
+    """Return those who accepted, without the ones whose rows never came.
+
+    Raises
+    ------
+    ParameterError
+        If one of these did not accept.
+    """
+    wrong = [who for who in leave_out if who not in set(accepted["id"])]
+    if wrong:
+        raise ParameterError(
+            f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers who accepted and "
+            "whose rows are missing"
+        )
+    return accepted[~accepted["id"].isin(list(leave_out))]
+
+
 def release_model(
     problem: OnlineMarketProblem,
     accepted: pd.DataFrame,
     *,
+    leave_out: Sequence[str] = (),
     regularization: float | None = None,
     seed: np.random.SeedSequence | None = None,
 ) -> str:
@@ -115,6 +135,8 @@ def release_model(
     ----------
     problem, accepted, regularization
         As for :func:`prepare`.
+    leave_out : sequence of str
+        Sellers who accepted and whose rows are not used.
     seed : SeedSequence, optional
         Of the noise, for experiments; by default fresh from the operating system.
 
@@ -131,7 +153,7 @@ def release_model(
     SolverError
         If the minimiser is not found; nothing is released then.
     """
-    training = prepare(problem, accepted, regularization)
+    training = prepare(problem, usable(accepted, leave_out), regularization)
     rows, ids = training.rows, training.ids
     model = PrivateLogisticRegression(
         training.regularization,
@@ -154,6 +176,7 @@ def release_model(
         "eta": training.total,
         "eta_of_the_noise": model.eta_,
         "sellers": len(ids),
+        "left_out": list(leave_out),
         "rows_not_used": len(rows.ids) - len(ids),
         "statement": model.guarantee_.statement(),
         "data": rows.description,

@@ -74,7 +74,7 @@ class MarketRows:
             named = ", ".join(missing[:MOST_NAMES]) + (", ..." if len(missing) > MOST_NAMES else "")
             raise DataError(
                 f"{len(missing)} of {len(ids)} sellers who accepted have no row ({named}); add "
-                "their rows to the data; nothing was trained"
+                "their rows to the data, or leave them out with --leave-out; nothing was trained"
             )
         return self.X[places], self.y[places]
 
@@ -103,6 +103,19 @@ def owned_rows(problem: OnlineMarketProblem) -> MarketRows:
         data_norm=rows.data_norm,
         description=rows.description if public else "Rows of the problem file.",
     )
+
+
+def check_public(problem: OnlineMarketProblem) -> None:
+    """Check what a market needs before anybody sells: its public rows. Private ones come later.
+
+    Raises
+    ------
+    DataError
+        If the public rows cannot be read, or are not as declared.
+    """
+    data = problem.data
+    if isinstance(data, CsvRows) and data.test is not None:
+        _public_rows(problem, data, None)
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
@@ -136,8 +149,7 @@ def _from_csv(problem: OnlineMarketProblem, data: CsvRows) -> MarketRows:
     ids, X, y = _checked(path, table, data, names, data.id)
     X_test, y_test = X[:0], y[:0]
     if data.test is not None:
-        test = problem.file(data.test)
-        _, X_test, y_test = _checked(test, read_reports(test), data, names, None)
+        X_test, y_test = _public_rows(problem, data, names)
     return MarketRows(
         ids=ids,
         X=X,
@@ -150,6 +162,19 @@ def _from_csv(problem: OnlineMarketProblem, data: CsvRows) -> MarketRows:
         description=f"Rows of {data.rows}"
         + (f", and public rows of {data.test}." if data.test else "; no public rows."),
     )
+
+
+def _public_rows(
+    problem: OnlineMarketProblem, data: CsvRows, names: Sequence[str] | None
+) -> tuple[Floats, Floats]:
+    """Return features and labels of the public rows; all other columns where names are left out."""
+    assert data.test is not None
+    path = problem.file(data.test)
+    table = read_reports(path)
+    beside = (data.id, data.label)
+    names = names or data.features or [str(c) for c in table.columns if str(c) not in beside]
+    _, X, y = _checked(path, table, data, names, None)
+    return X, y
 
 
 def _checked(

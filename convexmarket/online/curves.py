@@ -75,37 +75,41 @@ class AffineCurve:
         self.intercept = terms.scale * (terms.price + (slope - 1.0) * low)
         self.rate = terms.scale * slope
         self.largest = terms.largest
-        self._at_top = self._area(max(self.intercept - self.rate * high, 0.0))
-
-    def _area(self, wanted: float) -> float:
-        sold = min(wanted, self.largest)
-        return 0.5 * sold * sold + sold * (wanted - sold)
+        #: Where sales end, what is sold there, and where the largest guarantee ends.
+        at_top = self.intercept - self.rate * high
+        self._end, self._at_end = high, min(max(at_top, 0.0), self.largest)
+        if at_top <= 0.0:
+            self._end = self.intercept / self.rate if self.rate > 0 else low
+        self._flat = low
+        if np.isfinite(self.largest) and self.rate > 0:
+            flat = (self.intercept - self.largest) / self.rate
+            self._flat = min(max(flat, low), self._end)
 
     def one(self, report: float) -> tuple[float, float]:
         """Return guarantee and rent of a single report, without arrays."""
-        wanted = self.intercept - self.rate * report
-        if wanted <= 0.0:
+        if report >= self._end and self._at_end == 0.0:
             return 0.0, 0.0
-        sold = wanted if wanted < self.largest else self.largest
-        area = 0.5 * sold * sold + sold * (wanted - sold)
-        return sold, (area - self._at_top) / self.rate
+        wanted = self.intercept - self.rate * report
+        sold = max(wanted, 0.0) if wanted < self.largest else self.largest
+        flat = self._flat - report if report < self._flat else 0.0
+        # The area under a line from the report to the end of sales: no digits are lost in it.
+        return sold, flat * sold + 0.5 * (self._end - report - flat) * (sold + self._at_end)
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
         """See :class:`Curve`."""
-        wanted = reports * -self.rate
-        wanted += self.intercept
-        np.maximum(wanted, 0.0, out=wanted)
+        sold = reports * -self.rate
+        sold += self.intercept
+        np.clip(sold, 0.0, self.largest, out=sold)
+        rent = sold + self._at_end
+        rent *= 0.5
         if np.isinf(self.largest):
-            rent = wanted * wanted
-            rent *= 0.5
-            sold = wanted
-        else:
-            sold = np.minimum(wanted, self.largest)
-            wanted -= 0.5 * sold
-            rent = np.multiply(wanted, sold, out=wanted)
-        rent -= self._at_top
-        rent /= self.rate or 1.0
-        return sold, np.maximum(rent, 0.0, out=rent)
+            rent *= np.maximum(self._end - reports, 0.0)
+            return sold, rent
+        flat = np.maximum(self._flat - reports, 0.0)
+        rent *= np.maximum(self._end - reports - flat, 0.0)
+        flat *= sold
+        rent += flat
+        return sold, rent
 
 
 class StepCurve:

@@ -99,6 +99,7 @@ class Antiderivative:
         """Return coefficients, shape (k, degree + 1, p), times half the width of the panel."""
         half = 0.5 * (right - left)
         places = (0.5 * (left + right))[None, :] + half[None, :] * _NODES[:, None]
+        places = np.clip(places, left, right)  # rounding may carry a place beyond its panel
         values = functions(places.ravel())
         if not np.isfinite(values).all():
             raise SolverError(

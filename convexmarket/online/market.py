@@ -7,8 +7,10 @@ what is promised and how it is kept.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -174,7 +176,7 @@ class OnlineMarket:
             If the id or the report cannot be one.
         """
         id, sensitivity = checked_id(id), checked_sensitivity(sensitivity)
-        with self._store.writing() as connection:
+        with self._quoting_step() as connection:
             return self._quoting.quote(connection, id, sensitivity)
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
@@ -202,7 +204,7 @@ class OnlineMarket:
         while together := list(itertools.islice(reports, batch)):
             offers: list[Offer] = []
             wrong: ConvexMarketError | None = None
-            with self._store.writing() as connection:
+            with self._quoting_step() as connection:
                 for id, sensitivity in together:
                     try:
                         checked = checked_id(id), checked_sensitivity(sensitivity)
@@ -213,6 +215,15 @@ class OnlineMarket:
             yield from offers
             if wrong is not None:
                 raise wrong
+
+    @contextlib.contextmanager
+    def _quoting_step(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._store.writing() as connection:
+                yield connection
+        except BaseException:
+            self._quoting.forget()
+            raise
 
     def accept(self, id: str) -> Offer:
         """Take down that a seller accepts its offer; again, if it was taken down before.

@@ -19,7 +19,7 @@ everything between them (see :mod:`convexmarket.allocation.search`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +51,8 @@ _VANISHED = 1e-12
 #: How often a cell is halved in which a stationary point cannot be excluded.
 _HALVINGS = 16
 _MAX_DOUBLINGS = 1000
+#: Error of a difference of moments by rounding, relative to its terms.
+_ROUNDING = 8.0 * float(np.finfo(float).eps)
 #: Where V would be less accurate than this, the walk ends.
 _DIGITS = 1e-7
 
@@ -122,7 +124,9 @@ class _Walk:
         self.cheapest = margins.lowest
         if np.isfinite(buyer.cap):
             first = float(margins.moments(np.array(self.base))[1])
-            self.cheapest = self.base - buyer.cap * first
+            rounding = _ROUNDING * (self.base + buyer.cap * first)
+            cheapest = self.base - buyer.cap * first - rounding
+            self.cheapest = max(margins.lowest, cheapest)
 
     def at(self, above: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return t = gamma*eta, V(t), E[psi a] and the error of V, by distance to the cheapest."""
@@ -195,6 +199,10 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
     low, high = walk.range()
     above = np.geomspace(low, high, _GRID)
     t, value, cost, doubt = walk.at(above)
+    known = np.isfinite(value) & (t > 0) & np.isfinite(t)
+    if not known[0]:
+        raise _too_far_apart(margins, buyer)
+    above, t, value, cost, doubt = (part[known] for part in (above, t, value, cost, doubt))
     with np.errstate(divide="ignore"):
         farthest = np.sqrt(np.divide(walk.noise, walk.cheapest))  # no minimiser has a larger t
     for _ in range(_MAX_REFINEMENTS):
@@ -240,12 +248,8 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
         )
     terms = _terms(margins, buyer, chosen)
     if not (0 < terms.scale < np.inf and np.isfinite(chosen.objective)):
-        raise SolverError(
-            f"virtual costs from {margins.lowest:g} to {margins.highest:g}, mu = {buyer.mu:g}, "
-            f"sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than double "
-            "precision can weigh; bring them closer"
-        )
-    return Plan(
+        raise _too_far_apart(margins, buyer)
+    plan = Plan(
         terms=terms,
         eta=chosen.eta,
         objective=chosen.objective,
@@ -253,10 +257,21 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
         roots=roots,
         n_points=int(t.size),
     )
+    if isinstance(prior, EmpiricalPrior) and not plan.gap <= _GAP:
+        return replace(plan_sample(prior, buyer), roots=roots)
+    return plan
+
+
+def _too_far_apart(margins: Margins, buyer: Buyer) -> SolverError:
+    return SolverError(
+        f"virtual costs from {margins.lowest:g} to {margins.highest:g}, mu = {buyer.mu:g}, "
+        f"sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than double "
+        "precision can weigh; bring them closer"
+    )
 
 
 def plan_sample(prior: EmpiricalPrior, buyer: Buyer) -> Plan:
-    """Return the best plan under a cap where the prior is a sample: exactly.
+    """Return the best plan where the prior is a sample: exactly.
 
     With N sellers of equal probability the expected problem is A's Eq. (11) of these N, with mu
     multiplied by sqrt(N/m), as m sellers spread N times less or more.
@@ -294,12 +309,14 @@ def _roots(walk: _Walk, above: Floats, t: Floats, cost: Floats) -> tuple[Root, .
         )
     slope = cost - walk.noise / t / t
     crossing = np.flatnonzero((slope[:-1] > 0) != (slope[1:] > 0)).tolist()
-    return tuple(_root(walk, _zero(walk, above[cell], above[cell + 1])) for cell in crossing)
+    roots = (_root(walk, _zero(walk, above[cell], above[cell + 1])) for cell in crossing)
+    return tuple(root for root in roots if np.isfinite(root.objective))
 
 
 def _zero(walk: _Walk, low: float, high: float) -> float:
     """Return where the slope changes its sign."""
-    if (walk.slope(low) > 0) == (walk.slope(high) > 0):  # by rounding, alone or among others
+    ends = walk.slope(low), walk.slope(high)
+    if not ends[0] > 0 > ends[1] and not ends[0] < 0 < ends[1]:  # for rounding
         return float(np.sqrt(low * high))
     return float(brentq(walk.slope, low, high, xtol=1e-300, rtol=1e-14))
 

@@ -79,6 +79,7 @@ class Quoting:
                 "sellers"
             )
         if quoted in self._stages:
+            self._policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
             plan = self._replan(connection, quoted, plan)
         epsilon, payment = self._policy_of(connection, plan).quote(sensitivity)
         offer = Offer(id, quoted + 1, sensitivity, epsilon, payment, status_of(epsilon, None))
@@ -87,6 +88,10 @@ class Quoting:
             (offer.number, id, sensitivity, epsilon, payment, plan, now()),
         )
         return offer
+
+    def forget(self) -> None:
+        """Forget the plan at hand, because the step in which it was made may be undone."""
+        self._latest = None
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
         """Return the number of the plan for the next seller; make it if that was not done."""

@@ -146,13 +146,11 @@ def _terms_section(result: OnlineMarketResult) -> Section:
         if beyond
         else ""
     )
-    bought = f"{bought_words(result)}{' in the first plan' if len(after) > 1 else ''}"
-    if first.eta == 0:
-        bought = "nothing is bought before the first new plan, as the file's prior is a guess"
+    told = " on what earlier sellers reported and sold," if len(after) > 1 else ""
     prose = [
         "Every seller is quoted on arrival. What it is offered depends on its own report, on the "
-        "prior, and on nothing that comes later: a dearer report sells less or as much, and "
-        f"{bought}. The payment is "
+        f"prior,{told} and on nothing that comes later: a dearer report sells less or as much, and "
+        f"{bought_words(result)}{' in the first plan' if len(after) > 1 else ''}. The payment is "
         "the seller's cost and a rent that falls with its report (A, Eq. 8), so that no other "
         "report would earn it more."
     ]
@@ -163,8 +161,9 @@ def _terms_section(result: OnlineMarketResult) -> Section:
             "offered before stays."
         )
     bound = (
-        f" No plan could have a smaller expected loss than {format_number(first.lower_bound, 6)}, "
-        f"a proof that leaves a relative gap of {format_number(first.gap, 2)}."
+        " No plan has a smaller loss with expectations in the place of sums than "
+        f"{format_number(first.lower_bound, 6)}; the relative gap is "
+        f"{format_number(first.gap, 2)}."
         if np.isfinite(first.lower_bound)
         else ""
     )

@@ -74,12 +74,13 @@ def optimality_words(result: OnlineMarketResult) -> str:
     """Say in which sense the plans are the best ones."""
     if result.problem.buyer.rule == "algorithm-3":
         return (
-            "Optimality: the plan is Algorithm 3 of the paper, which comes close to the smallest "
-            "expected loss for many sellers, if the prior is correct and all accept."
+            "Optimality: the plan is Algorithm 3 of the paper, which comes close to the plan of "
+            "the general rule for many sellers, if the prior is correct and all accept."
         )
     text = (
-        "Optimality: the first plan has the smallest expected loss if its prior is correct and all "
-        "accept."
+        "Optimality: a plan for all sellers has the smallest loss with expectations in the place "
+        "of sums, if its prior is correct and all accept. That is what many sellers come close to; "
+        "of few sellers the loss is larger on average, and another plan might do better."
     )
     if len(result.plans) > 1 and result.problem.plan.replan:
         text += " Of the later ones nothing is proved: they are the best that a search found."
@@ -106,6 +107,8 @@ def error_words(result: OnlineMarketResult) -> str:
 def bought_words(result: OnlineMarketResult) -> str:
     """Say from whom the first plan buys."""
     highest = float(result.plans.highest_sensitivity.iloc[0])
+    if float(result.plans.eta.iloc[0]) == 0:
+        return "nothing is bought before the first new plan, as the file's prior is a guess"
     if highest >= result.problem.prior.support[1]:
         return "something is bought at every sensitivity that the prior knows"
     return f"nothing is bought above a sensitivity of {short(highest)}"
@@ -142,11 +145,22 @@ def fraction_words(result: OnlineMarketResult) -> str:
         )
     return (
         f"Only a fraction {equals('ξ', result.fraction)} of the {expected:,} sellers that the plan "
-        "counted on came. Theorem V.1 of the paper covers that: for a separable data set and a "
-        "prior with sellers whose privacy costs next to nothing, the probability that the buyer's "
-        "objective exceeds its bound still falls exponentially, with the exponent multiplied by ξ. "
-        "It is a statement about many sellers and says nothing of these numbers. What was "
-        "promised to sellers does not depend on how many come."
+        f"counted on came. {_theorem(result)} What was promised to sellers does not depend on how "
+        "many come."
+    )
+
+
+def _theorem(result: OnlineMarketResult) -> str:
+    if result.problem.prior.support[0] > 0 or result.problem.buyer.cap is not None:
+        return (
+            "Theorem V.1 of the paper is about that, but it does not apply here: it is for markets "
+            "without a cap and for priors with sellers whose privacy costs next to nothing."
+        )
+    return (
+        "Theorem V.1 of the paper is about that: for a separable data set and a prior with sellers "
+        "whose privacy costs next to nothing, the probability that the buyer's objective exceeds "
+        "its bound still falls exponentially, with the exponent multiplied by ξ. It is a statement "
+        "about many sellers and says nothing of these numbers."
     )
 
 

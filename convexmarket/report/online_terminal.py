@@ -40,7 +40,7 @@ def terms_table(market: OnlineMarket) -> Table:
         ("the largest sensitivity bought from is", format_number(highest_sensitivity(start))),
         ("largest guarantee", format_number(expected["largest_epsilon"])),
         ("paid for it", format_number(start.quote(cheapest).payment)),
-        ("if all come and accept:", ""),
+        ("if all come and accept, and the prior is right:", ""),
         ("  sellers bought from, about", format_number(round(expected["bought"]))),
         ("  total privacy eta", format_number(expected["eta"], 4)),
         ("  payments, about", format_number(expected["payments"], 4)),

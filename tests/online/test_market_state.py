@@ -652,3 +652,47 @@ class AgainstADictionary(RuleBasedStateMachine):
 
 TestAgainstADictionary = AgainstADictionary.TestCase
 TestAgainstADictionary.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+def test_a_refused_report_leaves_no_plan_behind(tmp_path):
+    """At a stage, a step that is undone must not leave its plan in the process."""
+    policy = AdaptivePolicy(fixed(60), first=10)
+    with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
+        for i in range(10):
+            here.quote(f"s{i}", BOUGHT)
+        for refuse in (
+            lambda: here.quote("typo", 9.0),
+            lambda: list(here.quote_many([("typo", 9.0)])),
+        ):
+            with pytest.raises(PriorError):
+                refuse()
+            assert len(here.plans()) == 1
+        for i in range(10):
+            here.decline(f"s{i}")
+        offer = here.quote("s10", BOUGHT)
+        assert offer.epsilon > 0
+        assert there.quote("s10", BOUGHT) == offer
+        (_, stored) = there.plans()
+        assert (offer.epsilon, offer.payment) == stored.policy.quote(BOUGHT)
+
+
+def test_a_step_that_fails_at_the_end_leaves_no_plan_behind(tmp_path, monkeypatch):
+    policy = AdaptivePolicy(fixed(60), first=10)
+    with OnlineMarket.create(tmp_path, policy) as market:
+        for i in range(10):
+            market.quote(f"s{i}", BOUGHT)
+        quote = market._quoting.quote
+
+        def interrupted(*arguments):
+            quote(*arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(market._quoting, "quote", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            market.quote("s10", BOUGHT)
+        monkeypatch.undo()
+        for i in range(10):
+            market.decline(f"s{i}")
+        offer = market.quote("s10", BOUGHT)
+        assert (offer.epsilon, offer.payment) == market.plans()[-1].policy.quote(BOUGHT)
+        assert offer.epsilon > 0

@@ -324,3 +324,41 @@ def test_bad_arguments_are_named(change, words):
 def test_algorithm_3_has_no_cap():
     with pytest.raises(cm.NotSupportedError, match=r'cap is 2.*rule="expectation"'):
         cm.OnlinePolicy(cm.Uniform(0, 1), 10, 1, 1, 1, cap=2, rule="algorithm-3")
+
+
+@pytest.mark.parametrize("low", [0.25, 0.5, 1.0, 2.0, 64.0])
+def test_supports_that_start_at_a_power_of_two(low):
+    """Places of a quadrature once rounded to below such a bottom."""
+    for prior in (
+        cm.TruncatedNormal(2 * low, low, low, 6 * low),
+        cm.Beta(2, 3, low, 3 * low),
+        cm.Mixture([1, 2], [cm.Uniform(low, 2 * low), cm.Uniform(1.9 * low, 4 * low)]),
+    ):
+        assert cm.OnlinePolicy(prior, 1000, 1, 1, 1).plan.gap <= 1e-8
+
+
+@pytest.mark.parametrize(
+    ("prior", "m", "mu", "sigma", "gamma", "cap"),
+    [
+        (cm.Power(0.00216, 1), 204946, 2.449e-4, 29.58, 2095.7, 1.2665),
+        (cm.Power(0.00379, 1), 1587, 1.0, 1.0, 1.0, 1.956),
+        (cm.LogNormal(7.28, 0.138), 10**8, 1e-7, 100, 0.02, None),
+        (cm.LogNormal(0, 1), 185934, 1.6319e-3, 1.0, 1.0, 1.01),
+        (cm.EmpiricalPrior([516.21, 575.25, 3030.78]), 102, 1.94e-8, 20.4, 5.6e8, None),
+        (cm.EmpiricalPrior([1e-83, 1.0]), 10, 1.0, 1.0, 1.0, None),
+    ],
+    ids=str,
+)
+def test_a_bound_far_from_the_ordinary_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
+    """Buying equally from the cheapest share q costs at most this, whatever the plan says."""
+    try:
+        plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
+    except cm.SolverError:
+        return
+    shares = np.linspace(1 / (cap or m), 1.0, 400) if cap else np.geomspace(1e-6, 1.0, 400)
+    if prior.is_step:
+        shares = np.array([1 / prior.size, 1.0])
+    top = prior.quantile(shares)
+    simple = mu / np.sqrt(shares * m) + 2 * np.sqrt(sigma * gamma * top)
+    assert plan.lower_bound <= simple.min() * (1 + 1e-9)
+    assert plan.lower_bound <= plan.objective

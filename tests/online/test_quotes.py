@@ -194,3 +194,26 @@ def test_reports_that_are_no_numbers(report):
 def test_what_describes_no_policy(described):
     with pytest.raises(cm.ParameterError, match="to_dict"):
         cm.policy_from_dict(described)
+
+
+@pytest.mark.parametrize(
+    ("prior", "m", "mu", "sigma", "gamma", "cap"),
+    [
+        (cm.Uniform(0, 0.00456762), 130, 3.3e9, 1.0, 1.0, 1.00008),
+        (cm.Uniform(17604.73, 17656.71), 4, 6.3e5, 2.8e-6, 1e-7, 1.0014),
+        (cm.Uniform(1, 5), 100, 1e9, 1.0, 1.0, 1.5),
+        (cm.Uniform(1, 5), 100, 1e8, 1.0, 1.0, None),
+    ],
+    ids=str,
+)
+def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
+    prior, m, mu, sigma, gamma, cap
+):
+    policy = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap)
+    low, high = prior.support
+    for report in np.linspace(low, high, 7):
+        fine = np.linspace(report, high, 20_001)
+        rent = integrate.trapezoid(policy.quote(fine).epsilon, fine)
+        epsilon, payment = policy.quote(report)
+        assert payment - report * epsilon == pytest.approx(rent, rel=1e-6, abs=1e-12 * payment)
+    assert cm.audit_quotes(policy).is_incentive_compatible
