@@ -90,11 +90,17 @@ def test_the_finding_comes_first(result):
     assert f"{counts['declined']} declined or did not answer" in first
 
 
+def test_the_theorem_on_fewer_sellers_is_cited_where_it_applies():
+    changes = ["prior.low=0.0", "buyer={expected_sellers=40, mu=1.0, sigma=20.0, gamma=0.02}"]
+    text = words(build_report(run_online_market(parse_problem(PROBLEM, changes))))
+    assert "with the exponent multiplied by ξ" in text
+
+
 def test_it_says_what_fewer_sellers_mean_and_what_the_weights_became(result):
     text = words(build_report(result))
     for phrase in (
         "fraction ξ = 0.75 of the 40 sellers",
-        "the exponent multiplied by ξ",
+        "it does not apply here: it is for markets without a cap",
         "what was sold to it, and never more",
         "The cap binds the plan, 0.075 for each seller",
         "do not publish it with the model",
