@@ -121,12 +121,12 @@ class StepCurve:
 
     error = 0.0
 
-    def __init__(self, prior: Prior, terms: Terms, support: tuple[float, float]) -> None:
+    def __init__(self, prior: Prior, terms: Terms) -> None:
         low, high = prior.support
         self._tops = np.unique(np.concatenate(([low], prior.breakpoints, [high])))
         self._sold = terms.epsilon(np.asarray(prior.ironed_virtual_cost(self._tops)))
-        width = np.diff(self._tops, prepend=min(low, support[0]))
-        self._dearer = np.append(np.cumsum((self._sold * width)[::-1])[::-1][1:], 0.0)
+        areas = self._sold[1:] * np.diff(self._tops)
+        self._dearer = np.append(np.cumsum(areas[::-1])[::-1], 0.0)
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
         """See :class:`Curve`."""
@@ -168,16 +168,8 @@ class SmoothCurve:
         return sold, np.where(sold > 0, np.maximum(rent, 0.0), 0.0)
 
 
-def curve_of(prior: Prior, terms: Terms, support: tuple[float, float]) -> Curve:
-    """Return what reports sell and earn under a prior's virtual costs and a plan's terms.
-
-    Parameters
-    ----------
-    prior : Prior
-    terms : Terms
-    support : (float, float)
-        Where reports may lie: the prior's support, or a larger one around a sample.
-    """
+def curve_of(prior: Prior, terms: Terms) -> Curve:
+    """Return what reports sell and earn under a prior's virtual costs and a plan's terms."""
     if prior.virtual_cost_slope is not None:
         return AffineCurve(prior, terms)
-    return StepCurve(prior, terms, support) if prior.is_step else SmoothCurve(prior, terms)
+    return StepCurve(prior, terms) if prior.is_step else SmoothCurve(prior, terms)

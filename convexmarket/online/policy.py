@@ -207,7 +207,7 @@ class OnlinePolicy:
 
     def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
         self.plan, self.support = plan, support
-        self._curve = curve_of(self.prior, plan.terms, support)
+        self._curve = curve_of(self.prior, plan.terms)
         self._closed = self._curve if isinstance(self._curve, AffineCurve) else None
 
     @property

@@ -124,6 +124,16 @@ def test_all_roots_are_found_and_the_best_is_chosen():
     assert policy.plan.eta == pytest.approx(3.2672302966, rel=1e-9)
 
 
+@pytest.mark.parametrize(("sigma", "count"), [(20.22, 3), (20.2233, 3), (20.2235, 1), (20.5, 1)])
+def test_roots_that_are_close_together_are_told_apart(sigma, count):
+    """Two of the three meet at sigma = 20.22339; nearby they differ by less than a percent."""
+    plan = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25).plan
+    assert len(plan.roots) == count
+    if count == 3:
+        assert plan.roots[2].price / plan.roots[1].price < 1.01
+    assert plan.objective == min(root.objective for root in plan.roots)
+
+
 def test_a_density_can_have_several_roots_too():
     dear = cm.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
