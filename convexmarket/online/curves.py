@@ -143,7 +143,7 @@ class SmoothCurve:
 
     def __init__(self, prior: Prior, terms: Terms) -> None:
         self._prior, self._terms = prior, terms
-        cuts = cuts_of(prior)
+        cuts = _cuts_beyond(prior, terms.price)
         kinks = [terms.price]
         if np.isfinite(terms.largest) and terms.scale > 0:
             kinks.append(terms.price - terms.largest / terms.scale)
@@ -166,6 +166,16 @@ class SmoothCurve:
             return sold, np.zeros_like(sold)
         rent = self._integral.total[0] - self._integral(reports.ravel())[0].reshape(sold.shape)
         return sold, np.where(sold > 0, np.maximum(rent, 0.0), 0.0)
+
+
+def _cuts_beyond(prior: Prior, price: float) -> Floats:
+    """Return cuts up to a report from which on nothing is sold, or to the top of the support."""
+    cuts, top = cuts_of(prior), prior.support[1]
+    if np.isfinite(top):
+        return np.union1d(cuts, [top])
+    while float(prior.ironed_virtual_cost(cuts[-1])) < price:  # psi is at least the report
+        cuts = np.append(cuts, 2.0 * cuts[-1])
+    return cuts
 
 
 def curve_of(prior: Prior, terms: Terms) -> Curve:

@@ -153,9 +153,8 @@ class QuadratureMargins:
             below = np.where(under, rest, np.where(moved < 0, 0.5 * below, below))
             above = np.where(under, np.where(moved > 0, 0.5 * above, above), -rest)
             moved = np.where(under, 1.0, -1.0)
-        return np.where(
-            outside, np.where(price < self._costs[0], self._reports[0], self._reports[-1]), left
-        )
+        end = np.where(price < self._costs[0], self._reports[0], self._reports[-1])
+        return np.where(outside, end, left)
 
     def moments(self, price: Floats) -> tuple[Floats, Floats, Floats]:
         """See :class:`Margins`."""
@@ -186,9 +185,7 @@ def atoms_of(prior: Prior) -> AtomMargins:
     if isinstance(prior, EmpiricalPrior):
         return AtomMargins(np.asarray(prior.ironed_virtual_cost(prior.values)), prior.masses)
     cuts = cuts_of(prior)
-    edges = np.unique(
-        np.interp(np.arange((cuts.size - 1) * _ATOMS + 1) / _ATOMS, np.arange(cuts.size), cuts)
-    )
+    edges = _between(cuts, _ATOMS)
     masses = np.diff(np.asarray(prior.cdf(edges)))
     costs = np.asarray(prior.ironed_virtual_cost(0.5 * (edges[1:] + edges[:-1])))
     some = (masses > 0) & np.isfinite(costs)
@@ -204,8 +201,7 @@ def _between(cuts: Floats, parts: int) -> Floats:
 def cuts_of(prior: Prior) -> Floats:
     """Return places that halve the support towards its bottom and hold kinks.
 
-    They end where all but 1e-12 of the sellers are below: further up, virtual costs may be
-    infinite, and nobody is bought from.
+    They end where all but 1e-12 of the sellers are below, who do not matter to an expectation.
     """
     low, _ = prior.support
     middle = float(prior.quantile(0.5))

@@ -32,7 +32,7 @@ from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import Margins, margins_of
-from convexmarket.online.shapes import Buyer, cheapest_price, shape_at
+from convexmarket.online.shapes import ROUNDING, Buyer, cheapest_price, shape_at
 from convexmarket.priors import EmpiricalPrior, Prior
 
 __all__ = ["Plan", "Root", "algorithm_3", "plan_all"]
@@ -51,8 +51,6 @@ _VANISHED = 1e-12
 #: How often a cell is halved in which a stationary point cannot be excluded.
 _HALVINGS = 16
 _MAX_DOUBLINGS = 1000
-#: Error of a difference of moments by rounding, relative to its terms.
-_ROUNDING = 8.0 * float(np.finfo(float).eps)
 #: Where V would be less accurate than this, the walk ends.
 _DIGITS = 1e-7
 
@@ -117,21 +115,21 @@ class _Walk:
     """The optimal purchases for every eta, by their price."""
 
     def __init__(self, margins: Margins, buyer: Buyer) -> None:
-        self._margins, self.buyer = margins, buyer
+        self.margins, self.buyer = margins, buyer
         self.base = cheapest_price(margins, buyer.cap)
         self.noise = buyer.sigma * buyer.gamma
         #: E[psi a] if only the cheapest are bought from; V never grows more slowly in t.
         self.cheapest = margins.lowest
         if np.isfinite(buyer.cap):
             first = float(margins.moments(np.array(self.base))[1])
-            rounding = _ROUNDING * (self.base + buyer.cap * first)
+            rounding = ROUNDING * (self.base + buyer.cap * first)
             cheapest = self.base - buyer.cap * first - rounding
             self.cheapest = max(margins.lowest, cheapest)
 
     def at(self, above: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return t = gamma*eta, V(t), E[psi a] and the error of V, by distance to the cheapest."""
         buyer = self.buyer
-        shape = shape_at(self._margins, self.base + above, buyer.cap)
+        shape = shape_at(self.margins, self.base + above, buyer.cap)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(shape.second / buyer.m) / shape.first
             t = buyer.mu / np.sqrt(buyer.m * shape.second)
@@ -141,7 +139,7 @@ class _Walk:
         return t, value, cost, 2.0 * shape.doubt * value
 
     def objective(self, above: Floats) -> Floats:
-        """Return the expected loss."""
+        """Return the loss with expectations in the place of sums."""
         t, value, _, _ = self.at(above)
         return value + self.noise / t
 
@@ -157,10 +155,10 @@ class _Walk:
         cheapest sellers; but none whose objective is more than ``_WORST`` times the best, and none
         where a cap leaves next to no choice whom to buy from.
         """
-        low = high = self._margins.unit
+        low = high = self.margins.unit
         best = float(self.objective(np.array(high)))
         with np.errstate(divide="ignore"):
-            first, last = np.sqrt(self.noise / np.array([self._margins.highest, self.cheapest]))
+            first, last = np.sqrt(self.noise / np.array([self.margins.highest, self.cheapest]))
         for _ in range(_MAX_DOUBLINGS):
             t, value, _, _ = self.at(np.array(high))
             best = min(best, float(value + self.noise / t))
@@ -191,20 +189,58 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
         If the cap leaves no weights.
     UnattainedOptimumError
         If free sellers make eta run away.
+    SolverError
+        If costs and weights are further apart than double precision can weigh.
     """
     if isinstance(prior, EmpiricalPrior) and np.isfinite(buyer.cap):
-        return plan_sample(prior, buyer)
+        return _plan_sample(prior, buyer)
     margins = margins_of(prior)
     walk = _Walk(margins, buyer)
-    low, high = walk.range()
-    above = np.geomspace(low, high, _GRID)
+    above, t, value, cost, bound = _certified(walk)
+    roots = _roots(walk, above, t, cost)
+    ends = [_root(walk, float(above[int(np.argmin(value + walk.noise / t))]))]
+    if cost[0] < walk.noise / t[0] / t[0]:  # beyond the walk the same sellers are bought from
+        with np.errstate(divide="ignore"):
+            t_best = float(np.sqrt(np.divide(walk.noise, cost[0])))
+        spread = float(value[0] - t[0] * cost[0])
+        best = spread + 2.0 * float(np.sqrt(walk.noise * cost[0]))
+        ends.append(Root(walk.base + float(above[0]), t_best / buyer.gamma, best))
+    chosen = min([*roots, *ends], key=lambda root: root.objective)
+    _refuse_free_sellers(margins, buyer, chosen.objective)
+    terms = _terms(margins, buyer, chosen)
+    if not (0 < terms.scale < np.inf and np.isfinite(chosen.objective)):
+        raise _too_far_apart(margins, buyer)
+    plan = Plan(
+        terms=terms,
+        eta=chosen.eta,
+        objective=chosen.objective,
+        lower_bound=min(bound, chosen.objective),
+        roots=roots,
+        n_points=int(t.size),
+    )
+    if isinstance(prior, EmpiricalPrior) and not plan.gap <= _GAP:
+        return replace(_plan_sample(prior, buyer), roots=roots)
+    return plan
+
+
+def _certified(walk: _Walk) -> tuple[Floats, Floats, Floats, Floats, float]:
+    """Walk until a lower bound on the objective meets the best point.
+
+    Returns
+    -------
+    above, t, value, cost : ndarray, shape (n,)
+        Distances to the cheapest price, rising, and what :meth:`_Walk.at` says there.
+    bound : float
+    """
+    above = np.geomspace(*walk.range(), _GRID)
     t, value, cost, doubt = walk.at(above)
     known = np.isfinite(value) & (t > 0) & np.isfinite(t)
-    if not known[0]:
-        raise _too_far_apart(margins, buyer)
+    if not (known[0] and known[-1]):  # the bound is about all that lies between them
+        raise _too_far_apart(walk.margins, walk.buyer)
     above, t, value, cost, doubt = (part[known] for part in (above, t, value, cost, doubt))
     with np.errstate(divide="ignore"):
         farthest = np.sqrt(np.divide(walk.noise, walk.cheapest))  # no minimiser has a larger t
+    start = (0.0, walk.buyer.mu / np.sqrt(walk.buyer.m))
     for _ in range(_MAX_REFINEMENTS):
         objective = value + walk.noise / t
         best = float(objective.min())
@@ -212,7 +248,7 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
             walk.noise,
             float(t.min()),
             float(max(t[0], farthest)),
-            ((0.0, buyer.mu / np.sqrt(buyer.m)),),
+            (start,),
             walk.cheapest,
         )
         candidate = lowest_bound(
@@ -229,37 +265,19 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
             np.insert(old, cell, added)
             for old, added in zip((t, value, cost, doubt), walk.at(between), strict=True)
         )
-    roots = _roots(walk, above, t, cost)
-    ends = [_root(walk, float(above[int(np.argmin(value + walk.noise / t))]))]
-    if cost[0] < walk.noise / t[0] / t[0]:  # beyond the walk the same sellers are bought from
-        with np.errstate(divide="ignore"):
-            t_best = float(np.sqrt(np.divide(walk.noise, cost[0])))
-        spread = float(value[0] - t[0] * cost[0])
-        best = spread + 2.0 * float(np.sqrt(walk.noise * cost[0]))
-        ends.append(Root(walk.base + float(above[0]), t_best / buyer.gamma, best))
-    chosen = min([*roots, *ends], key=lambda root: root.objective)
+    return above, t, value, cost, candidate.bound
+
+
+def _refuse_free_sellers(margins: Margins, buyer: Buyer, objective: float) -> None:
+    """Raise UnattainedOptimumError if buying ever more from free sellers is better."""
     free = float(margins.moments(np.array(margins.lowest))[0]) if margins.lowest == 0 else 0.0
     enough = free > 0 and free * buyer.cap >= 1
-    if enough and chosen.objective >= buyer.mu / np.sqrt(free * buyer.m):
+    if enough and objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
             "sellers with virtual cost 0 can carry all the weight, and buying ever more privacy "
-            "from them lowers the expected loss without reaching its infimum; give a prior whose "
+            "from them lowers the loss without reaching its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )
-    terms = _terms(margins, buyer, chosen)
-    if not (0 < terms.scale < np.inf and np.isfinite(chosen.objective)):
-        raise _too_far_apart(margins, buyer)
-    plan = Plan(
-        terms=terms,
-        eta=chosen.eta,
-        objective=chosen.objective,
-        lower_bound=min(candidate.bound, chosen.objective),
-        roots=roots,
-        n_points=int(t.size),
-    )
-    if isinstance(prior, EmpiricalPrior) and not plan.gap <= _GAP:
-        return replace(plan_sample(prior, buyer), roots=roots)
-    return plan
 
 
 def _too_far_apart(margins: Margins, buyer: Buyer) -> SolverError:
@@ -270,7 +288,7 @@ def _too_far_apart(margins: Margins, buyer: Buyer) -> SolverError:
     )
 
 
-def plan_sample(prior: EmpiricalPrior, buyer: Buyer) -> Plan:
+def _plan_sample(prior: EmpiricalPrior, buyer: Buyer) -> Plan:
     """Return the best plan where the prior is a sample: exactly.
 
     With N sellers of equal probability the expected problem is A's Eq. (11) of these N, with mu

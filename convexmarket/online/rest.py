@@ -109,8 +109,7 @@ class _Rest:
 
     def loss(self, more: Floats) -> Floats:
         """Return the loss at each further total; infinite where the cap excludes it."""
-        price, scale, shape = self.at(more)
-        del price
+        _, scale, shape = self.at(more)
         m = self._remaining
         with np.errstate(invalid="ignore", over="ignore"):
             norm = np.sqrt(self._squares + m * scale * scale * shape.second)

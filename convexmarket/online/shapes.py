@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from convexmarket.errors import InfeasibleMarketError
 from convexmarket.online.margins import Margins
 
-__all__ = ["Buyer", "Shape", "cheapest_price", "shape_at"]
+__all__ = ["ROUNDING", "Buyer", "Shape", "cheapest_price", "shape_at"]
 
 Floats = NDArray[np.float64]
 
 _MAX_DOUBLINGS = 1000
 _BISECTIONS = 60
 #: Error of a sum of moments by rounding, relative to its largest terms.
-_ROUNDING = 8.0 * float(np.finfo(float).eps)
+ROUNDING = 8.0 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Shape:
     ----------
     width : w, where the cap binds; else the largest margin
     first, second, cost : E[min(v, w)], E[min(v, w)^2], E[psi*min(v, w)]
-    doubt : relative error of ``second`` by rounding
+    doubt : relative error of ``second`` by rounding and by quadrature
     """
 
     width: Floats
@@ -73,14 +73,14 @@ def shape_at(margins: Margins, price: Floats, cap: Floats | float) -> Shape:
     share, first, second = margins.moments(price)
     width = np.maximum(price - margins.lowest, 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rounding = _ROUNDING * share * width * width
+        rounding = ROUNDING * share * width * width
         capped = width > cap * first
         if not np.any(capped):
-            doubt = np.minimum(rounding / second, 1.0)
+            doubt = np.minimum(rounding / second + margins.error, 1.0)
             return Shape(width, first, second, price * first - second, doubt)
     # E[min(v, w)]/w falls from P(psi <= p) to E[v]/(p - lowest): find the last w where it is 1/cap,
     # up to rounding, as there may be a range of them.
-    slack = _ROUNDING * first
+    slack = ROUNDING * first
     low, high = np.zeros_like(width), width
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
@@ -93,7 +93,7 @@ def shape_at(margins: Margins, price: Floats, cap: Floats | float) -> Shape:
     second = second - capped * second_full - 2.0 * width * full
     with np.errstate(divide="ignore", invalid="ignore"):  # digits are lost where w is small
         second = np.clip(second, first * first / share, width * first)
-        doubt = np.minimum(rounding / second, 1.0)
+        doubt = np.minimum(rounding / second + margins.error, 1.0)
     return Shape(width, first, second, price * first - second - width * full, doubt)
 
 

@@ -217,3 +217,21 @@ def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
         epsilon, payment = policy.quote(report)
         assert payment - report * epsilon == pytest.approx(rent, rel=1e-6, abs=1e-12 * payment)
     assert cm.audit_quotes(policy).is_incentive_compatible
+
+
+@pytest.mark.parametrize("mu", [1.0, 1e8, 1e12, 1e15])
+@pytest.mark.parametrize(
+    "prior",
+    [cm.Beta(2, 5), cm.Exponential(0.05), cm.LogNormal(0, 1), cm.TruncatedNormal(1, 0.5, 0.5, 3)],
+    ids=repr,
+)
+def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior, mu):
+    """Sales may go on beyond the quantiles that matter to an expectation."""
+    policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
+    low, high = policy.support
+    top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)
+    close = top - (top - low) * np.geomspace(1e-12, 1, 200)
+    reports = np.unique(np.concatenate((np.linspace(low, top, 301), close)))
+    audit = cm.audit_quotes(policy, reports, reports)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
