@@ -33,6 +33,7 @@ ROOMS = [
     "online",
     "datasets",
     "problems",
+    "study",
     "experiments",
     "report",
     "cli",
@@ -127,7 +128,7 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         for path in INSIDE
         if re.search(r"^\s*(import|from) cvxpy", (PACKAGE / path).read_text(), re.M)
     }
-    assert users <= {"terms", "allocation", "learners", "joint", "experiments"}
+    assert users <= {"terms", "allocation", "learners", "joint", "study", "experiments"}
 
 
 @pytest.mark.parametrize(

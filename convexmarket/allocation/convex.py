@@ -78,9 +78,13 @@ class ConvexProgram(cp.Problem):
     @property
     def weights(self) -> Floats:
         """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
-        value = self._solved(self.view.quantities.weights)
-        weights = np.maximum(value, 0.0)
+        weights = np.maximum(self.raw_weights, 0.0)
         return weights / weights.sum()
+
+    @property
+    def raw_weights(self) -> Floats:
+        """Weights of the last solve as the solver left them, shape (m,)."""
+        return self._solved(self.view.quantities.weights)
 
     @property
     def eta(self) -> float:

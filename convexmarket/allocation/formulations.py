@@ -226,7 +226,7 @@ class FixedEtaProblem(cp.Problem):
         AllocationError
             If the problem has not been solved.
         """
-        weights = recover_weights(self._form, self._solved_weights(), self._t())
+        weights = recover_weights(self._form, self.raw_weights, self._t())
         return embed(weights, self._sellers)
 
     @property
@@ -241,8 +241,15 @@ class FixedEtaProblem(cp.Problem):
     def _set_t(self, t: float) -> None:
         self.param_dict["t"].value = t
 
-    def _solved_weights(self) -> NDArray[np.float64]:
-        """Return the solver's weights as they are, or say that there are none."""
+    @property
+    def raw_weights(self) -> NDArray[np.float64]:
+        """Weights of the last solve as the solver left them, of those with finite virtual costs.
+
+        Raises
+        ------
+        AllocationError
+            If the problem has not been solved.
+        """
         if any(variable.value is None for variable in self.variables()):
             raise AllocationError(
                 f"the problem has no solution to show (status {self.status}); call solve() first"

@@ -229,10 +229,15 @@ class FixedEta(cp.Problem):
     @property
     def weights(self) -> Floats:
         """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
+        weights = np.maximum(self.raw_weights, 0.0)
+        return weights / weights.sum()
+
+    @property
+    def raw_weights(self) -> Floats:
+        """Weights of the last solve as the solver left them, shape (m,)."""
         value = self._weights.value
         if value is None:
             raise AllocationError(
                 f"the problem has no solution to show (status {self.status}); call solve() first"
             )
-        weights = np.maximum(np.asarray(value, dtype=float), 0.0)
-        return weights / weights.sum()
+        return np.asarray(value, dtype=float)

@@ -53,6 +53,13 @@ from convexmarket.problems.ridge_comparison import (
     RidgeComparisonProblem,
     SweepTable,
 )
+from convexmarket.problems.solver_study import (
+    LimitsTable,
+    SettingTable,
+    SolverStudyProblem,
+    SolverStudyTable,
+    StudyRunTable,
+)
 from convexmarket.problems.tradeoff import (
     LearnerTable,
     NaiveTable,
@@ -82,6 +89,7 @@ __all__ = [
     "JointSweepTable",
     "JointTradeoffProblem",
     "LearnerTable",
+    "LimitsTable",
     "MarketTable",
     "MedicalData",
     "MedicalRows",
@@ -103,9 +111,13 @@ __all__ = [
     "RidgeTable",
     "RunTable",
     "SellersTable",
+    "SettingTable",
     "SimulationTable",
+    "SolverStudyProblem",
+    "SolverStudyTable",
     "StudyBuyerTable",
     "StudyClaimTable",
+    "StudyRunTable",
     "StudyTable",
     "SweepTable",
     "SweptKey",

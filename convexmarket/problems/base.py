@@ -86,7 +86,13 @@ EtaRange = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValida
 class TableModel(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # p = inf is not null
+    )
 
     #: The table that says what the entries of this one may hold, where they are only parts of it.
     completed_as: ClassVar[type[TableModel] | None] = None

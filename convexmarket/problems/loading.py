@@ -25,6 +25,7 @@ from convexmarket.problems.online_market import OnlineMarketProblem
 from convexmarket.problems.online_study import OnlineStudyProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
 from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
+from convexmarket.problems.solver_study import SolverStudyProblem
 from convexmarket.problems.tradeoff import TradeoffProblem
 from convexmarket.problems.variants import VariantsProblem
 
@@ -50,6 +51,7 @@ Problem: TypeAlias = (
     | JointTradeoffProblem
     | OnlineMarketProblem
     | OnlineStudyProblem
+    | SolverStudyProblem
 )
 
 #: The experiments that a problem file can describe, by ``kind``.
@@ -62,6 +64,7 @@ KINDS: dict[str, type[Problem]] = {
     "online-study": OnlineStudyProblem,
     "regression-market": RegressionMarketProblem,
     "ridge-comparison": RidgeComparisonProblem,
+    "solver-study": SolverStudyProblem,
     "variants": VariantsProblem,
 }
 

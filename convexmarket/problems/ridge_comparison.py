@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     ValidationError,
@@ -79,6 +81,21 @@ class PrivacyTable(TableModel):
                 "give fractions that sum to at most 1"
             )
         return self
+
+    def draw(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw what every row asks for, shape (n_rows,).
+
+        The same uniform numbers whatever the levels.
+        """
+        order, uniform = rng.permutation(n_rows), rng.random(n_rows)
+        conservative = round(self.f_conservative * n_rows)
+        medium = min(round(self.f_medium * n_rows), n_rows - conservative)
+        low = np.full(n_rows, self.eps_liberal)
+        high = low.copy()
+        low[:conservative], high[:conservative] = self.eps_conservative, self.eps_medium
+        middle = slice(conservative, conservative + medium)
+        low[middle], high[middle] = self.eps_medium, self.eps_liberal
+        return np.asarray((low + uniform * (high - low))[order])
 
 
 class ComparisonTable(TableModel):

@@ -1,0 +1,162 @@
+"""Files of kind "solver-study": solvers and formulations on the subproblems of other files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from convexmarket.problems.base import ProblemModel, RunTable, TableModel
+
+__all__ = [
+    "SETTINGS",
+    "LimitsTable",
+    "SettingTable",
+    "SolverStudyProblem",
+    "SolverStudyTable",
+    "StudyRunTable",
+]
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("an entry is listed twice; list each once")
+    return values
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
+    Field(strict=False, max_length=100),
+    AfterValidator(_once),
+]
+Files = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
+    Field(strict=False, min_length=1, max_length=200),
+    AfterValidator(_once),
+]
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=2, le=1_000_000)], ...],
+    Field(strict=False, min_length=1, max_length=20),
+    AfterValidator(_once),
+]
+Options = dict[str, bool | int | float | str]
+
+
+class SettingTable(TableModel):
+    """How exactly solvers are asked to solve, and how exact an answer has to be to count.
+
+    Attributes
+    ----------
+    tolerance : float
+        Largest relative error of the objective, and largest relative residual, of a solved run.
+    options : dict
+        Of each solver, by its name; those of CVXPY's :meth:`solve`.
+    """
+
+    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    options: dict[str, Options] = Field(default_factory=dict)
+
+
+#: The settings that need no table of their own.
+SETTINGS: dict[str, SettingTable] = {
+    "default": SettingTable(tolerance=1e-3),
+    "high-accuracy": SettingTable(
+        tolerance=1e-5,
+        options={
+            "CLARABEL": {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10},
+            "ECOS": {"abstol": 1e-10, "reltol": 1e-10, "feastol": 1e-10, "max_iters": 500},
+            "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 1_000_000},
+            "OSQP": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 1_000_000},
+            "HIGHS": {
+                "primal_feasibility_tolerance": 1e-10,
+                "dual_feasibility_tolerance": 1e-10,
+            },
+        },
+    ),
+}
+
+
+class SolverStudyTable(TableModel):
+    """Whose subproblems are solved, by whom, how, at which sizes, and how often.
+
+    Attributes
+    ----------
+    problems : tuple of str
+        Problem files, relative to this one.
+    solvers : tuple of str
+        In CVXPY's spelling, and "exact": the package's own methods without a conic solver. Those
+        that are not installed are reported as absent.
+    formulations : tuple of str
+        Those to use; all where left out. A class that has none of them uses its first.
+    classes : tuple of str
+        Problem classes, such as "allocation" and "ridge"; all where left out.
+    sizes : tuple of int
+        Sellers, rows or points.
+    seeds : int
+        Instances drawn of each problem and size.
+    settings : tuple of str
+        "default" (the solvers' own tolerances), "high-accuracy", or a table's name in [settings].
+    """
+
+    problems: Files
+    solvers: Annotated[Names, Field(min_length=1)] = (
+        "exact",
+        "CLARABEL",
+        "ECOS",
+        "SCS",
+        "OSQP",
+        "HIGHS",
+    )
+    formulations: Names = ()
+    classes: Names = ()
+    sizes: Sizes = (100, 1_000)
+    seeds: Annotated[int, Field(ge=1, le=1_000)] = 3
+    settings: Annotated[Names, Field(min_length=1)] = ("default",)
+
+
+class LimitsTable(TableModel):
+    """What a run may take before it is ended: seconds, and megabytes of memory."""
+
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    megabytes: Annotated[float, Field(ge=500)] = 4_000.0
+
+
+class StudyRunTable(RunTable):
+    """How to run: besides, whether every timed run has a core of its own."""
+
+    pin: bool = True
+
+
+class SolverStudyProblem(ProblemModel):
+    """A comparison of solvers and formulations on the subproblems of other problem files."""
+
+    kind: Literal["solver-study"]
+    study: SolverStudyTable
+    limits: LimitsTable = LimitsTable()
+    settings: dict[str, SettingTable] = Field(default_factory=dict)
+    run: StudyRunTable = StudyRunTable()
+
+    @model_validator(mode="after")
+    def _settings_are_known(self) -> Self:
+        known = {**SETTINGS, **self.settings}
+        unknown = [name for name in self.study.settings if name not in known]
+        if unknown:
+            raise ValueError(
+                f"study.settings names {unknown[0]!r}, which is neither known "
+                f"({', '.join(map(repr, known))}) nor a table: give [settings.{unknown[0]}] with a "
+                "tolerance"
+            )
+        return self
+
+    def setting(self, name: str) -> SettingTable:
+        """Return a setting by its name; the file's own come first."""
+        return {**SETTINGS, **self.settings}[name]
+
+    def files(self) -> dict[str, Path]:
+        """Return the problem files by a short name: the path without its suffix, as listed."""
+        folder = Path(self.source.path).parent if self.source is not None else Path()
+        return {
+            Path(name).with_suffix("").as_posix().removeprefix("problems/"): folder / name
+            for name in self.study.problems
+        }

@@ -1,0 +1,1 @@
+"""Solver comparison studies: instances, isolated runs, residuals of our own, metrics."""

@@ -1,0 +1,240 @@
+r"""The fit to noisy predictions as an instance of a solver study (K, Theorems 4 and 5).
+
+A model that must stay private predicts at T public points without labels; its predictions p are
+released with noise, and whoever holds them fits a public model f to them, no larger than the
+private one may be:
+
+.. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
+
+By the representer theorem f is a combination of kernels at the points. (K has the mean where this
+has the sum.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
+
+from convexmarket.allocation.views import numbers
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.study.instances import Floats, Instance
+from convexmarket.study.learning import draw_rows, unknown_formulation
+
+__all__ = ["SemiInteractiveInstance"]
+
+#: Most points whose kernel matrix, dense, is decomposed.
+LARGEST = 2000
+
+
+class _Fit(cp.Problem):
+    """A problem that knows its function, and in which basis it holds the predictions.
+
+    Attributes
+    ----------
+    values, norm : cvxpy.Expression
+        Of the function: its values at the points, and its norm.
+    """
+
+    def __init__(
+        self,
+        residuals: cp.Expression,
+        bound: cp.Constraint,
+        values: cp.Expression,
+        norm: cp.Expression,
+        vectors: Floats | None = None,
+    ) -> None:
+        super().__init__(cp.Minimize(cp.sum_squares(residuals)), [bound])
+        self.values, self.norm, self._vectors = values, norm, vectors
+
+    def fit_to(self, predictions: Floats) -> None:
+        """Set the predictions, without compiling again."""
+        (parameter,) = self.parameters()
+        if self._vectors is None:
+            parameter.value = predictions
+        else:  # and the length of what lies outside the basis
+            inside = self._vectors.T @ predictions
+            outside = np.linalg.norm(predictions - self._vectors @ inside)
+            parameter.value = np.append(inside, outside)
+
+
+@dataclass(frozen=True, eq=False)
+class SemiInteractiveInstance(Instance):
+    r"""The largest that a public model may be, and the noisy predictions it is fitted to.
+
+    With the kernel matrix :math:`K = U\,\mathrm{diag}(d)\,U^\top` and
+    :math:`f = \sum_s c_s k(z_s, \cdot)`, ``quadratic`` is the problem in c, under
+    :math:`c^\top K c \le C^2`. ``primal`` takes the coefficients
+    :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` of f in an orthonormal basis, so that
+    :math:`\|f\|_{\mathcal H} = \|\beta\|`; ``diagonal`` turns the predictions into the same basis.
+
+    An answer is f at the points, followed by its norm.
+
+    Parameters
+    ----------
+    kernel : ndarray, shape (T, T)
+        K, positive semidefinite.
+    predictions, changed_predictions : ndarray, shape (T,)
+        Both values of p.
+    norm_bound : float
+        C, > 0.
+    """
+
+    problem_class = "semi-interactive fit"
+    formulations = ("primal", "diagonal", "quadratic")
+
+    kernel: Floats
+    predictions: Floats
+    changed_predictions: Floats
+    norm_bound: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.norm_bound) and self.norm_bound > 0):
+            raise ParameterError(f"norm_bound is {self.norm_bound!r}; give a finite number > 0")
+        _check_size(len(self.kernel))
+
+    @classmethod
+    def draw(
+        cls,
+        points: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        bandwidth: float,
+        regularization: float,
+        noise_scale: float,
+        size: int,
+        rng: np.random.Generator,
+    ) -> Self:
+        """Fit the private model, whose norm is the bound, and draw the noise.
+
+        Parameters
+        ----------
+        points : array_like, shape (n_points, n_features)
+            Public rows to draw ``size`` from, see :func:`draw_rows`.
+        X, y : array_like, shape (n_rows, n_features) and (n_rows,)
+            Private rows, that kernel ridge regression is trained on.
+        bandwidth : float
+            s of the kernel ``exp(-||x - z||^2 / (2*s^2))``.
+        regularization : float
+            What multiplies the squared norm of the private model, its mean squared error beside it.
+        noise_scale : float
+            Of the Laplace noise in a prediction, >= 0.
+        size : int
+            T, 2,000 at most.
+        rng : numpy.random.Generator
+
+        Raises
+        ------
+        NotSupportedError
+            If there are more points, or private rows, than dense kernels serve.
+        ParameterError
+            If a number is out of its range.
+        """
+        for name, value in (("bandwidth", bandwidth), ("regularization", regularization)):
+            if not (np.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        if not (np.isfinite(noise_scale) and noise_scale >= 0):
+            raise ParameterError(f"noise_scale is {noise_scale!r}; give a finite number >= 0")
+        private_rows, public_rows = np.asarray(X, dtype=float), np.asarray(points, dtype=float)
+        _check_size(size)
+        _check_size(len(private_rows))
+        gamma = 1.0 / (2.0 * bandwidth**2)
+        model = KernelRidge(alpha=regularization * len(private_rows), kernel="rbf", gamma=gamma)
+        dual = model.fit(private_rows, y).dual_coef_
+        norm = np.sqrt(dual @ rbf_kernel(private_rows, gamma=gamma) @ dual)
+        drawn = draw_rows(public_rows, np.zeros(len(public_rows)), size, rng)[0]
+        noisy = model.predict(drawn) + rng.laplace(scale=noise_scale, size=(2, size))
+        return cls(rbf_kernel(drawn, gamma=gamma), noisy[0], noisy[1], float(norm))
+
+    def declare(self, formulation: str) -> cp.Problem:
+        """Return the problem with the first predictions; decomposing the kernel is part of it."""
+        problem = self._declared(formulation)
+        problem.fit_to(self.predictions)
+        return problem
+
+    def _declared(self, formulation: str) -> _Fit:
+        predictions = cp.Parameter(len(self.kernel), name="predictions")
+        if formulation == "quadratic":
+            c = cp.Variable(len(self.kernel), name="c")
+            values, square = self.kernel @ c, cp.quad_form(c, cp.psd_wrap(self.kernel))
+            bound = square <= self.norm_bound**2
+            return _Fit(values - predictions, bound, values, cp.sqrt(square))
+        if formulation not in self.formulations:
+            raise unknown_formulation(self, formulation)
+        # Not the cached one: whoever declares this has to decompose the kernel first.
+        roots, vectors = _decomposed(self.kernel)
+        beta = cp.Variable(roots.size, name="beta")
+        values, norm = (vectors * roots) @ beta, cp.norm(beta, 2)
+        bound = norm <= self.norm_bound
+        if formulation == "primal":
+            return _Fit(values - predictions, bound, values, norm)
+        turned = cp.Parameter(roots.size + 1, name="turned predictions")
+        residuals = cp.hstack([cp.multiply(roots, beta), 0.0]) - turned
+        return _Fit(residuals, bound, values, norm, vectors)
+
+    def change(self, problem: cp.Problem) -> None:
+        """Take predictions with other noise."""
+        assert isinstance(problem, _Fit)
+        problem.fit_to(self.changed_predictions)
+
+    def answer(self, problem: cp.Problem) -> Floats:
+        """Return f at the points, followed by its norm, shape (T + 1,)."""
+        assert isinstance(problem, _Fit)
+        return np.append(numbers(problem.values), numbers(problem.norm))
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return the squared distance to the predictions."""
+        predictions = self.changed_predictions if changed else self.predictions
+        return float(np.sum((answer[:-1] - predictions) ** 2))
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the norm exceeds its bound."""
+        return max(0.0, float(answer[-1]) / self.norm_bound - 1.0)
+
+    def exact(self, changed: bool) -> Floats:
+        r"""Return the fit by its multiplier.
+
+        For a multiplier nu of half the squared bound on the norm,
+        :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`, whose norm falls in nu: the bound is
+        met at nu = 0, or at the one root.
+        """
+        roots, vectors = self._basis
+        turned = vectors.T @ (self.changed_predictions if changed else self.predictions)
+
+        def beta(nu: float) -> Floats:
+            return roots * turned / (roots**2 + nu)
+
+        def room(nu: float) -> float:  # nearly linear in nu
+            return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / self.norm_bound
+
+        found = beta(0.0)
+        if np.linalg.norm(found) > self.norm_bound:
+            high = float(np.linalg.norm(roots * turned)) / self.norm_bound
+            found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
+        return np.append(vectors @ (roots * found), np.linalg.norm(found))
+
+    @cached_property
+    def _basis(self) -> tuple[Floats, Floats]:
+        return _decomposed(self.kernel)
+
+
+def _decomposed(kernel: Floats) -> tuple[Floats, Floats]:
+    """Return square roots of the eigenvalues above rounding, and their eigenvectors."""
+    values, vectors = np.linalg.eigh(kernel)
+    kept = values > values[-1] * (len(kernel) * np.finfo(float).eps)
+    return np.sqrt(values[kept]), vectors[:, kept]
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise NotSupportedError(
+            f"size is {size}: the dense kernel of so many points would have {size**2:,} entries; "
+            f"take {LARGEST:,} points at most"
+        )

@@ -1,0 +1,99 @@
+"""The journal of a study: every finished run, on disk before the next is counted."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """A file of one JSON object per line, only ever added to.
+
+    A line that was being written when the machine stopped is no run: it is cut off when the
+    journal is opened again. Two studies cannot write the same journal.
+
+    Parameters
+    ----------
+    path : Path
+        Made with its folder if it does not exist.
+
+    Attributes
+    ----------
+    records : list of dict
+        What the journal held when it was opened, and what was added since.
+
+    Raises
+    ------
+    ParameterError
+        If another process writes it, or it holds something else than a journal does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        self._file = open(path, "a+b")  # noqa: SIM115
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ParameterError(
+                f"another study is writing {path}; wait for it, or choose another --out"
+            ) from None
+        try:
+            self.records = self._read()
+        except ValueError as error:
+            self._file.close()
+            raise ParameterError(
+                f"{path} is not the journal of a study ({error}); move it away"
+            ) from None
+        if new:
+            self._sync_folder()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a record; it is on disk when this returns."""
+        self._file.write((json.dumps(record, allow_nan=True) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.records.append(record)
+
+    def close(self) -> None:
+        """Let others write."""
+        self._file.close()
+
+    def _read(self) -> list[dict[str, Any]]:
+        self._file.seek(0)
+        content = self._file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        records = [json.loads(line) for line in whole.splitlines()]
+        if not all(isinstance(record, dict) for record in records):
+            raise ValueError("a line is no object")
+        if len(whole) < len(content):
+            self._file.truncate(len(whole))
+        return records
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

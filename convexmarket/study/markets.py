@@ -1,0 +1,261 @@
+r"""Markets as instances of a solver study: at a fixed eta, under given guarantees, with a budget.
+
+``unscaled`` is the declaration in the weights themselves, of order 1/m, that the others avoid by
+taking ``m*a`` as their variable: how much that matters is one of the questions of a study.
+"""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+
+from convexmarket.allocation import ConvexProgram, declare, weights_for_guarantees
+from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
+from convexmarket.allocation.projections import projectable_form
+from convexmarket.allocation.region import RegionFinder, natural_eta
+from convexmarket.allocation.views import FixedEta, JointView, numbers
+from convexmarket.errors import NotSupportedError
+from convexmarket.market import Market
+from convexmarket.study.instances import Floats, Instance
+from convexmarket.terms import Budget
+
+__all__ = [
+    "BudgetInstance",
+    "FixedEtaInstance",
+    "GuaranteesInstance",
+    "PapersInstance",
+    "off_simplex",
+]
+
+#: The second value of a parameter, relative to the first.
+CHANGE = 1.25
+
+
+def off_simplex(weights: Floats, limit: float | Floats) -> float:
+    """Return by how much weights break ``sum a = 1, 0 <= a <= limit``, relative to their size."""
+    size = float(np.abs(weights).max(initial=0.0)) or 1.0
+    outside = np.maximum(weights - limit, -weights).max(initial=0.0)
+    return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
+
+
+class PapersInstance(Instance):
+    """The papers' market (A, Eq. 11) at an eta: ``min mu*||a|| + gamma*eta*psi'a + sigma/eta``.
+
+    Parameters
+    ----------
+    market : Market
+        Of the papers' form, with mu > 0.
+    eta : float
+    """
+
+    problem_class = "allocation"
+    formulations = ("primal", "dual", "projection", "unscaled")
+
+    def __init__(self, market: Market, eta: float) -> None:
+        self.market, self.eta = market, eta
+        self.form, self._finite = papers_form(market)
+
+    def declare(self, formulation: str) -> cp.Problem:
+        """Return :func:`convexmarket.declare`'s problem, or the one in the weights themselves."""
+        if formulation != "unscaled":
+            return declare(self.market, self.eta, formulation)
+        weights = cp.Variable(self.form.virtual_costs.size, name="a")
+        t = cp.Parameter(nonneg=True, name="t", value=self.form.gamma * self.eta)
+        objective = self.form.mu * cp.norm(weights, 2) + t * (self.form.virtual_costs @ weights)
+        constraints = [cp.sum(weights) == 1, weights >= 0]
+        if self.form.max_weight < 1:
+            constraints.append(weights <= self.form.max_weight)
+        return cp.Problem(cp.Minimize(objective), constraints)
+
+    def change(self, problem: cp.Problem) -> None:
+        """Buy more."""
+        if isinstance(problem, FixedEtaProblem):
+            problem.eta = CHANGE * self.eta
+        else:
+            problem.param_dict["t"].value = self.form.gamma * CHANGE * self.eta
+
+    def answer(self, problem: cp.Problem) -> Floats:
+        """Return the weights of the sellers with finite virtual costs."""
+        if isinstance(problem, FixedEtaProblem):
+            return problem.raw_weights
+        return numbers(problem.var_dict["a"])
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return the market's objective at these weights."""
+        eta = self.eta * (CHANGE if changed else 1.0)
+        spread = self.form.mu * float(np.linalg.norm(answer))
+        payments = self.form.gamma * eta * float(self.form.virtual_costs @ answer)
+        return spread + payments + self.form.sigma / eta
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the weights leave the capped simplex."""
+        return off_simplex(answer, self.form.max_weight)
+
+    def exact(self, changed: bool) -> Floats:
+        """Return the weights by projection on the capped simplex."""
+        eta = self.eta * (CHANGE if changed else 1.0)
+        return optimal_weights(self.form, self.form.gamma * eta)
+
+
+class GuaranteesInstance(Instance):
+    """Weights under given guarantees: ``min mu*||a|| + sigma*s`` subject to ``a <= s*epsilon``.
+
+    Here ``s = 1/eta``; an answer is the weights followed by s.
+
+    Parameters
+    ----------
+    epsilon : ndarray, shape (m,)
+        What the sellers granted, positive. The second value is the same in reverse order.
+    mu, sigma : float
+    """
+
+    problem_class = "given guarantees"
+    formulations = ("primal", "unscaled")
+
+    def __init__(self, epsilon: Floats, mu: float, sigma: float) -> None:
+        self.epsilon, self.mu, self.sigma = epsilon, mu, sigma
+        self._total = float(epsilon.sum())
+
+    def declare(self, formulation: str) -> cp.Problem:
+        """Return the problem in ``m*a`` and ``s*sum(epsilon)``, or in a and s as they are."""
+        m = self.epsilon.size
+        scaled = formulation == "primal"
+        size, unit = (m, self._total) if scaled else (1, 1.0)
+        weights, s = cp.Variable(m, name="m*a" if scaled else "a"), cp.Variable(name="s")
+        granted = cp.Parameter(m, nonneg=True, name="granted", value=self.epsilon * size / unit)
+        objective = (self.mu / size) * cp.norm(weights, 2) + (self.sigma / unit) * s
+        constraints = [cp.sum(weights) == size, weights >= 0, weights <= granted * s]
+        return cp.Problem(cp.Minimize(objective), constraints)
+
+    def change(self, problem: cp.Problem) -> None:
+        """Let the same guarantees be granted by others."""
+        granted = problem.param_dict["granted"]
+        granted.value = granted.value[::-1].copy()
+
+    def answer(self, problem: cp.Problem) -> Floats:
+        """Return weights and s in their own units."""
+        scaled = "m*a" in problem.var_dict
+        size, unit = (self.epsilon.size, self._total) if scaled else (1, 1.0)
+        weights = numbers(problem.var_dict["m*a" if scaled else "a"])
+        return np.append(weights / size, numbers(problem.var_dict["s"]) / unit)
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return spread and noise."""
+        del changed
+        return self.mu * float(np.linalg.norm(answer[:-1])) + self.sigma * float(answer[-1])
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the weights leave the simplex."""
+        return off_simplex(answer[:-1], 1.0)
+
+    def exact(self, changed: bool) -> Floats:
+        """Return the closed form, from one sort."""
+        granted = self.epsilon[::-1] if changed else self.epsilon
+        weights, eta = weights_for_guarantees(granted, self.mu, self.sigma)
+        return np.append(weights, 1.0 / eta)
+
+
+class FixedEtaInstance(Instance):
+    """Any market at a fixed eta: other norms, privacy costs, quotas, largest guarantees.
+
+    Eta is of the order that the constraints speak of, inside what they allow.
+    """
+
+    problem_class = "variants"
+    formulations = ("primal",)
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        region = RegionFinder(JointView(market)).find()
+        natural = float(np.clip(natural_eta(market), region.low, region.high))
+        self.eta, self._second = natural, CHANGE * natural
+        if self._second > region.high:
+            self.eta, self._second = region.high / CHANGE**2, region.high / CHANGE
+        if self.eta < region.low:
+            raise NotSupportedError(f"{market!r} leaves eta no room; a study changes it")
+        self._view = JointView(market)
+
+    def declare(self, formulation: str) -> cp.Problem:
+        """Return :func:`convexmarket.declare`'s problem."""
+        return declare(self.market, self.eta, formulation)
+
+    def change(self, problem: cp.Problem) -> None:
+        """Buy more."""
+        assert isinstance(problem, FixedEta | FixedEtaProblem)
+        problem.eta = self._second
+
+    def answer(self, problem: cp.Problem) -> Floats:
+        """Return the weights of all sellers."""
+        assert isinstance(problem, FixedEta | FixedEtaProblem)
+        return problem.raw_weights
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return the market's objective at these weights."""
+        return self._view.value(answer, self._second if changed else self.eta)
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the weights leave the simplex; other constraints are the problem's."""
+        return off_simplex(answer, 1.0)
+
+    def exact(self, changed: bool) -> Floats | None:
+        """Return the weights by projection, where the market is of that form."""
+        form = projectable_form(self.market)
+        if form is None:
+            return None
+        restricted, able = form.restricted()
+        weights = np.zeros(able.size)
+        weights[able] = restricted.weights(self._second if changed else self.eta)
+        return weights
+
+
+class BudgetInstance(Instance):
+    """A market with a budget in place of a price of money: one convex program in a and 1/eta.
+
+    An answer is the weights followed by 1/eta.
+
+    Parameters
+    ----------
+    market : Market
+        With a :class:`Budget`, and no term in the guarantees.
+    """
+
+    problem_class = "budget"
+    formulations = ("joint", "joint-scaled")
+
+    def __init__(self, market: Market) -> None:
+        self._amount = next(
+            float(numbers(cp.Constant(item.amount)))
+            for item in market.constraints
+            if isinstance(item, Budget)
+        )
+        self.market = market
+        self._view = JointView(market)
+
+    def declare(self, formulation: str) -> cp.Problem:
+        """Return the program with 1/eta as it is, or in units of the eta natural to the budget."""
+        budget = cp.Parameter(nonneg=True, name="budget", value=self._amount)
+        constraints = [
+            Budget(budget) if isinstance(item, Budget) else item for item in self.market.constraints
+        ]
+        market = Market(self.market.sellers, self.market.objective, constraints)
+        if formulation == "joint":
+            return declare(market)
+        return ConvexProgram(market, natural_eta(market))
+
+    def change(self, problem: cp.Problem) -> None:
+        """Spend more."""
+        problem.param_dict["budget"].value = CHANGE * self._amount
+
+    def answer(self, problem: cp.Problem) -> Floats:
+        """Return the weights of all sellers, and 1/eta."""
+        assert isinstance(problem, ConvexProgram)
+        return np.append(problem.raw_weights, 1.0 / problem.eta)
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return the market's objective."""
+        del changed
+        return self._view.value(answer[:-1], 1.0 / float(answer[-1]))
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the weights leave the simplex; other constraints are the problem's."""
+        return off_simplex(answer[:-1], 1.0)

@@ -1,0 +1,54 @@
+"""A handful of runs, written down by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+LIMIT = 60.0
+
+
+def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """Return a run that is solved in a second and again in half of one, unless changed."""
+    row = {
+        "problem_class": "ridge",
+        "problem": "quickstart",
+        "instance": "",
+        "size": size,
+        "seed": seed,
+        "formulation": "primal",
+        "solver": solver,
+        "setting": "default",
+        "tolerance": 1e-6,
+        "outcome": "solved",
+        "total_s": 1.0,
+        "again_total_s": 0.5,
+        "accuracy": 1e-9,
+        "peak_memory_mb": 200.0,
+        "time_limit_s": LIMIT,
+        **changes,
+    }
+    parts = {"declaration_s": 0.1, "compilation_s": 0.2, "solver_s": 0.6, "recovery_s": 0.1}
+    if row["outcome"] in ("solved", "wrong", "inaccurate"):
+        row |= {name: share * row["total_s"] for name, share in parts.items()}
+    else:
+        nothing = dict.fromkeys((*parts, "total_s", "again_total_s"), np.nan)
+        row |= {**nothing, "accuracy": np.inf}
+    return row
+
+
+def frame(*rows: dict[str, Any]) -> pd.DataFrame:
+    """Return the runs as the table that a study makes of them."""
+    return pd.DataFrame(rows)
+
+
+def only(table: pd.DataFrame, **values: Any) -> Any:
+    """Return the one row that has these values; of all sizes, where none is named."""
+    if "size" in table and "size" not in values:
+        table = table[table["size"].isna()]
+    for name, value in values.items():
+        table = table[table[name] == value]
+    (row,) = table.to_dict("records")
+    return row

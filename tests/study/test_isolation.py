@@ -1,0 +1,210 @@
+"""Runs in processes of their own: what misbehaves becomes a reply, and the next run is as good."""
+
+import contextlib
+import multiprocessing
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from convexmarket.study.cores import can_pin, lent_core, usable_cores
+from convexmarket.study.isolation import Isolation
+
+PROBLEM = """
+kind = "online-study"
+title = "sellers"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[buyer]
+mu = 1.0
+sigma = 1.0
+gamma = 1.0
+[study]
+sizes = [100]
+policies = ["expectation"]
+"""
+
+
+def job(solver="CLARABEL", plugin="", **changes):
+    return {
+        "problem": {"path": "sellers.toml", "text": PROBLEM, "overrides": []},
+        "problem_class": "allocation",
+        "instance": "",
+        "size": 20,
+        "seed": [0, 0],
+        "formulation": "primal",
+        "solver": solver,
+        "plugin": f"stub_solvers:{plugin}" if plugin else "",
+        "options": {},
+        "seconds": 30.0,
+        "megabytes": 4_000.0,
+        "core": -1,
+    } | changes
+
+
+@pytest.fixture(scope="module")
+def isolation():
+    with Isolation() as found:
+        yield found
+
+
+def test_a_run_comes_back_with_what_was_measured(isolation):
+    reply = isolation.run(job())
+    assert reply["ended"] == "finished"
+    found = reply["result"]
+    assert found["status"] == found["again_status"] == "optimal"
+    assert found["total_s"] == pytest.approx(
+        sum(found[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
+    )
+    assert 0 <= found["added_memory_mb"] < reply["peak_memory_mb"] < 1_000
+    assert found["dual_residual"] < 1e-3
+
+
+def test_the_reference_is_exact_where_it_can_be(isolation):
+    found = isolation.run(job("reference"))["result"]
+    assert found["certainty"] == "exact"
+    assert found["objective"] == pytest.approx(isolation.run(job())["result"]["objective"])
+
+
+def test_a_hang_ends_at_the_time_limit(isolation):
+    start = time.monotonic()
+    reply = isolation.run(job(plugin="Sleeper", seconds=1.5))
+    assert reply["ended"] == "time limit"
+    assert "result" not in reply
+    assert time.monotonic() - start < 60
+
+
+def test_a_crash_is_told_by_its_signal(isolation):
+    reply = isolation.run(job(plugin="Suicide"))
+    assert (reply["ended"], reply["status"]) == ("crashed", "SIGSEGV")
+
+
+def test_a_glutton_ends_at_the_memory_limit(isolation):
+    reply = isolation.run(job(plugin="Glutton", megabytes=1_000.0))
+    assert reply["ended"] == "memory limit"
+    assert 1_000 <= reply["peak_memory_mb"] < 2_000
+
+
+def test_an_error_of_the_solver_is_its_status(isolation):
+    found = isolation.run(job(plugin="Quitter"))["result"]
+    assert found["status"] == "error"
+    assert "I do not feel like it" in found["message"]
+
+
+def test_a_solver_that_cannot_is_unsupported(isolation):
+    assert isolation.run(job("OSQP"))["result"]["status"] == "unsupported"
+
+
+def test_an_error_of_ours_is_a_crash_with_its_words(isolation):
+    reply = isolation.run(job(problem_class="none such"))
+    assert (reply["ended"], reply["status"]) == ("crashed", "exit code 1")
+    assert "no subproblem 'none such'" in reply["log"]
+
+
+def test_after_all_that_runs_are_as_before(isolation):
+    assert isolation.run(job())["result"]["status"] == "optimal"
+
+
+def test_a_server_that_is_killed_is_a_crash_and_there_is_another():
+    with Isolation() as isolation:
+        isolation.run(job())
+        isolation._server.kill()
+        assert isolation.run(job())["ended"] == "crashed"
+        assert isolation.run(job())["ended"] == "finished"
+
+
+def children_of(pid):
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def test_closing_ends_a_run():
+    isolation = Isolation()
+    isolation.run(job())
+    server = isolation._server.pid
+    waiting = threading.Thread(target=isolation.run, args=(job(plugin="Sleeper"),))
+    waiting.start()
+    while not children_of(server):
+        time.sleep(0.01)
+    running = children_of(server)
+    isolation.close()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert not psutil.wait_procs(running, timeout=10)[1]
+
+
+SLEEPING = """
+import sys
+sys.path[:0] = [{path!r}]
+from test_isolation import job
+from convexmarket.study.isolation import Isolation
+isolation = Isolation()
+isolation.run(job())
+print(isolation._server.pid, flush=True)
+isolation.run(job(plugin="Sleeper"))
+"""
+
+
+def test_nothing_is_left_of_a_study_that_was_killed():
+    here = str(Path(__file__).parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPING.format(path=here)], stdout=subprocess.PIPE, text=True
+    ) as study:
+        server = psutil.Process(int(study.stdout.readline()))
+        while not server.children():
+            time.sleep(0.01)
+        family = [server, *server.children()]
+        study.send_signal(signal.SIGKILL)
+    assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+@pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
+def test_a_run_is_pinned_to_the_core_it_was_lent(isolation):
+    core = usable_cores()[-1]
+    reply = isolation.run(job(plugin="Pinned", core=core))
+    assert f"on cores [{core}]" in reply["result"]["message"]
+
+
+def _hold(ready):
+    with lent_core() as core:
+        ready.put(core)
+        time.sleep(3600)
+
+
+@pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
+def test_no_core_is_lent_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # other studies may be running on this machine
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Queue()
+    holders = [context.Process(target=_hold, args=(ready,), daemon=True) for _ in usable_cores()]
+    for holder in holders:
+        holder.start()
+    lent = [ready.get(timeout=60) for _ in holders]
+    assert sorted(lent) == usable_cores()
+
+    got = []
+
+    def ask():
+        with lent_core() as core:
+            got.append(core)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join(0.5)
+    assert not got  # all are lent
+    holders[0].kill()  # a lock goes with its holder
+    asking.join(30)
+    for holder in holders:
+        holder.kill()
+    assert len(got) == 1
+    assert got[0] in lent

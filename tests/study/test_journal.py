@@ -1,0 +1,52 @@
+"""The journal: nothing that was added is lost, nothing half-written is read."""
+
+import json
+
+import pytest
+
+from convexmarket.errors import ParameterError
+from convexmarket.study.journal import Journal
+
+
+def test_what_was_added_is_there_again(tmp_path):
+    path = tmp_path / "new" / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": "a", "value": float("inf")})
+        journal.append({"key": "b", "text": "zwei\nZeilen"})
+    with Journal(path) as journal:
+        assert journal.records == [
+            {"key": "a", "value": float("inf")},
+            {"key": "b", "text": "zwei\nZeilen"},
+        ]
+
+
+@pytest.mark.parametrize("cut", range(1, 22))
+def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, cut):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": "first"})
+        journal.append({"key": "second, 22"})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    with Journal(path) as journal:
+        assert journal.records == [{"key": "first"}]
+        journal.append({"key": "third"})
+    with Journal(path) as journal:
+        assert [record["key"] for record in journal.records] == ["first", "third"]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_only_one_at_a_time(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path), pytest.raises(ParameterError, match="another study"):
+        Journal(path)
+    Journal(path).close()
+
+
+@pytest.mark.parametrize("content", ["no JSON\n", "[1, 2]\n", '{"key": 1}\nno JSON\n'])
+def test_another_file_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(content)
+    with pytest.raises(ParameterError, match="not the journal"):
+        Journal(path)
+    assert path.read_text() == content
