@@ -23,6 +23,11 @@ from convexmarket.experiments.regression_market import (
     run_regression_market,
 )
 from convexmarket.experiments.ridge import RidgeComparisonResult, run_ridge_comparison
+from convexmarket.experiments.solver_study import (
+    SolverStudyResult,
+    compare_solvers,
+    run_solver_study,
+)
 from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
 from convexmarket.experiments.variants import VariantsResult, run_variants
 from convexmarket.problems import (
@@ -33,6 +38,7 @@ from convexmarket.problems import (
     OnlineStudyProblem,
     RegressionMarketProblem,
     RidgeComparisonProblem,
+    SolverStudyProblem,
     TradeoffProblem,
     VariantsProblem,
 )
@@ -47,10 +53,12 @@ __all__ = [
     "QuotedList",
     "RegressionMarketResult",
     "RidgeComparisonResult",
+    "SolverStudyResult",
     "TradeoffResult",
     "VariantsResult",
     "answer_list",
     "close_market",
+    "compare_solvers",
     "online_policy",
     "open_market",
     "price_offers",
@@ -63,6 +71,7 @@ __all__ = [
     "run_problem",
     "run_regression_market",
     "run_ridge_comparison",
+    "run_solver_study",
     "run_tradeoff",
     "run_variants",
 ]
@@ -93,3 +102,4 @@ run_problem.register(JointMethodsProblem, run_joint_methods)
 run_problem.register(JointSweepProblem, run_joint_sweep)
 run_problem.register(OnlineMarketProblem, run_online_market)
 run_problem.register(OnlineStudyProblem, run_online_study)
+run_problem.register(SolverStudyProblem, run_solver_study)

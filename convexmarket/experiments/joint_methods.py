@@ -19,7 +19,6 @@ from joblib import delayed
 
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.experiments.claims import Claim
-from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.failures import failure_status
 from convexmarket.experiments.joint_methods_claims import SOLVED, joint_methods_claims
 from convexmarket.experiments.provenance import package_version, problem_file, versions
@@ -41,6 +40,7 @@ from convexmarket.problems import (
     SyntheticData,
     WdbcData,
 )
+from convexmarket.problems.rows import load_rows
 from convexmarket.sellers import Sellers
 from convexmarket.terms import Cap, Noise, Payments, Spread, SquaredSpread
 
@@ -102,19 +102,6 @@ class JointMethodsResult:
     caveats: tuple[str, ...]
     timings: dict[str, float]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows."""
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "runs": self.runs.to_dict("records"),
-            "instances": self.instances.to_dict("records"),
-            "descents": self.descents.to_dict("records"),
-            "claims": [claim.to_dict() for claim in self.claims],
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,6 @@ from convexmarket.allocation import allocate
 from convexmarket.datasets import MarketData
 from convexmarket.errors import ConvexMarketError
 from convexmarket.experiments.claims import Claim, check_shape
-from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.failures import failure_status
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
@@ -29,6 +28,7 @@ from convexmarket.joint.problem import NoiseModel
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, Measure
+from convexmarket.problems.rows import load_rows
 
 __all__ = ["MEASURES", "JointSweepResult", "run_joint_sweep"]
 
@@ -94,19 +94,6 @@ class JointSweepResult:
     caveats: tuple[str, ...]
     timings: dict[str, float]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows."""
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "points": self.points.to_dict("records"),
-            "draws": self.draws.to_dict("records"),
-            "claims": [claim.to_dict() for claim in self.claims],
-            "certificates": self.certificates,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
 
 
 def run_joint_sweep(

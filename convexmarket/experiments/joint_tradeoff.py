@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from convexmarket.datasets import MarketData
 from convexmarket.experiments.claims import Claim
-from convexmarket.experiments.classification import Trial, load_rows, row_counts
+from convexmarket.experiments.classification import Trial, row_counts
 from convexmarket.experiments.joint_claims import compare_models, tradeoff_claims
 from convexmarket.experiments.joint_purchases import (
     Candidate,
@@ -38,6 +38,7 @@ from convexmarket.joint import JointAllocation, convexity_ratio, convexity_thres
 from convexmarket.joint.model_step import best_model
 from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.problems import JointTradeoffProblem
+from convexmarket.problems.rows import load_rows
 from convexmarket.sellers import Sellers
 
 __all__ = ["JointTradeoffResult", "run_joint_tradeoff"]
@@ -142,28 +143,6 @@ class JointTradeoffResult:
     caveats: tuple[str, ...]
     timings: dict[str, float]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows.
-
-        The rows of single sellers are left to their table.
-        """
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "curve": self.curve.to_dict("records"),
-            "candidates": self.candidates.to_dict("records"),
-            "draws": self.draws.to_dict("records"),
-            "comparisons": self.comparisons.to_dict("records"),
-            "claims": [claim.to_dict() for claim in self.claims],
-            "baseline": {
-                "error": self.baseline_error,
-                "regularization": self.baseline_regularization,
-            },
-            "exponential_threshold": self.exponential_threshold,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
 
 
 @dataclass(frozen=True, eq=False)

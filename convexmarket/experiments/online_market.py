@@ -127,24 +127,6 @@ class OnlineMarketResult:
         """The errors on public rows; None where there are none, and nothing was measured."""
         return self.model["test"]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows.
-
-        The offers are left to their table, and the guarantees to model.json.
-        """
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "summary": self.summary,
-            "fraction": self.fraction,
-            "plans": self.plans.to_dict("records"),
-            "model": {key: value for key, value in self.model.items() if key != "guarantees"},
-            "audits": self.audits.to_dict("records"),
-            "simulated": self.simulated,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
-
 
 def online_policy(problem: OnlineMarketProblem) -> OnlinePolicy | AdaptivePolicy:
     """Return the policy of a problem; one that cannot be made is the file's mistake.

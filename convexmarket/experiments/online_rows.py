@@ -12,10 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.lists import blame, blank, numbers_in, read_reports
 from convexmarket.online.offers import checked_id
 from convexmarket.problems import CsvRows, InlineData, OnlineMarketProblem
+from convexmarket.problems.rows import load_rows
 
 __all__ = ["MOST_NAMES", "MarketRows", "checked_ids", "owned_rows"]
 

@@ -103,20 +103,6 @@ class OnlineStudyResult:
     timings: dict[str, float]
     provenance: dict[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows."""
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "points": self.points.to_dict("records"),
-            "draws": self.draws.to_dict("records"),
-            "fits": self.fits.to_dict("records"),
-            "floor": self.floor,
-            "claims": [claim.to_dict() for claim in self.claims],
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
-
 
 def run_online_study(
     problem: OnlineStudyProblem, progress: Progress | None = None

@@ -7,9 +7,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from convexmarket.problems import Problem
+from convexmarket.errors import DataError
+from convexmarket.problems import Problem, ProblemSource
 
-__all__ = ["package_version", "problem_file", "versions"]
+__all__ = ["package_version", "problem_file", "problem_source", "versions"]
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
 _SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
@@ -45,3 +46,22 @@ def problem_file(problem: Problem) -> dict[str, Any] | None:
         "overrides": list(source.overrides),
         "text": source.text,
     }
+
+
+def problem_source(described: Any) -> ProblemSource:
+    """Return the file that :func:`problem_file` described.
+
+    Raises
+    ------
+    DataError
+        If it is not described, or its text is not the one that was described.
+    """
+    try:
+        path, text, overrides = (described[key] for key in ("path", "text", "overrides"))
+        source = ProblemSource(str(path), str(text), tuple(map(str, overrides)))
+        intact = source.sha256 == described["sha256"]
+    except (KeyError, TypeError):
+        intact = False
+    if not intact:
+        raise DataError("provenance.problem_file: the text is not the one whose sha256 is given")
+    return source

@@ -120,29 +120,6 @@ class RegressionMarketResult:
     timings: dict[str, float]
     provenance: dict[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows.
-
-        The rows of single sellers are left to their table, which is much shorter as CSV.
-        """
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "curve": self.curve.to_dict("records"),
-            "choices": self.choices.to_dict("records"),
-            "baselines": self.baselines.to_dict("records"),
-            "constant": {"label": self.constant, "rmse": self.constant_rmse},
-            "audits": self.audits.to_dict("records"),
-            "certificates": self.certificates,
-            "guarantee": {
-                "mechanism": self.guarantee.mechanism,
-                "accounting": self.guarantee.accounting,
-                "assumptions": list(self.guarantee.assumptions),
-            },
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
-
 
 @dataclass(frozen=True)
 class Offer:

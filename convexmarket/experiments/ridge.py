@@ -33,7 +33,6 @@ from convexmarket.learners.ridge_math import (
 from convexmarket.privacy import Sensitivity, gamma_sphere_noise, ridge_sensitivity
 from convexmarket.problems import (
     MedicalRows,
-    PrivacyTable,
     RidgeComparisonProblem,
     SweepTable,
 )
@@ -128,21 +127,6 @@ class RidgeComparisonResult:
     caveats: tuple[str, ...]
     timings: dict[str, float]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows; single draws stay a table."""
-        frames = {
-            name: getattr(self, name).to_dict("records")
-            for name in ("cells", "published", "orderings", "gains", "confirmation", "bound")
-        }
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            **frames,
-            "best_regularization": self.best_regularization,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
 
 
 def run_ridge_comparison(
@@ -239,19 +223,6 @@ def _load(problem: RidgeComparisonProblem, draw: int) -> RegressionData:
     )
 
 
-def _levels(n_rows: int, privacy: PrivacyTable, rng: np.random.Generator) -> Floats:
-    """Draw what every row asks for; the same uniform numbers whatever the levels."""
-    order, uniform = rng.permutation(n_rows), rng.random(n_rows)
-    conservative = round(privacy.f_conservative * n_rows)
-    medium = min(round(privacy.f_medium * n_rows), n_rows - conservative)
-    low = np.full(n_rows, privacy.eps_liberal)
-    high = low.copy()
-    low[:conservative], high[:conservative] = privacy.eps_conservative, privacy.eps_medium
-    middle = slice(conservative, conservative + medium)
-    low[middle], high[middle] = privacy.eps_medium, privacy.eps_liberal
-    return np.asarray((low + uniform * (high - low))[order])
-
-
 def _scenes(
     problem: RidgeComparisonProblem, sweep: SweepTable, data: RegressionData, draw: int
 ) -> Iterator[tuple[Scene, Floats, tuple[float, ...]]]:
@@ -261,7 +232,7 @@ def _scenes(
     for values in [sweep.values] if by_lambda else [(value,) for value in sweep.values]:
         size = data.y_train.size
         privacy = problem.privacy_at(sweep, values[0])
-        epsilon = _levels(size, privacy, _generator(problem, draw, _LEVELS))
+        epsilon = privacy.draw(size, _generator(problem, draw, _LEVELS))
         if sweep.parameter == "row_fraction":
             size = max(1, round(values[0] * size))
         X, y = data.X_train[:size], data.y_train[:size]
@@ -602,7 +573,7 @@ def _bound(problem: RidgeComparisonProblem) -> pd.DataFrame:
     """Return the terms of Theorem 3.6 over lambda, for the levels of the first draw."""
     data, learner = _load(problem, 0), problem.learner
     n_features = data.X_train.shape[1]
-    epsilon = _levels(data.y_train.size, problem.privacy, _generator(problem, 0, _LEVELS))
+    epsilon = problem.privacy.draw(data.y_train.size, _generator(problem, 0, _LEVELS))
     weights, rows = epsilon / epsilon.sum(), []
     for alpha in LAMBDAS:
         kappa = ridge_sensitivity(alpha, n_features, None, learner.sensitivity)

@@ -26,7 +26,7 @@ from convexmarket.audit import audit_incentives
 from convexmarket.datasets import MarketData
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.audits import MISREPORTS, audit_row
-from convexmarket.experiments.classification import Trial, load_rows, row_counts, try_out
+from convexmarket.experiments.classification import Trial, row_counts, try_out
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
@@ -35,6 +35,7 @@ from convexmarket.market import Market
 from convexmarket.payments import payments
 from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
 from convexmarket.problems import TradeoffProblem
+from convexmarket.problems.rows import load_rows
 from convexmarket.sellers import Sellers
 
 __all__ = ["TradeoffResult", "run_tradeoff"]
@@ -102,26 +103,6 @@ class TradeoffResult:
     caveats: tuple[str, ...]
     timings: dict[str, float]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows.
-
-        The rows of single sellers are left to their table, which is much shorter as CSV.
-        """
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "curve": self.curve.to_dict("records"),
-            "draws": self.draws.to_dict("records"),
-            "baseline": {
-                "error": self.baseline_error,
-                "regularization": self.baseline_regularization,
-            },
-            "audits": self.audits.to_dict("records"),
-            "certificates": self.certificates,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
 
 
 @dataclass(frozen=True, eq=False)

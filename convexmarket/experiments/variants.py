@@ -103,22 +103,6 @@ class VariantsResult:
     timings: dict[str, float]
     provenance: dict[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, tables as lists of rows.
-
-        The rows of single sellers and the curves of virtual costs are left to their tables.
-        """
-        return {
-            "problem": self.problem.model_dump(mode="json"),
-            "points": self.points.to_dict("records"),
-            "groups": self.groups.to_dict("records"),
-            "audits": self.audits.to_dict("records"),
-            "certificates": self.certificates,
-            "caveats": list(self.caveats),
-            "timings": self.timings,
-            "provenance": self.provenance,
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class Point:

@@ -9,11 +9,11 @@ import pytest
 import convexmarket as cm
 from convexmarket.experiments import JointSweepResult, run_joint_sweep, run_problem
 from convexmarket.experiments.claims import check_shape
-from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.joint_sweep import MEASURES
 from convexmarket.joint.model_step import best_model
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.problems import parse_problem
+from convexmarket.problems.rows import load_rows
 
 BASE = """
 kind = "joint-sweep"
@@ -217,10 +217,10 @@ def test_guarantees_are_respected_and_drawn():
     assert found.draws.eta.nunique() > 1
 
 
-def test_everything_is_plain_values(result):
-    plain = result.to_json()
-    assert len(plain["points"]) == 3
-    assert len(plain["draws"]) == 9
+def test_the_result_is_json_as_it_is(result, as_json):
+    plain = as_json(result)
+    assert len(plain["points"]["data"]) == 3
+    assert len(plain["draws"]["data"]) == 9
     assert [claim["says"] for claim in plain["claims"]] == ["n_bought rises", "the loss falls"]
     assert plain["provenance"]["seed"] == 3
     assert isinstance(run_problem(result.problem), JointSweepResult)

@@ -1,7 +1,5 @@
 """The joint problem over gamma: every row is what Python would have found; failures are rows."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,11 +8,11 @@ import convexmarket as cm
 from convexmarket.errors import SolverError
 from convexmarket.experiments import joint_purchases, run_joint_tradeoff, run_problem
 from convexmarket.experiments.claims import check_shape, paired_change
-from convexmarket.experiments.classification import load_rows
 from convexmarket.experiments.joint_claims import compare_models, tradeoff_claims
 from convexmarket.joint.model_step import best_model
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.problems import parse_problem
+from convexmarket.problems.rows import load_rows
 
 SMALL = """
 kind = "joint-tradeoff"
@@ -175,7 +173,7 @@ def test_an_eta_range_that_decides_is_said():
     assert row.binding == "eta_low"
 
 
-def test_a_failed_solve_is_a_row_and_the_others_go_on(monkeypatch):
+def test_a_failed_solve_is_a_row_and_the_others_go_on(monkeypatch, as_json):
     def broken(joint, **options):
         if joint.sigma > 0:
             raise SolverError("no luck today")
@@ -191,7 +189,7 @@ def test_a_failed_solve_is_a_row_and_the_others_go_on(monkeypatch):
     assert not result.candidates[result.candidates.model == "joint"].chosen.any()
     assert {claim.verdict for claim in result.claims} == {"not reproduced"}
     assert result.comparisons.empty
-    json.dumps(result.to_json())
+    as_json(result)
 
 
 def test_one_candidate_that_fails_leaves_the_others(monkeypatch):
@@ -219,8 +217,8 @@ def test_the_same_for_any_number_of_jobs():
     assert result.claims == again.claims
 
 
-def test_the_result_is_json_as_it_is(result):
-    plain = json.loads(json.dumps(result.to_json()))
+def test_the_result_is_json_as_it_is(result, as_json):
+    plain = as_json(result)
     assert plain["problem"]["kind"] == "joint-tradeoff"
     assert len(plain["claims"]) == len(result.claims) == 5
     assert plain["provenance"]["rows"] == {"train": 30, "validation": 40, "test": 40}

@@ -340,10 +340,10 @@ def test_another_seed_gives_other_draws():
     assert (one.draws.offline != other.draws.offline).all()
 
 
-def test_everything_is_plain_values(result):
-    plain = result.to_json()
-    assert len(plain["draws"]) == 30
-    assert len(plain["points"]) == 10
+def test_the_result_is_json_as_it_is(result, as_json):
+    plain = as_json(result)
+    assert len(plain["draws"]["data"]) == 30
+    assert len(plain["points"]["data"]) == 10
     assert plain["provenance"]["seed"] == 5
     assert plain["floor"] == 0
     assert isinstance(run_problem(parse_problem(BASE, [ONE])), OnlineStudyResult)
