@@ -10,14 +10,18 @@ from typing import Annotated
 
 import typer
 
+from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.online import online_app
+from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
-from convexmarket.problems import json_schema, load_problem
+from convexmarket.problems import SolverStudyProblem, json_schema, load_problem
 from convexmarket.report import write_report
+from convexmarket.report.results_schema import results_schema
 from convexmarket.report.terminal import offers_summary, summary
 
 __all__ = ["app", "main"]
@@ -40,6 +44,18 @@ EXAMPLES = f"""
 [bold]Run a market[/bold] whose sellers come one by one:
 
   convexmarket online open market problems/online-clinic/market.toml
+
+[bold]Write a report again[/bold] from its results, without running anything:
+
+  convexmarket report reports/wdbc
+
+[bold]See what changed[/bold] from one run to another:
+
+  convexmarket diff reports/wdbc reports/capped
+
+[bold]Compare solvers[/bold] on the subproblems of problem files:
+
+  convexmarket compare problems/wdbc.toml --sizes 100,1000,10000
 
 [bold]See what a problem file may say[/bold]:
 
@@ -79,6 +95,9 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(online_app, name="online")
+app.command(epilog=COMPARE_EXAMPLES)(compare)
+app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
+app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 
 
 def main() -> None:
@@ -135,12 +154,16 @@ def run(
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
         problem = load_problem(file, overrides)
-        with progress_bars() as advance:
-            result = run_problem(problem, advance)
-        page = write_report(result, folder or Path("reports", file.stem))
-    out.print(*summary(result), sep="\n")
-    out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
-    out.print(page, highlight=False, soft_wrap=True, markup=False)
+        target = folder or Path("reports", file.stem)
+        if isinstance(problem, SolverStudyProblem):
+            page = run_study(problem, target)
+        else:
+            with progress_bars() as advance:
+                result = run_problem(problem, advance)
+            page = write_report(result, target)
+            out.print(*summary(result), sep="\n")
+            out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
+            out.print(page, highlight=False, soft_wrap=True, markup=False)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -203,9 +226,12 @@ def schema(
     file: Annotated[
         Path | None, typer.Option("--out", help="File to write.", show_default="standard output")
     ] = None,
+    of_results: Annotated[
+        bool, typer.Option("--results", help="Of the results.json of reports instead.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
-    text = json.dumps(json_schema(), indent=2) + "\n"
+    text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:
         sys.stdout.write(text)
         return

@@ -7,6 +7,7 @@ function with :data:`build_report` is all a new experiment needs to do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -19,34 +20,56 @@ from convexmarket.experiments.online_market import OnlineMarketResult
 from convexmarket.experiments.online_study import OnlineStudyResult
 from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.experiments.ridge import RidgeComparisonResult
+from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.experiments.variants import VariantsResult
+from convexmarket.report.diff import Diff, diff_results
+from convexmarket.report.diff_report import diff_report
 from convexmarket.report.joint_methods import joint_methods_report
 from convexmarket.report.joint_sweep import joint_sweep_report
 from convexmarket.report.joint_tradeoff import joint_tradeoff_report
-from convexmarket.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.report.model import (
+    ATTACHMENT,
+    Fact,
+    Figure,
+    Frontier,
+    Report,
+    Section,
+    Series,
+    Table,
+)
 from convexmarket.report.online_market import online_market_report
 from convexmarket.report.online_study import online_study_report
 from convexmarket.report.regression_market import regression_market_report
 from convexmarket.report.render import write_folder
+from convexmarket.report.results import read_results
 from convexmarket.report.ridge import ridge_comparison_report
+from convexmarket.report.solver_study import solver_study_report
 from convexmarket.report.tradeoff import tradeoff_report
 from convexmarket.report.variants import variants_report
 
 __all__ = [
+    "Diff",
     "Fact",
     "Figure",
+    "Frontier",
     "Report",
     "Section",
+    "Series",
     "Table",
     "build_report",
+    "diff_report",
+    "diff_results",
     "joint_methods_report",
     "joint_sweep_report",
     "joint_tradeoff_report",
     "online_market_report",
     "online_study_report",
+    "read_results",
     "regression_market_report",
+    "rewrite_report",
     "ridge_comparison_report",
+    "solver_study_report",
     "tradeoff_report",
     "variants_report",
     "write_folder",
@@ -77,6 +100,8 @@ build_report.register(JointMethodsResult, joint_methods_report)
 build_report.register(JointSweepResult, joint_sweep_report)
 build_report.register(OnlineMarketResult, online_market_report)
 build_report.register(OnlineStudyResult, online_study_report)
+build_report.register(SolverStudyResult, solver_study_report)
+build_report.register(Diff, diff_report)
 
 
 def write_report(result: Any, out_dir: str | Path) -> Path:
@@ -101,3 +126,35 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
         If there is no report for such a result, or ``out_dir`` holds something else than a report.
     """
     return write_folder(build_report(result), out_dir)
+
+
+def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Path:
+    """Write a report again from its results, without running what gave them.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of a report, or the ``results.json`` in it.
+    out_dir : path, optional
+        Where to write it; by default in its place.
+
+    Returns
+    -------
+    pathlib.Path
+        The HTML page. For the same version of the package the files are the same, byte by byte.
+
+    Raises
+    ------
+    DataError, NotSupportedError
+        If the results cannot be read; see :func:`read_results`.
+    ParameterError
+        If ``out_dir`` holds something else than a report.
+    """
+    result = read_results(folder)
+    source = Path(folder) if Path(folder).is_dir() else Path(folder).parent
+    attached = {
+        path.name: path.read_bytes()
+        for path in sorted(source.iterdir())
+        if ATTACHMENT.fullmatch(path.name)
+    }
+    return write_folder(replace(build_report(result), attachments=attached), out_dir or source)

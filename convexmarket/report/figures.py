@@ -1,4 +1,4 @@
-"""How figures look, how they are saved, and the figures of the trade-off experiment.
+"""How figures look, and the figures of the trade-off experiment.
 
 Series differ in marker and line style as well as in colour, and the colours (Okabe and Ito's) are
 told apart by colour-blind readers. Figures are drawn without pyplot: no global state, no display.
@@ -6,14 +6,14 @@ told apart by colour-blind readers. Figures are drawn without pyplot: no global 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -22,9 +22,9 @@ from convexmarket.report.words import format_number, share
 
 __all__ = [
     "distributions",
+    "mark_series",
     "overall_error",
     "report_style",
-    "save_figure",
     "series_style",
     "tradeoff_curve",
     "who_is_bought_from",
@@ -77,7 +77,8 @@ STYLE: dict[str, Any] = {
     "figure.figsize": (WIDTH, 3.4),
     "figure.constrained_layout.use": True,
     "savefig.dpi": 160,
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
 }
 MANY_POINTS = 200
 
@@ -91,23 +92,18 @@ def report_style(name: str) -> AbstractContextManager[None]:
     return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
 
 
-def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
-    """Draw a figure, write ``stem.svg`` and ``stem.png``, and return the SVG.
-
-    The same figure gives the same bytes: the ids of the SVG are salted with the figure's name, and
-    no file says when it was written.
-    """
-    with report_style(stem.name):
-        figure = draw()
-        figure.savefig(stem.with_suffix(".png"), metadata={"Software": None})
-        svg = stem.with_suffix(".svg")
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return svg.read_text(encoding="utf-8")
-
-
 def series_style(position: int) -> dict[str, Any]:
     """Return colour, marker and line style of a series, for ``Axes.plot``."""
     return dict(SERIES[position % len(SERIES)])
+
+
+def mark_series(artist: Artist, position: int) -> None:
+    """Say that an artist belongs to a series of its figure; several artists may belong to one.
+
+    The artist becomes a group of class ``series-<position>`` in the SVG. A rasterised artist cannot
+    be told apart there.
+    """
+    artist.set_gid(f"series-{position}")
 
 
 def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
@@ -126,24 +122,26 @@ def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def value_axis(axes: Axes, values: pd.Series) -> str:
-    """Make the vertical axis logarithmic where positive values span more than a factor 30.
+def value_axis(axes: Axes, values: pd.Series, which: Literal["x", "y"] = "y") -> str:
+    """Make an axis logarithmic where positive values span more than a factor 30.
 
     Returns
     -------
     str
         What to say about the scale: ``" (log scale)"`` or nothing.
     """
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        axes.set(**{f"{which}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
         return " (log scale)"
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
     if len(finite) and finite.min() >= 0:
-        axes.set_ylim(bottom=0)
+        axes.set(**{f"{which}lim": (0, None)})
     return ""
 
 
@@ -160,7 +158,7 @@ def line_with_spread(
 
 
 def tradeoff_curve(
-    curve: pd.DataFrame, baseline_error: float, paid: str = "Total payments to sellers"
+    curve: pd.DataFrame, baseline_error: float, paid: str = "Total payments to sellers (money)"
 ) -> Figure:
     """Draw test error and payments over gamma, one series per model (A and B, Fig. 2a).
 
@@ -240,7 +238,7 @@ def who_is_bought_from(sellers: pd.DataFrame) -> Figure:
                 rasterized=len(offers) > MANY_POINTS,
             )
         axes.set_title(f"{scenario} sensitivities")
-        axes.set_xlabel("sensitivity c of the seller")
+        axes.set_xlabel("sensitivity c (money per unit of ε)")
         axes.xaxis.set_major_locator(MaxNLocator(5))
     panels[0].set_ylabel("privacy sold, ε")
     panels[0].set_ylim(bottom=0 if (sellers.epsilon > 0).any() else None)
@@ -270,7 +268,7 @@ def distributions(sellers: pd.DataFrame) -> Figure:
         )
         row[0].set_ylabel("sellers")
     grid[-1, 0].set_xlabel("privacy sold, ε")
-    grid[-1, 1].set_xlabel("payment")
+    grid[-1, 1].set_xlabel("payment (money)")
     return figure
 
 

@@ -92,7 +92,7 @@ def joint_methods_report(result: JointMethodsResult) -> Report:
         title=result.problem.title,
         summary=_summary(result),
         sections=tuple(section for section in sections if section is not None),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
         warning=JOINT_WARNING,
     )
@@ -342,7 +342,14 @@ def _runs_section(result: JointMethodsResult) -> Section:
             "which are not the same amount of work for each.",
         ),
         tables=(
-            Table("runs", "Every method on every instance.", runs, _HEADERS, rows_shown=40),
+            Table(
+                "runs",
+                "Every method on every instance.",
+                runs,
+                _HEADERS,
+                rows_shown=40,
+                complete=result.runs,
+            ),
             Table(
                 "instances",
                 "The instances. The ratio is below 1 where the problem is convex for each η.",

@@ -61,7 +61,7 @@ def joint_sweep_report(result: JointSweepResult) -> Report:
         title=result.problem.title,
         summary=_summary(result),
         sections=tuple(section for section in sections if section is not None),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
         warning=JOINT_WARNING,
     )
@@ -198,8 +198,8 @@ def _model_section(result: JointSweepResult) -> Section:
         Figure(
             "errors",
             "Share of rows that the released model misclassifies, on the training and on the test "
-            f"rows, and of test rows without its noise, over {label}. Band: 95% interval of the "
-            "mean over draws.",
+            f"rows, and of test rows without its noise, over {label}. The distance of the last two "
+            "is what the noise costs. Band: 95% interval of the mean over draws.",
             partial(figures.errors, result.points, label),
             f"Curves of training and test error over {label}. {_outcome_words(result)}",
         ),
@@ -230,7 +230,8 @@ def _purchase_section(result: JointSweepResult) -> Section:
         "purchase",
         f"What is bought over {label}: η, sellers bought from, how much the weights differ, and "
         "the objective. Dashed: the mechanism that chooses weights and η without "
-        "looking at the data. Band: 95% interval of the mean.",
+        "looking at the data; where the lines part, looking changes the purchase. Band: 95% "
+        "interval of the mean.",
         partial(figures.purchase, result.points, label),
         "Four panels: η, number of sellers, variance of the weights, objective. The numbers are "
         "in the table points.",
@@ -250,6 +251,7 @@ def _purchase_section(result: JointSweepResult) -> Section:
                 _draws(result),
                 {"x": label, **WORDS},
                 rows_shown=10,
+                complete=result.draws,
             ),
         ),
     )

@@ -14,6 +14,7 @@ from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
 from convexmarket.report import figures
 from convexmarket.report import joint_tradeoff_figures as joint_figures
 from convexmarket.report.claims import JOINT_WARNING, claims_section, claims_words
+from convexmarket.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.report.joint_tradeoff_words import (
     JOINT,
     NAIVE,
@@ -58,7 +59,7 @@ DIFFERENCES = {
     "high": "to",
     "verdict": "joint is",
 }
-_EXPECTED = "Expected payments to sellers"
+_EXPECTED = "Expected payments to sellers (money)"
 
 
 def joint_tradeoff_report(result: JointTradeoffResult) -> Report:
@@ -89,7 +90,7 @@ def joint_tradeoff_report(result: JointTradeoffResult) -> Report:
         title=result.problem.title,
         summary=_summary(result),
         sections=tuple(section for section in sections if section is not None),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
         warning=JOINT_WARNING,
     )
@@ -145,6 +146,12 @@ def _curve_section(result: JointTradeoffResult) -> Section:
         )
         for scenario, rows in known.groupby("scenario", sort=False)
     ]
+    drawn += frontier_figures(
+        known.rename(columns={"model": "series", "error_mean": "error"}),
+        result.sellers.rename(columns={"model": "series"}),
+        MISCLASSIFIED,
+        "expected payments (money)",
+    )
     if len(known):
         drawn.append(
             Figure(

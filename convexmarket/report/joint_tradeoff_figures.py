@@ -47,7 +47,7 @@ def purchases(sellers: pd.DataFrame) -> Figure:
     """
     figure = Figure(figsize=(WIDTH, 3.2))
     panels = figure.subplots(1, 2, sharey=True)
-    names = {"loss": "loss of the row", "sensitivity": "sensitivity c of the seller"}
+    names = {"loss": "loss of the row", "sensitivity": "sensitivity c (money per unit of ε)"}
     for axes, (column, label) in zip(panels, names.items(), strict=True):
         for position, (model, rows) in enumerate(sellers.groupby("model", sort=False)):
             look = series_style(position)

@@ -18,9 +18,11 @@ from matplotlib.figure import Figure as MatplotlibFigure
 
 from convexmarket.errors import ParameterError
 
-__all__ = ["Fact", "Figure", "Report", "Section", "Table"]
+__all__ = ["Fact", "Figure", "Frontier", "Report", "Section", "Series", "Table"]
 
 FILE_STEM = re.compile(r"[a-z0-9][a-z0-9_-]*")
+ATTACHMENT = re.compile(r"runs\.jsonl")
+COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -35,10 +37,12 @@ def _check_name(kind: str, name: str) -> None:
 class Table:
     """A table: shortened on the page if long, complete in ``tables/<name>.csv``.
 
+    The rows that the page shows are also in ``tables/<name>.tex``.
+
     Parameters
     ----------
     name : str
-        Stem of the CSV file.
+        Stem of the files.
     caption : str
     frame : pandas.DataFrame
         The columns; the index is not written.
@@ -49,6 +53,8 @@ class Table:
         significant digits.
     rows_shown : int
         How many rows the page shows.
+    complete : pandas.DataFrame, optional
+        What the CSV file holds, where that is more than the page shows, or in another order.
     """
 
     name: str
@@ -57,14 +63,68 @@ class Table:
     headers: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
     rows_shown: int = 30
+    complete: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
 
+    @property
+    def stored(self) -> pd.DataFrame:
+        """What the CSV file holds."""
+        return self.frame if self.complete is None else self.complete
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series of a figure, which the reader of the page can hide and show.
+
+    The drawing says what belongs to it with :func:`convexmarket.report.figures.mark_series`.
+
+    Parameters
+    ----------
+    label : str
+    colour : str
+        A colour of CSS, as ``"#0072b2"``.
+
+    Raises
+    ------
+    ParameterError
+        If the colour is not six hexadecimal digits behind a ``#``.
+    """
+
+    label: str
+    colour: str
+
+    def __post_init__(self) -> None:
+        if not COLOUR.fullmatch(self.colour):
+            raise ParameterError(
+                f"the colour of the series {self.label!r} is {self.colour!r}; write it as '#0072b2'"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """A trade-off over gamma, and who is bought from at each: what a reader explores on the page.
+
+    Parameters
+    ----------
+    points : pandas.DataFrame
+        Columns series, gamma, eta, error and payments: one row for each series and gamma.
+    sellers : pandas.DataFrame
+        Columns series, gamma, sensitivity and epsilon: one row for each offer.
+    error, payments : str
+        What these two are, with their units.
+    """
+
+    points: pd.DataFrame
+    sellers: pd.DataFrame
+    error: str = "test error"
+    payments: str = "total payments (money)"
+
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: inline on the page, and in ``figures/<name>.svg`` and ``figures/<name>.png``.
+    """A figure: inline on the page, and in ``figures/<name>`` as ``.svg``, ``.png`` and ``.pdf``.
 
     Parameters
     ----------
@@ -76,12 +136,18 @@ class Figure:
         :func:`convexmarket.report.figures.report_style`.
     alt : str
         What the figure shows, for readers who do not see it.
+    series : tuple of Series
+        What the reader of the page can hide and show; by default nothing.
+    frontier : Frontier, optional
+        What the page lets its reader explore in the drawing's place.
     """
 
     name: str
     caption: str
     draw: Callable[[], MatplotlibFigure]
     alt: str
+    series: tuple[Series, ...] = ()
+    frontier: Frontier | None = None
 
     def __post_init__(self) -> None:
         _check_name("figure", self.name)
@@ -116,30 +182,41 @@ class Report:
     summary : tuple of str
         Paragraphs in plain language, read before everything else.
     sections : tuple of Section
-    results : mapping
-        What ``results.json`` holds: everything needed to reproduce the run.
+    results : dataclass instance or mapping
+        What ``results.json`` holds: what the experiment returned, from which the report can be
+        written again; or plain values.
     facts : tuple of Fact
         The numbers to read first.
     warning : str
         What nobody may miss, said before everything else.
     model : str
         What ``model.json`` holds, where a model was released.
+    attachments : mapping of str to bytes
+        Further files of the folder, such as ``runs.jsonl``, by name.
 
     Raises
     ------
     ParameterError
-        If two tables, or two figures, have the same name.
+        If two tables, or two figures, have the same name, or an attachment has one that no report
+        writes.
     """
 
     title: str
     summary: tuple[str, ...]
     sections: tuple[Section, ...]
-    results: Mapping[str, Any]
+    results: Any
     facts: tuple[Fact, ...] = ()
     warning: str = ""
     model: str = ""
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in self.attachments:
+            if not ATTACHMENT.fullmatch(name):
+                raise ParameterError(
+                    f"an attachment is named {name!r}; a report's folder may hold "
+                    f"{ATTACHMENT.pattern.replace(chr(92), '')}"
+                )
         for kind, pieces in (("tables", self.tables), ("figures", self.figures)):
             names = Counter(piece.name for piece in pieces)
             twice = [name for name, times in names.items() if times > 1]

@@ -95,7 +95,7 @@ def online_market_report(result: OnlineMarketResult) -> Report:
             Section("What this does not show", points=result.caveats),
             _origin_section(result),
         ),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
         model=result.release,
     )
@@ -366,9 +366,9 @@ def _offers_section(result: OnlineMarketResult) -> Section:
             f"between {equals('ε', float(sold.epsilon.min()))} and "
             f"{equals('ε', float(sold.epsilon.max()))}. The rows of those who accepted weigh as "
             f"much as {short(effective)} equal ones.",
-            "Privacy: this table holds what each seller reported and was paid. It is the buyer's, "
-            "for its books, and it is not covered by any guarantee: do not publish it with the "
-            "model.",
+            "Privacy: this table, and results.json, hold what each seller reported and was paid. "
+            "They are the buyer's, for its books, and not covered by any guarantee: do not publish "
+            "them with the model.",
         ),
         tables=(
             Table(

@@ -42,7 +42,7 @@ def offer_curves(curves: pd.DataFrame, offers: pd.DataFrame, after: dict[int, in
     """
     figure = Figure(figsize=(WIDTH, 3.5))
     panels = figure.subplots(1, 2)
-    names = {"epsilon": "Privacy bought, ε", "payment": "Payment"}
+    names = {"epsilon": "Privacy bought, ε", "payment": "Payment (money)"}
     plans = shown_plans(sorted(after))
     low, high = float(curves.sensitivity.min()), float(curves.sensitivity.max())
     reports = offers.sensitivity[offers.sensitivity <= high].to_numpy()
@@ -63,7 +63,7 @@ def offer_curves(curves: pd.DataFrame, offers: pd.DataFrame, after: dict[int, in
         axes.set_xlim(low, high)
         _from_zero(axes)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set_xlabel("reported sensitivity c")
+        axes.set_xlabel("reported sensitivity c (money per unit of ε)")
         # In the lowest tenth of the panel, whatever the scale of the curves is.
         axes.vlines(
             np.sort(reports)[::step],
@@ -100,7 +100,7 @@ def running_totals(offers: pd.DataFrame, planned: dict[str, Any], after: dict[in
         panels,
         (
             ("epsilon", "eta", "Privacy sold so far, η"),
-            ("payment", "payments", "Payments so far"),
+            ("payment", "payments", "Payments so far (money)"),
         ),
         strict=True,
     ):

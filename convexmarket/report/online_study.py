@@ -84,7 +84,7 @@ def online_study_report(result: OnlineStudyResult) -> Report:
         title=result.problem.title,
         summary=summary_words(result),
         sections=tuple(section for section in sections if section is not None),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
     )
 
@@ -342,6 +342,13 @@ def _purchases_section(result: OnlineStudyResult) -> Section:
                 WORDS,
                 rows_shown=80,
             ),
-            Table("draws", "Every policy and draw.", draws, WORDS, rows_shown=8),
+            Table(
+                "draws",
+                "Every policy and draw.",
+                draws,
+                WORDS,
+                rows_shown=8,
+                complete=result.draws,
+            ),
         ),
     )

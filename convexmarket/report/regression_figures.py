@@ -123,7 +123,7 @@ def bound_terms(curve: pd.DataFrame, coef_norm: float) -> Figure:
         )
         axes.set_title(_named("λ", value))
         axes.set_xticks(places, [format_number(gamma) for gamma in ordered.gamma], rotation=60)
-        axes.set_xlabel("γ")
+        axes.set_xlabel("γ, weight of payments")
         axes.grid(axis="x", visible=False)
     panels[0].set_ylabel("bound on ‖θ* − θ̂‖")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4)

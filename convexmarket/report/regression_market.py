@@ -10,6 +10,7 @@ import pandas as pd
 
 from convexmarket.experiments.regression_market import RegressionMarketResult
 from convexmarket.report import figures, regression_figures
+from convexmarket.report.frontier import frontier_figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import (
     audit_section,
@@ -126,7 +127,7 @@ def regression_market_report(result: RegressionMarketResult) -> Report:
             _guarantee_section(scene),
             reproduction_section(result.problem, result.provenance, result.timings),
         ),
-        results=result.to_json(),
+        results=result,
         facts=_facts(scene),
     )
 
@@ -265,7 +266,8 @@ def _tradeoff_section(scene: Scene) -> Section:
     plain = float(scene.baselines.rmse.min())
     figure = Figure(
         "tradeoff",
-        "Expected test RMSE over total payments, one line per λ and one point per γ. Band: 10% "
+        "Expected test RMSE over total payments, one line per λ and one point per γ: the lowest "
+        "line at a sum is the best use of it. Band: 10% "
         f"to 90% of {count(draws, 'simulated release')}. Errors above {scene.errors(highest)} run "
         "out of the picture; the line without privacy is that of the best λ.",
         partial(
@@ -277,6 +279,17 @@ def _tradeoff_section(scene: Scene) -> Section:
         ),
         "Test error falls as payments rise, towards the error without privacy. The numbers are "
         "in the table tradeoff.",
+    )
+    curve, sellers = (
+        frame.assign(series=[f"λ = {format_number(value)}" for value in frame.regularization])
+        for frame in (scene.curve, scene.result.sellers)
+    )
+    units = scene.result.problem.units
+    frontiers = frontier_figures(
+        curve.rename(columns={"rmse": "error"}),
+        sellers,
+        f"test RMSE ({units.label})",
+        f"total payments ({units.money or 'money'})",
     )
     columns = [
         "n_bought",
@@ -313,7 +326,7 @@ def _tradeoff_section(scene: Scene) -> Section:
             f"simulated; their mean lies within {short(z)} standard errors of the formula at every "
             "point. All points are simulated with the same seeds, so these deviations go together.",
         ),
-        figures=(figure,),
+        figures=(figure, *frontiers),
         tables=(table, baselines, _simulation_table(scene)),
     )
 
@@ -415,14 +428,16 @@ def _sellers_section(scene: Scene) -> Section:
             Figure(
                 "who_is_bought_from",
                 f"Privacy sold by each seller against its sensitivity, at γ = {listed} and the λ "
-                "marked there.",
+                "marked there. The dearer a seller, the less it sells; where the points reach "
+                "zero, nobody dearer is bought from.",
                 partial(figures.who_is_bought_from, shown),
                 f"Scatter of epsilon against sensitivity. {words}",
             ),
             Figure(
                 "distributions",
                 f"Privacy sold and payments of those bought from ({scenario} sensitivities), at γ "
-                f"= {listed} and the λ marked there. Each panel has its own scale.",
+                f"= {listed} and the λ marked there: bars far to the right are sellers who give "
+                "up, or receive, much more than others. Each panel has its own scale.",
                 partial(figures.distributions, select(shown, scenario=scenario)),
                 f"Histograms of epsilon and of payments. {words}",
             ),
@@ -435,6 +450,7 @@ def _sellers_section(scene: Scene) -> Section:
                 offers.drop(columns="marked"),
                 HEADERS,
                 rows_shown=15,
+                complete=result.sellers,
             ),
         ),
     )
@@ -457,7 +473,9 @@ def _bound_section(scene: Scene) -> Section:
     learner = result.problem.learner
     figure = Figure(
         "bound",
-        f"The three terms of Theorem 3.6 for what was bought ({point.scenario} sensitivities).",
+        f"The three terms of Theorem 3.6 for what was bought ({point.scenario} sensitivities). "
+        "Where a bar stands above the dashed line, the bound promises less than the zero model "
+        "keeps.",
         partial(regression_figures.bound_terms, scene.first, learner.coef_norm),
         "Stacked bars of the three terms over gamma, one panel per lambda. The numbers are in the "
         "table bound.",

@@ -74,7 +74,7 @@ def ridge_comparison_report(result: RidgeComparisonResult) -> Report:
             Section("What is guaranteed", EVERY_METHOD, points=result.caveats),
             reproduction_section(result.problem, result.provenance, result.timings),
         ),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result),
     )
 
@@ -196,7 +196,8 @@ def _figure(
     crosses = "; crosses are published" if statistic in set(published.statistic) else ""
     return Figure(
         name,
-        f"{what} over {parameter}: median over the draws, band from 5% to 95%{crosses}.",
+        f"{what} over {parameter}; the lowest line is the best method. Median over the draws, "
+        f"band from 5% to 95%{crosses}.",
         partial(ridge_figures.losses_over, cells, published, statistic),
         f"{what} of four methods over {parameter}, on a logarithmic scale.",
     )
@@ -434,7 +435,9 @@ def _bound_section(result: RidgeComparisonResult) -> Section:
         figures=(
             Figure(
                 "error_bound",
-                "The terms of Theorem 3.6 over λ, for PDP-OP with the sensitivity of this run.",
+                "The terms of Theorem 3.6 over λ, for PDP-OP with the sensitivity of this run. "
+                "Where the sum lies above the dotted line, the bound promises less than the zero "
+                "model keeps.",
                 partial(ridge_figures.error_bound, result.bound, learner.coef_norm, best),
                 "Three error terms and their sum over lambda, on logarithmic scales.",
             ),

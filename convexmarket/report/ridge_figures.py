@@ -71,6 +71,7 @@ def losses_over(
         axes.set_title(label if statistic == "mean" else f"{label}, std over the noise")
         if parameter in ("regularization", "label_noise"):
             _log(axes)
+    panels[0].set_ylabel("loss (log scale)")
     handles, labels = panels[0].get_legend_handles_labels()
     if not published[published.statistic == statistic].empty:
         (cross,) = panels[0].plot([], [], linestyle="none", marker="x", color=INK)
@@ -127,8 +128,8 @@ def error_bound(bound: pd.DataFrame, coef_norm: float, best: float | None) -> Fi
     _log(axes)
     axes.set_yscale("log")
     axes.set_ylim(coef_norm * 1e-4, float(np.quantile(bound.total, 0.9)))
-    axes.set_xlabel("λ")
-    axes.set_ylabel("bound on the distance\nto the true model")
+    axes.set_xlabel("λ, the regularisation (log scale)")
+    axes.set_ylabel("bound on the distance to\nthe true model (log scale)")
     figure.legend(loc="outside upper left", ncols=5)
     return figure
 

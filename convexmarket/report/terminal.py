@@ -24,9 +24,13 @@ from convexmarket.experiments import (
     VariantsResult,
 )
 from convexmarket.experiments.joint_methods_claims import BEST
+from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.report.claims import JOINT_WARNING
 from convexmarket.report.online_study_figures import POLICIES
-from convexmarket.report.words import format_number, format_percent
+from convexmarket.report.solver_study import overview
+from convexmarket.report.solver_study_words import contender_name, settings, wrong_words
+from convexmarket.report.words import format_number, format_percent, format_value
+from convexmarket.study.metrics import counted
 
 __all__ = ["offers_summary", "summary"]
 
@@ -282,6 +286,41 @@ def _online_study_summary(result: OnlineStudyResult) -> list[Table | str]:
     verdicts = [f"{escape(claim.says)}: {claim.verdict}." for claim in result.claims]
     words = "Means are over the draws in which something was bought; “nothing” counts the others."
     return [_title(result), *tables, words, *verdicts]
+
+
+_SOLVER_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
+    "solved": lambda row: f"{row['solved']}/{row['runs']}",
+    "wrong": lambda row: f"{row['wrong']}",
+    "seconds": lambda row: format_number(row["total_s"]),
+    "x least": lambda row: format_number(row["relative"]),
+    "again": lambda row: format_value(row["again_ratio"], ".2f"),
+    "exponent": lambda row: format_value(row["exponent"], ".2f"),
+}
+_MOST_CONTENDERS = 12
+
+
+@summary.register
+def _solver_study_summary(result: SolverStudyResult) -> list[Table | str]:
+    """Return one table for each problem class at the first setting, and who is wrong.
+
+    The column "again" is the time of the second solve as a share of the first.
+    """
+    tables: list[Table | str] = []
+    rows = overview(result)
+    rows = rows[rows.setting == settings(result)[0]]
+    for problem_class, own in rows.groupby("problem_class", sort=False):
+        table = Table(title=escape(str(problem_class)), title_justify="left", box=SIMPLE_HEAD)
+        table.add_column("contender", no_wrap=True)
+        for name in _SOLVER_COLUMNS:
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in own.head(_MOST_CONTENDERS).to_dict("records"):
+            cells = (write(row) for write in _SOLVER_COLUMNS.values())
+            table.add_row(escape(contender_name(row["solver"], row["formulation"])), *cells)
+        tables.append(table)
+        if len(own) > _MOST_CONTENDERS:
+            tables.append(f"{len(own) - _MOST_CONTENDERS} slower ones are in the report.")
+    absent = [f"Not installed: {escape(', '.join(result.absent))}."] if result.absent else []
+    return [_title(result), *tables, escape(wrong_words(counted(result.runs))), *absent]
 
 
 def offers_summary(offers: Offers) -> Table:

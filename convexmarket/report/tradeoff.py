@@ -14,6 +14,7 @@ import pandas as pd
 
 from convexmarket.experiments.tradeoff import TradeoffResult
 from convexmarket.report import figures
+from convexmarket.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import (
     INCENTIVES,
@@ -107,7 +108,7 @@ def tradeoff_report(result: TradeoffResult) -> Report:
         title=result.problem.title,
         summary=_summary(result, point),
         sections=tuple(sections),
-        results=result.to_json(),
+        results=result,
         facts=_facts(result, point),
     )
 
@@ -221,12 +222,19 @@ def _tradeoff_section(result: TradeoffResult) -> Section:
         drawn.append(
             Figure(
                 f"tradeoff_{scenario}",
-                f"Test error and payments over γ, {scenario} sensitivities. Band: one standard "
-                "deviation over noise draws on either side of the mean.",
+                f"Test error and payments over γ, {scenario} sensitivities. A larger γ pays less "
+                "and errs more; the distance from the dashed line is what privacy costs in "
+                "accuracy. Band: one standard deviation over noise draws on either side of the "
+                "mean.",
                 partial(figures.tradeoff_curve, rows, result.baseline_error),
                 f"Two panels over gamma on a log scale: test error and payments. {words[-1]}",
             )
         )
+    drawn += frontier_figures(
+        result.curve.rename(columns={"model": "series", "error_mean": "error"}),
+        result.sellers.rename(columns={"model": "series"}),
+        MISCLASSIFIED,
+    )
     return Section(
         "The trade-off between error and payments",
         (
@@ -291,7 +299,8 @@ def _overall_section(result: TradeoffResult) -> Section:
         )
     figure = Figure(
         "overall_error",
-        "Overall error over γ. Band: one standard deviation over noise draws on either side.",
+        "Overall error over γ: the model whose line is lowest serves the buyer best. Band: one "
+        "standard deviation over noise draws on either side.",
         partial(figures.overall_error, result.curve),
         "Overall error over gamma on a log scale, one panel per scenario and one line per model. "
         "The numbers are in the table tradeoff.",
@@ -315,14 +324,16 @@ def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
     shown = listing([short(gamma) for gamma in few])
     bought = Figure(
         "who_is_bought_from",
-        f"Privacy sold by each seller against its sensitivity, at γ = {shown}.",
+        f"Privacy sold by each seller against its sensitivity, at γ = {shown}. The dearer a "
+        "seller, the less it sells; where the points reach zero, nobody dearer is bought from.",
         partial(figures.who_is_bought_from, offers),
         "Scatter of epsilon against sensitivity: " + _bought_words(result, point, few),
     )
     spread = Figure(
         "distributions",
         f"Privacy sold and payments, of the sellers bought from ({point.scenario} "
-        f"sensitivities) at γ = {shown}. Each panel has its own scale.",
+        f"sensitivities) at γ = {shown}: bars far to the right are "
+        "sellers who give up, or receive, much more than others. Each panel has its own scale.",
         partial(figures.distributions, select(offers, scenario=point.scenario)),
         "Histograms of epsilon and of payments. " + _bought_words(result, point, few),
     )
@@ -373,6 +384,7 @@ def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
         order.drop(columns=["elsewhere", "place", "cost"]),
         GREEK,
         rows_shown=20,
+        complete=frame,
     )
 
 

@@ -108,7 +108,7 @@ def variants_report(result: VariantsResult) -> Report:
         title=result.problem.title,
         summary=_summary(scene),
         sections=tuple(section for section in sections if section is not None),
-        results=result.to_json(),
+        results=result,
         facts=_facts(scene),
     )
 
@@ -340,7 +340,8 @@ def _seller_tables(scene: Scene) -> list[Table]:
         "What each seller sells, variant by variant. What it is paid is, on average over its "
         "report, the expected payment ψ(c)·u(ε)."
     )
-    return [Table("sellers", caption, sellers.drop(columns=drop), HEADERS, rows_shown=10)]
+    shown = sellers.drop(columns=drop)
+    return [Table("sellers", caption, shown, HEADERS, rows_shown=10, complete=sellers)]
 
 
 def _failures_section(scene: Scene) -> Section | None:

@@ -1,22 +1,38 @@
-"""The page in headless Chromium: it loads from disk, alone, and fits the window."""
+"""The page in headless Chromium: it loads from disk, alone, fits the window, and does as told."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from convexmarket.experiments.tradeoff import TradeoffResult
-from convexmarket.report import write_report
+from convexmarket.report import (
+    Figure,
+    Report,
+    Section,
+    Series,
+    Table,
+    build_report,
+    write_report,
+)
+from convexmarket.report.figures import mark_series
+from convexmarket.report.frontier import frontier_figures
+from convexmarket.report.index import write_index
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.common.exceptions import WebDriverException  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 ARGUMENTS = (
@@ -29,12 +45,61 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-WIDTHS = (1280, 400)
+WIDTHS = (1280, 390)
 
 
 @pytest.fixture(scope="module")
 def page(tradeoff_result: TradeoffResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(tradeoff_result, tmp_path_factory.mktemp("browser") / "report")
+
+
+def draw_two_lines() -> MatplotlibFigure:
+    figure = MatplotlibFigure(figsize=(4, 2))
+    axes = figure.subplots()
+    for position in range(2):
+        (line,) = axes.plot([1, 2, 3], [position, 1, 2])
+        mark_series(line, position)
+        mark_series(axes.axhline(position), position)
+    return figure
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with two series, a table of ten rows and a frontier of two points."""
+    curve = pd.DataFrame(
+        {
+            "scenario": "own",
+            "series": "<b>ours</b>",
+            "gamma": [0.01, 0.1],
+            "eta": [12345.0, 5.0],
+            "error": [0.1, 0.2],
+            "payments": [3.0, 1.0],
+        }
+    )
+    sellers = pd.DataFrame(
+        {
+            "scenario": "own",
+            "series": "<b>ours</b>",
+            "gamma": [0.01, 0.01, 0.01, 0.1, 0.1, 0.1],
+            "sensitivity": [1.0, 2.0, 3.0] * 2,
+            "epsilon": [3.0, 2.0, 1.0, 1.0, 0.0, 0.0],
+        }
+    )
+    payments = [3.0, 1_000_000.0, np.nan, -2.0, 1e-9, 20.0, 0.5, 1234.5, np.inf, 7.0]
+    table = Table(
+        "offers",
+        "Ten offers",
+        pd.DataFrame({"seller": [f"s{i}" for i in range(10)], "payment": payments}),
+    )
+    series = (Series("one", "#0072b2"), Series("<i>two</i>", "#d55e00"))
+    figures = (
+        Figure("lines", "Two lines.", draw_two_lines, "Two lines.", series),
+        *frontier_figures(curve, sellers, "test error"),
+    )
+    report = Report(
+        "Made up", ("A page.",), (Section("All", figures=figures, tables=(table,)),), {}
+    )
+    return write_report(report, tmp_path_factory.mktemp("made-up") / "report")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +155,11 @@ def test_shows_what_the_report_holds(browser: Any, page: Path) -> None:
     open_page(browser, page)
     assert browser.title == "A small market <b>for tests</b>"
     drawn = browser.find_elements(By.CSS_SELECTOR, ".drawing > svg")
-    assert len(drawn) == len(list((page.parent / "figures").glob("*.svg"))) == 5
-    for figure in drawn:
+    assert len(drawn) == len(list((page.parent / "figures").glob("*.svg"))) == 7
+    static = browser.find_elements(By.CSS_SELECTOR, "figure:not(.live) .drawing > svg")
+    charts = browser.find_elements(By.CSS_SELECTOR, ".live .chart > svg")
+    assert (len(static), len(charts)) == (5, 4)
+    for figure in [*static, *charts]:
         assert figure.size["width"] > 300
         assert figure.size["height"] > 150
     assert len(browser.find_elements(By.TAG_NAME, "table")) == len(
@@ -172,3 +240,158 @@ def test_prints_on_a_sheet_of_paper(browser: Any, page: Path) -> None:
     assert overflow <= 0
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
     assert printed["data"].startswith("JVBER")  # %PDF
+
+
+# ------------------------------------------------------------------------- what the script does
+
+
+def column(browser: Any, number: int) -> list[str]:
+    """Return the shown cells of a column of the first table."""
+    return browser.execute_script(
+        """
+        const rows = [...document.querySelectorAll('.table tbody tr')];
+        return rows.filter(row => !row.hidden).map(row => row.cells[arguments[0]].textContent);
+        """,
+        number,
+    )
+
+
+def test_a_header_sorts_numbers_as_numbers(browser: Any, made_up: Path) -> None:
+    open_page(browser, made_up)
+    head = browser.find_elements(By.CSS_SELECTOR, ".table th")[1]
+    assert head.get_attribute("aria-sort") is None
+    head.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    assert head.get_attribute("aria-sort") == "ascending"
+    rising = ["s3", "s4", "s6", "s0", "s9", "s5", "s7", "s1", "s8", "s2"]
+    assert column(browser, 0) == rising
+    head.find_element(By.TAG_NAME, "button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert column(browser, 0) == [*rising[-2::-1], "s2"]  # what is missing stays at the end
+    head.find_element(By.TAG_NAME, "button").click()
+    assert head.get_attribute("aria-sort") is None
+    assert column(browser, 0) == [f"s{i}" for i in range(10)]
+
+
+def test_a_filter_hides_rows_and_says_how_many(browser: Any, made_up: Path) -> None:
+    open_page(browser, made_up)
+    box = browser.find_element(By.CSS_SELECTOR, "input[type=search]")
+    status = browser.find_element(By.CSS_SELECTOR, ".controls [role=status]")
+    assert status.text == "10 rows"
+    box.send_keys("S 20")
+    assert column(browser, 0) == ["s5"]
+    assert status.text == "1 of 10 rows"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    printed = browser.find_elements(By.CSS_SELECTOR, ".table tbody tr")
+    assert all(row.is_displayed() for row in printed)
+    assert not box.is_displayed()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    box.clear()
+    box.send_keys("nobody")
+    assert column(browser, 0) == []
+
+
+def test_a_legend_shows_and_hides_series(browser: Any, made_up: Path) -> None:
+    open_page(browser, made_up)
+    buttons = browser.find_elements(By.CSS_SELECTOR, ".legend button")
+    assert [button.text for button in buttons] == ["one", "<i>two</i>"]
+
+    def shown() -> list[list[bool]]:
+        drawing = browser.find_element(By.ID, "drawing-lines")
+        return [
+            [mark.is_displayed() for mark in drawing.find_elements(By.CLASS_NAME, f"series-{i}")]
+            for i in range(2)
+        ]
+
+    assert shown() == [[True, True], [True, True]]
+    buttons[1].send_keys(Keys.SPACE)
+    assert buttons[1].get_attribute("aria-pressed") == "false"
+    assert shown() == [[True, True], [False, False]]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert shown() == [[True, True], [True, True]]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    buttons[1].click()
+    assert shown() == [[True, True], [True, True]]
+
+
+def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> None:
+    open_page(browser, made_up)
+    figure = browser.find_element(By.ID, "figure-frontier_own")
+    slider = figure.find_element(By.CSS_SELECTOR, "input[type=range]")
+    ring = figure.find_element(By.CSS_SELECTOR, ".ring")
+
+    def state() -> tuple[str, str, str]:
+        drawn = figure.find_element(By.CSS_SELECTOR, ".offers").get_attribute("d")
+        readout = figure.find_element(By.CSS_SELECTOR, ".readout").text
+        return slider.get_attribute("aria-valuetext"), readout, drawn
+
+    gamma, readout, cheap = state()
+    assert gamma == "γ = 0.1"
+    assert readout == ("<b>ours</b>: η = 5, test error 0.2, total payments 1; buys from 1 of 3")
+    left = float(ring.get_attribute("cx"))
+    slider.send_keys(Keys.ARROW_LEFT)
+    gamma, readout, dear = state()
+    assert gamma == "γ = 0.01"
+    assert readout == (
+        "<b>ours</b>: η = 12,345, test error 0.1, total payments 3; buys from 3 of 3"
+    )
+    assert dear != cheap
+    assert float(ring.get_attribute("cx")) > left
+    points = figure.find_elements(By.CSS_SELECTOR, ".point")
+    tip = figure.find_element(By.CSS_SELECTOR, ".tip")
+    assert not tip.is_displayed()
+    browser.execute_script("arguments[0].focus()", points[1])
+    assert tip.text == points[1].get_attribute("aria-label")
+    assert tip.text == "γ = 0.1, <b>ours</b>: η = 5, test error 0.2, total payments 1"
+    points[1].send_keys(Keys.ENTER)
+    assert state()[0] == "γ = 0.1"
+    points[0].click()
+    assert state() == (gamma, readout, dear)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert figure.find_element(By.CSS_SELECTOR, ".drawing").is_displayed()
+    assert not slider.is_displayed()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_interactive_page_fits_and_is_quiet(browser: Any, made_up: Path, width: int) -> None:
+    browser.get_log("performance")
+    browser.get_log("browser")
+    open_page(browser, made_up, width)
+    for element in browser.find_elements(By.CSS_SELECTOR, "th button, .legend button, .point"):
+        browser.execute_script("arguments[0].dispatchEvent(new Event('click'))", element)
+    root = "document.documentElement"
+    assert browser.execute_script(f"return {root}.scrollWidth - {root}.clientWidth") <= 0
+    assert requests(browser) == [made_up.as_uri()]
+    assert browser.get_log("browser") == []
+
+
+def test_no_other_script_runs(browser: Any, page: Path, tmp_path: Path) -> None:
+    evil = page.read_text(encoding="utf-8").replace(
+        "</main>", "<script>document.title = 'run'</script><img src='x' onerror='title=1'></main>"
+    )
+    copy = tmp_path / "evil.html"
+    copy.write_text(evil, encoding="utf-8")
+    open_page(browser, copy)
+    assert browser.title == "A small market <b>for tests</b>"
+    refused = [entry["message"] for entry in browser.get_log("browser")]
+    assert any("Content Security Policy" in message for message in refused)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_index_leads_to_the_reports(
+    browser: Any, tradeoff_result: TradeoffResult, tmp_path: Path, width: int
+) -> None:
+    for number in range(9):
+        problem = tradeoff_result.problem.model_copy(update={"title": f"Market-{number}"})
+        result = replace(tradeoff_result, problem=problem)
+        write_report(replace(build_report(result), sections=()), tmp_path / f"r {number}")
+    browser.get_log("browser")
+    open_page(browser, write_index(tmp_path), width)
+    root = "document.documentElement"
+    assert browser.execute_script(f"return {root}.scrollWidth - {root}.clientWidth") <= 0
+    browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("market-7")
+    links = browser.find_elements(By.CSS_SELECTOR, ".table a")
+    (link,) = [link for link in links if link.is_displayed()]
+    assert browser.get_log("browser") == []
+    link.click()
+    assert browser.title == "Market-7"

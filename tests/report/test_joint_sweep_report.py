@@ -88,7 +88,7 @@ def test_it_is_written(result: JointSweepResult, tmp_path: Path) -> None:
     assert len(pd.read_csv(folder / "tables" / "draws.csv")) == 9
     assert len(pd.read_csv(folder / "tables" / "certificates.csv")) == 9
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert len(results["points"]) == 3
+    assert len(results["points"]["data"]) == 3
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "<b>sellers" not in page
     assert "A note." in page

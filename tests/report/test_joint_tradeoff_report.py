@@ -105,6 +105,8 @@ def test_the_folder_holds_the_whole_result(result, tmp_path):
     assert {path.stem for path in (folder / "figures").glob("*.svg")} == {
         "tradeoff_independent",
         "tradeoff_correlated",
+        "frontier_independent",
+        "frontier_correlated",
         "overall_error",
         "joint_minus_two_step",
         "purchases",

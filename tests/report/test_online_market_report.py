@@ -103,7 +103,7 @@ def test_it_says_what_fewer_sellers_mean_and_what_the_weights_became(result):
         "it does not apply here: it is for markets without a cap",
         "what was sold to it, and never more",
         "The cap binds the plan, 0.075 for each seller",
-        "do not publish it with the model",
+        "do not publish them with the model",
         "seed is that of the problem file",
         "finds nothing to gain from lying",
     ):

@@ -87,7 +87,7 @@ def test_it_is_written(result: OnlineStudyResult, tmp_path: Path) -> None:
     assert len(pd.read_csv(folder / "tables" / "draws.csv")) == 36
     assert len(pd.read_csv(folder / "tables" / "exponents.csv")) == len(result.fits)
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert len(results["points"]) == 12
+    assert len(results["points"]["data"]) == 12
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "<b>one" not in page
     assert "A note." in page
@@ -161,9 +161,9 @@ def test_a_policy_that_never_buys_is_told_and_not_drawn(tmp_path: Path) -> None:
     assert "There is no regret to draw of guess kept: nothing was bought." in text
     assert {figure.name for figure in report.figures} == {"loss", "ratio"}
     folder = write_report(found, tmp_path / "report").parent
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    lost = [row["loss"] for row in results["draws"] if row["policy"] == "guess"]
-    assert lost == ["Infinity"] * 9
+    draws = json.loads((folder / "results.json").read_text(encoding="utf-8"))["draws"]
+    rows = [dict(zip(draws["columns"], row, strict=True)) for row in draws["data"]]
+    assert [row["loss"] for row in rows if row["policy"] == "guess"] == ["Infinity"] * 9
 
 
 def test_nothing_was_bought_at_all(tmp_path: Path) -> None:

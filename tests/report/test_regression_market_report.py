@@ -76,11 +76,19 @@ def words(report: Report) -> str:
 def test_it_is_written(result: RegressionMarketResult, tmp_path: Path) -> None:
     folder = write_report(result, tmp_path / "report").parent
     figures = {path.stem for path in (folder / "figures").glob("*.png")}
-    assert figures == {"tradeoff", "one_price", "who_is_bought_from", "distributions", "bound"}
+    assert figures == {
+        "tradeoff",
+        "frontier_independent",
+        "frontier_correlated",
+        "one_price",
+        "who_is_bought_from",
+        "distributions",
+        "bound",
+    }
     table = pd.read_csv(folder / "tables" / "tradeoff.csv")
     np.testing.assert_allclose(table.rmse, 100.0 * result.curve.rmse)
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert len(results["curve"]) == len(result.curve)
+    assert len(results["curve"]["data"]) == len(result.curve)
     assert "<b>regression" not in (folder / "index.html").read_text(encoding="utf-8")
 
 

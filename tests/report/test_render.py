@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from convexmarket.errors import ParameterError
 from convexmarket.report import Fact, Figure, Report, Section, Table, build_report, write_report
 from convexmarket.report.render import escape_markdown, plain, write_folder
+from convexmarket.report.shown import shown_table
 from convexmarket.report.words import format_number, format_value
 
 EVIL = "<script>alert('x')</script> | **bold** &amp; \"quoted\" [a](b)"
@@ -102,18 +105,22 @@ def test_the_folder_holds_every_format(folder: Path) -> None:
     assert written == {
         "index.html",
         "report.md",
+        "report.tex",
         "results.json",
         "tables/offers.csv",
+        "tables/offers.tex",
         "figures/squares.svg",
         "figures/squares.png",
+        "figures/squares.pdf",
         "figures/again.svg",
         "figures/again.png",
+        "figures/again.pdf",
     }
     assert not list(folder.parent.glob(".one-*"))
 
 
 def test_data_never_becomes_markup(folder: Path, page: Page) -> None:
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]
     text = " ".join(page.words)
     for start in ("A title", "A summary", "A heading", "A paragraph", "A point", "A caption"):
         assert f"{start} {EVIL}" in text
@@ -132,14 +139,18 @@ def test_a_bar_in_a_cell_does_not_split_it_in_markdown(folder: Path) -> None:
 
 def test_the_page_loads_nothing(folder: Path, page: Page) -> None:
     for tag, attributes in page.tags:
-        assert tag not in {"link", "script", "iframe", "object", "embed"}
+        assert tag not in {"link", "iframe", "object", "embed"}
         for name in ("src", "href", "xlink:href"):
             value = attributes.get(name)
             if value is not None:
                 assert value.startswith(("#", "data:", "figures/", "tables/", "re")), value
     policy = [a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a]
-    assert policy[0] is not None
-    assert policy[0].startswith("default-src 'none'")
+    script = (folder / "index.html").read_text("utf-8").split("<script>")[1].split("</script>")[0]
+    digest = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
+    assert policy == [
+        "default-src 'none'; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    ]
     assert "@import" not in (folder / "index.html").read_text(encoding="utf-8")
 
 
@@ -277,6 +288,29 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, foreign: 
     with pytest.raises(ParameterError, match=re.escape(foreign.split("/a.")[0])):
         write_folder(make_report(), target)
     assert (target / foreign).read_text() == "precious"
+
+
+def test_attachments_stand_in_the_folder_and_are_replaced_with_it(tmp_path: Path) -> None:
+    report = make_report(attachments={"runs.jsonl": b'{"a": 1}\n'})
+    for _ in range(2):
+        page = write_folder(report, tmp_path / "report")
+    assert (page.parent / "runs.jsonl").read_bytes() == b'{"a": 1}\n'
+    assert 'href="runs.jsonl"' in page.read_text(encoding="utf-8")
+    with pytest.raises(ParameterError, match=r"named '\.\./up'; .* runs\.jsonl"):
+        make_report(attachments={"../up": b""})
+
+
+def test_cells_that_do_not_read_as_numbers_carry_their_value() -> None:
+    frame = pd.DataFrame(
+        {
+            "payment": [1234567.0, 0.25, 2.5e-9, np.inf, np.nan],
+            "mixed": pd.Series([1234, "no", True, None, 0.5], dtype=object),
+        }
+    )
+    payment, mixed = shown_table(Table("offers", "", frame)).columns
+    assert payment.cells[1:2] == ["0.25"]
+    assert payment.keys == ["1234567", "", "2.5e-09", "Infinity", ""]
+    assert mixed.keys == ["1234", "", "", "", ""]
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:

@@ -93,6 +93,6 @@ def test_it_is_written(result, tmp_path) -> None:
     text = page.read_text()
     assert "Table 14" in text
     saved = json.loads((page.parent / "results.json").read_text())
-    assert len(saved["published"]) == len(result.published)
+    assert len(saved["published"]["data"]) == len(result.published)
     assert (page.parent / "tables" / "table_2_reg.csv").exists()
     assert (page.parent / "figures" / "spread_1_regularization.svg").exists()

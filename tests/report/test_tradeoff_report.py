@@ -51,6 +51,8 @@ def test_write_report_dispatches_on_the_result(
     assert {path.stem for path in (folder / "figures").glob("*.png")} == {
         "tradeoff_independent",
         "tradeoff_correlated",
+        "frontier_independent",
+        "frontier_correlated",
         "overall_error",
         "who_is_bought_from",
         "distributions",
@@ -176,7 +178,7 @@ def test_an_id_that_is_markup_stays_text(tradeoff_result: TradeoffResult, tmp_pa
     page = write_report(result, tmp_path / "report")
     for path in (page, page.parent / "report.md"):
         words = path.read_text(encoding="utf-8")
-        assert "<script" not in words
+        assert "<script>alert" not in words
         assert "&lt;script&gt;" in words
 
 

@@ -130,7 +130,7 @@ def test_it_is_written(result: VariantsResult, tmp_path: Path) -> None:
     table = pd.read_csv(folder / "tables" / "certificates.csv")
     np.testing.assert_allclose(table.objective, result.points.objective)
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert len(results["points"]) == 4
+    assert len(results["points"]["data"]) == 4
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "<b>variants" not in page
     assert "A note." in page

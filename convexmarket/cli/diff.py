@@ -1,0 +1,71 @@
+"""The command ``convexmarket diff``: what changed from one run to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convexmarket.cli.consoles import errors_in_one_line, out
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.writing import write_together
+from convexmarket.report import write_report
+from convexmarket.report.diff import diff_results
+from convexmarket.report.diff_report import diff_summary
+from convexmarket.report.results import RESULTS, plain
+
+__all__ = ["DIFF_EXAMPLES", "diff_command"]
+
+DIFF_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket diff reports/wdbc reports/capped
+
+  convexmarket diff old/results.json new/results.json --out reports/what-changed
+
+  convexmarket diff reports/wdbc again --tolerance 1e-6 --exit-code
+
+Timings and memory are never a difference: they are compared by ratios.
+"""
+
+
+def diff_command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same kind of problem.")],
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for a report.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--json", help="File for everything that was found, as JSON.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative difference up to which two numbers are the same.")
+    ] = 1e-9,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
+    ] = False,
+) -> None:
+    """Say what changed between two runs: inputs, versions and results."""
+    with errors_in_one_line():
+        for target in filter(None, (folder, data)):
+            for source in (a, b):
+                _keep_apart(target, source)
+        found = diff_results(a, b, tolerance)
+        written = [] if folder is None else [write_report(found, folder)]
+        if data is not None:
+            text = json.dumps(plain(found.as_data()), indent=2, ensure_ascii=False, allow_nan=False)
+            write_together({data: lambda file: file.write(f"{text}\n")})
+            written.append(data)
+    out.print(*diff_summary(found), sep="\n")
+    for path in written:
+        out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    if exit_code and not found.same_results:
+        raise typer.Exit(1)
+
+
+def _keep_apart(target: Path, source: Path) -> None:
+    """Refuse to write over what is being compared."""
+    folder = source if source.is_dir() else source.parent
+    taken = {path.resolve() for path in (source, folder, folder / RESULTS)}
+    if target.resolve() in taken:
+        raise ParameterError(f"{target} is one of the reports compared; write somewhere else")

@@ -1,0 +1,192 @@
+"""The command ``convexmarket report``: reports from the results that are stored in them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from convexmarket.cli.compare import run_study
+from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.experiments import run_problem
+from convexmarket.problems import Problem, SolverStudyProblem, load_problem
+from convexmarket.report import read_results, rewrite_report, write_report
+from convexmarket.report.index import write_index
+
+__all__ = ["REPORT_EXAMPLES", "report_command"]
+
+REPORT_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket report reports/wdbc
+
+  convexmarket report reports/wdbc --out somewhere/else
+
+  convexmarket report --index reports
+
+  convexmarket report --all
+
+The first two write a report again from its results.json, without running anything. The last one \
+does so for every problem file, and runs those whose file has changed, or which have no report yet.
+"""
+
+#: What a folder with data calls its problem file; its report has the folder's name.
+IN_FOLDER = "market.toml"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one problem's report."""
+
+    name: str
+    done: Literal["rendered", "run", "failed"]
+    why: str
+    seconds: float
+
+
+def report_command(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Folder of a report.", show_default=False)
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the report.", show_default="where it is"),
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write an index of the reports in a folder."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Write the reports of all problem files, and an index.")
+    ] = False,
+    problems: Annotated[
+        Path | None, typer.Option(help="Where the problem files are.", show_default="problems")
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the reports are.", show_default="reports")
+    ] = None,
+    rerun: Annotated[
+        bool | None, typer.Option("--rerun", help="Run every problem again.", show_default=False)
+    ] = None,
+) -> None:
+    """Write reports again from their results, without running what gave them."""
+    with errors_in_one_line():
+        if [folder is not None, index is not None, everything].count(True) != 1:
+            raise ParameterError("give one of: the folder of a report, --index DIR, --all")
+        if folder is None and target is not None:
+            raise ParameterError("--out goes with the folder of a report")
+        for name, given in (("problems", problems), ("reports", reports), ("rerun", rerun)):
+            if given is not None and not everything:
+                raise ParameterError(f"--{name} goes with --all")
+        if everything:
+            _all(problems or Path("problems"), reports or Path("reports"), bool(rerun))
+            return
+        if folder is not None:
+            page = rewrite_report(folder, target)
+        elif index is not None:
+            page = write_index(index)
+    out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+# ------------------------------------------------------------------------------- all of them
+
+
+def report_names(problems: Path) -> dict[str, Path]:
+    """Return every problem file of a folder by the name of its report.
+
+    A file is named after itself, ``wdbc.toml``; with data next to it, after the folder they are
+    in, ``online-clinic/market.toml``.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or two have the same name.
+    """
+    files = sorted([*problems.glob("*.toml"), *problems.glob(f"*/{IN_FOLDER}")])
+    names: dict[str, Path] = {}
+    for file in files:
+        name = file.parent.name if file.name == IN_FOLDER else file.stem
+        if name in names:
+            raise ParameterError(f"{names[name]} and {file} would have the same report, {name}")
+        names[name] = file
+    if not names:
+        raise ParameterError(f"there are no problem files in {problems}; give --problems DIR")
+    return names
+
+
+def _all(problems: Path, reports: Path, rerun: bool) -> None:
+    """Write all reports and their index; what fails is told at the end, and is the exit code."""
+    names = report_names(problems)
+    outcomes = []
+    for number, (name, file) in enumerate(names.items(), start=1):
+        err.print(f"{number} of {len(names)}: {name}", highlight=False)
+        outcomes.append(_one(name, file, reports / name, rerun))
+    page = write_index(reports)
+    out.print(_outcome_table(outcomes))
+    out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
+    if any(outcome.done == "failed" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
+    start = time.perf_counter()
+    done: Literal["rendered", "run", "failed"]
+    try:
+        problem = load_problem(file)
+        outdated = "as --rerun says" if rerun else _outdated(problem, folder)
+        if outdated:
+            _run(problem, folder, rerun)
+        else:
+            rewrite_report(folder)
+        done, why = "run" if outdated else "rendered", outdated or "from its results.json"
+    except typer.Exit:  # stopped by hand
+        raise
+    except Exception as error:  # the other reports are written all the same
+        expected = isinstance(error, ConvexMarketError | OSError)
+        done, why = "failed", str(error) if expected else f"{type(error).__name__}: {error}"
+    return Outcome(name, done, why, time.perf_counter() - start)
+
+
+def _run(problem: Problem, folder: Path, fresh: bool) -> None:
+    if isinstance(problem, SolverStudyProblem):
+        run_study(problem, folder, fresh=fresh)
+        return
+    with progress_bars() as advance:
+        result = run_problem(problem, advance)
+    write_report(result, folder)
+
+
+def _outdated(problem: Problem, folder: Path) -> str:
+    """Say why the results in a folder are not those of this very problem file, if they are not.
+
+    Data files that a problem names are not compared.
+    """
+    if not folder.exists():
+        return "it had no report"
+    try:
+        source = read_results(folder).problem.source
+    except ConvexMarketError as error:
+        return str(error)
+    if source is None or problem.source is None or source.text != problem.source.text:
+        return "the problem file has changed"
+    if source.overrides:
+        return f"it was run with {', '.join(source.overrides)}"
+    return ""
+
+
+def _outcome_table(outcomes: list[Outcome]) -> Table:
+    table = Table(title="Reports", title_justify="left")
+    for header, justify in (("report", "left"), ("done", "left"), ("seconds", "right")):
+        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("why")
+    for outcome in outcomes:
+        style = "bold red" if outcome.done == "failed" else None
+        cells = (outcome.name, outcome.done, f"{outcome.seconds:.1f}", escape(outcome.why))
+        table.add_row(*cells, style=style)
+    return table

@@ -1,0 +1,366 @@
+"""results.json: what was written can be rendered again, byte for byte, and damage is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.experiments import run_problem
+from convexmarket.problems import load_problem
+from convexmarket.report import build_report, read_results, render, rewrite_report, write_report
+from convexmarket.report import results as results_module
+from convexmarket.report.figures import report_style
+from convexmarket.report.model import Table
+from convexmarket.report.results import (
+    FORMAT,
+    MOST_CELLS,
+    RESULTS,
+    result_types,
+    write_results,
+)
+from convexmarket.report.results_schema import results_schema
+from convexmarket.report.saving import compact_svg
+
+REPOSITORY = Path(__file__).parents[2]
+GRID = ["objective.gamma=[0.01]", "learner.draws=2"]
+FEW = ["run.draws=1", "run.samples=2", "data.n_rows=2000"]
+#: A shipped problem file of each kind, made small.
+SMALL = {
+    "quickstart": GRID,
+    "joint-methods": [
+        'methods=[{name="fast", method="alternating", starts=1}]',
+        'groups=[{name="few", data={source="synthetic", n_sellers=9, n_features=2}, instances=1, '
+        'mu=1.0, sigma=10.0, gamma=0.1, regularization=0.1, methods=["fast"]}]',
+        "run.restarts=2",
+    ],
+    "joint-noise": ["sweep.draws=2", "data.n_sellers=20"],
+    "joint-wdbc": [
+        *GRID,
+        "objective.mu=[1]",
+        "objective.sigma=[10]",
+        "learner.regularization=[0.1]",
+        "naive.grid=1",
+        "joint.starts=1",
+    ],
+    "online-clinic/market": ["simulation.arrivals=30"],
+    "online-uniform04": ["study.sizes=[100, 1000]", "study.draws=2"],
+    "medical-market": GRID,
+    "ridge-bound": FEW,
+    "solver-study": [
+        'study.problems=["quickstart.toml"]',
+        'study.solvers=["CLARABEL"]',
+        "study.sizes=[20]",
+        'study.settings=["default"]',
+    ],
+    "variants-norms": [
+        "sellers.count=8",
+        'variants=[{name="one"}, {name="largest", objective={spread={p=inf}}}]',
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """Return a small result of every kind."""
+    problems = [
+        load_problem(REPOSITORY / "problems" / f"{name}.toml", [*settings, "run.jobs=1"])
+        for name, settings in SMALL.items()
+    ]
+    return {problem.kind: run_problem(problem) for problem in problems}
+
+
+@pytest.fixture(autouse=True)
+def _svg_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save every figure once, which is enough to see that it is drawn from the same data."""
+
+    def save(draw: Callable[[], Figure], stem: Path) -> str:
+        drawing = BytesIO()
+        with report_style(stem.name):
+            draw().savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+        svg = compact_svg(drawing.getvalue().decode("utf-8"))
+        stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
+        return svg
+
+    monkeypatch.setattr(render, "save_figure", save)
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return results_schema()
+
+
+@pytest.fixture
+def folder(results: dict[str, Any], tmp_path: Path) -> Path:
+    """Return the folder of results whose sellers are a table of their own."""
+    result = results["tradeoff"]
+    enough = -(-MOST_CELLS // result.sellers.size) + 1
+    sellers = pd.concat([result.sellers] * enough, ignore_index=True)
+    return written(replace(result, sellers=sellers), tmp_path)
+
+
+def written(result: Any, folder: Path, tables: tuple[Table, ...] = ()) -> Path:
+    """Write results without the rest of the report."""
+    (folder / "tables").mkdir()
+    for table in tables:
+        table.stored.to_csv(folder / "tables" / f"{table.name}.csv", index=False)
+    write_results(result, tables, folder)
+    return folder
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def damage(folder: Path, **changes: Any) -> None:
+    text = json.dumps(content(folder) | changes)
+    (folder / "results.json").write_text(text, encoding="utf-8")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# --------------------------------------------------------------------------- there and back
+
+
+def test_every_kind_of_result_is_here(results) -> None:
+    assert set(results) == set(result_types())
+
+
+@pytest.mark.parametrize("kind", result_types())
+def test_a_report_is_rendered_again_byte_for_byte(results, kind: str, tmp_path: Path) -> None:
+    first = write_report(results[kind], tmp_path / "first").parent
+    again = rewrite_report(first, tmp_path / "elsewhere" / "again").parent
+    assert files(again) == files(first)
+    rewrite_report(again / "results.json")  # and in its own place
+    assert files(again) == files(first)
+
+
+def test_what_is_attached_to_a_report_stays_attached(results, tmp_path: Path) -> None:
+    attached = replace(build_report(results["tradeoff"]), attachments={"runs.jsonl": b"{}\n"})
+    first = write_report(attached, tmp_path / "first").parent
+    again = rewrite_report(first, tmp_path / "again").parent
+    assert files(again) == files(first)
+    assert (again / "runs.jsonl").read_bytes() == b"{}\n"
+
+
+@pytest.mark.parametrize("kind", result_types())
+def test_long_frames_come_back_exactly(results, kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(results_module, "MOST_CELLS", 20)
+    result = results[kind]
+    found = read_results(written(result, tmp_path))
+    for field in fields(result):
+        frame = getattr(result, field.name)
+        if isinstance(frame, pd.DataFrame):
+            pd.testing.assert_frame_equal(getattr(found, field.name), frame, check_exact=True)
+
+
+def test_a_long_frame_is_named_with_its_checksum(folder: Path) -> None:
+    described = content(folder)["sellers"]
+    file = folder / "tables" / "sellers.csv"
+    assert described["csv"] == "tables/sellers.csv"
+    assert described["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert "data" not in described
+    assert "data" in content(folder)["curve"]
+    assert [path.name for path in (folder / "tables").iterdir()] == ["sellers.csv"]
+
+
+def test_a_table_of_the_report_that_holds_the_frame_is_used(folder: Path, tmp_path: Path) -> None:
+    result = read_results(folder)
+    (tmp_path / "more").mkdir()
+    shown = result.sellers.head(3)
+    tables = (
+        Table("sellers", "Other rows.", shown),
+        Table("offers", "The frame, under another name.", shown, complete=result.sellers),
+    )
+    again = written(result, tmp_path / "more", tables)
+    assert content(again)["sellers"]["csv"] == "tables/offers.csv"
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+
+
+def test_a_table_of_the_same_name_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    result = read_results(folder)
+    (tmp_path / "more").mkdir()
+    tables = (Table("sellers", "Other rows.", result.sellers.head(3)),)
+    again = written(result, tmp_path / "more", tables)
+    assert content(again)["sellers"]["csv"] == "tables/sellers_all.csv"
+    assert len(pd.read_csv(again / "tables" / "sellers.csv")) == 3
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["NA", "", "null"], "csv"),
+        (["NA", None, 'é,"'], "csv"),
+        (["a\nb", "\ta "], "csv"),
+        (["", None], "data"),
+        (["a\r\nb", "a\rb"], "data"),
+    ],
+)
+def test_a_frame_that_csv_would_blur_stands_in_the_file(folder, tmp_path, words, place) -> None:
+    result = read_results(folder)
+    ids = np.resize(np.array(words, dtype=object), len(result.sellers))
+    result = replace(result, sellers=result.sellers.assign(id=pd.Series(ids, dtype="str")))
+    (tmp_path / "more").mkdir()
+    again = written(result, tmp_path / "more")
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+    assert place in content(again)["sellers"]
+    assert len(list((again / "tables").iterdir())) == (place == "csv")
+
+
+def test_a_row_stands_in_one_line(folder: Path) -> None:
+    lines = (folder / "results.json").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith('   ["independent","mechanism",')]
+    curve = read_results(folder).curve
+    shared = (curve.scenario == "independent") & (curve.model == "mechanism")
+    assert len(rows) >= shared.sum() > 0
+    assert lines[1] == f' "format": "{FORMAT}",'
+
+
+def test_plain_values_are_written_as_they_are(tmp_path: Path) -> None:
+    write_results({"kind": "diff", "x": [1.0, np.nan], "none": {}}, (), tmp_path)
+    assert content(tmp_path) == {"kind": "diff", "x": [1.0, None], "none": {}}
+
+
+# --------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not valid JSON"),
+        ('{"x": NaN}', "NaN is not JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ("[]", "a JSON object was expected"),
+        ("\udcff", "is not valid JSON"),
+    ],
+    ids=["cut", "constant", "deep", "list", "not UTF-8"],
+)
+def test_what_is_no_json_object_is_a_data_error(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(DataError, match=message):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "convexmarket-results/2"}, "is of the format 'convexmarket-results/2'"),
+        ({"kind": "other"}, "is of kind 'other', and only the results of an experiment"),
+        ({"kind": ["tradeoff"]}, "is of kind"),
+    ],
+)
+def test_what_cannot_be_read_yet_is_not_supported(folder: Path, changes, message: str) -> None:
+    damage(folder, **changes)
+    with pytest.raises(NotSupportedError, match=message):
+        read_results(folder)
+
+
+def test_a_file_of_an_earlier_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"problem": {"kind": "tradeoff"}, "curve": []}')
+    with pytest.raises(NotSupportedError, match=r"by an earlier version.*run the problem again"):
+        read_results(tmp_path)
+
+
+def test_a_damaged_field_is_named_with_the_file(folder: Path) -> None:
+    damage(folder, baseline_error="low")
+    with pytest.raises(DataError, match=r"results\.json: baseline_error is 'low'.*or run"):
+        read_results(folder)
+
+
+def test_there_must_be_results(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="give the folder of a report"):
+        read_results(tmp_path)
+    with pytest.raises(DataError, match="give the folder of a report"):
+        read_results(tmp_path / "nowhere")
+
+
+def test_a_table_that_was_changed_is_refused(folder: Path) -> None:
+    table = folder / "tables" / "sellers.csv"
+    table.write_text(table.read_text().replace("independent", "dependent", 1))
+    with pytest.raises(DataError, match=r"tables/sellers\.csv was changed.*restore the files"):
+        read_results(folder)
+    table.unlink()
+    with pytest.raises(DataError, match=r"sellers\.csv: No such file"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize("csv", ["../tables/x.csv", "/etc/passwd", "tables/../../x.csv", 1])
+def test_no_file_outside_the_tables_is_read(folder: Path, csv: Any) -> None:
+    damage(folder, sellers=content(folder)["sellers"] | {"csv": csv})
+    with pytest.raises(DataError, match="which is no table of a report"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("columns", "id", "columns and dtypes"),
+        ("dtypes", "int64", "invalid literal"),
+        ("dtypes", "bool", "independent"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_dtypes_is_refused(folder, name, value, message) -> None:
+    described = content(folder)["sellers"]
+    if name == "dtypes":
+        value = [value] * len(described["columns"])
+    damage(folder, sellers=described | {name: value})
+    with pytest.raises(DataError, match=message):
+        read_results(folder)
+
+
+def test_only_so_much_is_read(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr(results_module, "LARGEST_FILE", 1_000)
+    with pytest.raises(DataError, match="and at most 1,000 are read"):
+        read_results(folder)
+
+
+# --------------------------------------------------------------------------------- the schema
+
+
+@pytest.mark.parametrize("kind", result_types())
+def test_real_results_follow_the_schema(results, schema, kind: str, tmp_path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    found = content(written(results[kind], tmp_path))
+    validator.validate(found)
+    for wrong in ({"caveats": 1}, {"kind": "diff"}, {"problem": {}}, {"more": 1}):
+        assert not validator.is_valid(found | wrong)
+
+
+def test_long_frames_follow_the_schema(folder: Path, schema) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    found = content(folder)
+    validator.validate(found)
+    outside = found | {"sellers": found["sellers"] | {"csv": "../x.csv"}}
+    assert not validator.is_valid(outside)
+
+
+def test_the_published_schema_is_current(schema) -> None:
+    published = (REPOSITORY / "docs" / "results.schema.json").read_text(encoding="utf-8")
+    assert published == json.dumps(schema, indent=2) + "\n", (
+        "write it again: convexmarket schema --results --out docs/results.schema.json"
+    )
+
+
+def test_a_comparison_of_two_runs_says_what_it_is(tmp_path):
+    (tmp_path / RESULTS).write_text('{"format": "convexmarket-diff/1", "kind": "diff"}')
+    with pytest.raises(NotSupportedError, match="run 'convexmarket diff'"):
+        read_results(tmp_path)
