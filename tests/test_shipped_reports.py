@@ -1,0 +1,60 @@
+"""The reports in the repository are those of its problem files, whole, and small enough."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from convexmarket.cli.report import report_names
+from convexmarket.problems import load_problem
+from convexmarket.report import read_results
+
+REPOSITORY = Path(__file__).parent.parent
+REPORTS = REPOSITORY / "reports"
+FILES = report_names(REPOSITORY / "problems")
+
+
+def test_every_problem_has_a_report_and_every_report_a_problem():
+    assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_results_are_of_this_very_file(name):
+    source = read_results(REPORTS / name).problem.source
+    assert source.text == load_problem(FILES[name]).source.text
+    assert not source.overrides
+
+
+def test_the_results_follow_the_published_schema():
+    schema = json.loads((REPOSITORY / "docs" / "results.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    for name in FILES:
+        found = json.loads((REPORTS / name / "results.json").read_text())
+        assert next(validator.iter_errors(found), None) is None, name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_is_there(name):
+    folder = REPORTS / name
+    for file in ("index.html", "report.md", "report.tex", "results.json"):
+        assert (folder / file).stat().st_size > 0
+    drawn = [{path.stem for path in folder.glob(f"figures/*.{kind}")} for kind in _DRAWN]
+    assert drawn[0]
+    assert drawn[0] == drawn[1] == drawn[2]
+    tables = {path.stem for path in folder.glob("tables/*.tex")}
+    assert tables
+    assert tables <= {path.stem for path in folder.glob("tables/*.csv")}
+
+
+_DRAWN = ("svg", "png", "pdf")
+
+
+def test_the_index_names_all():
+    for page in ("index.html", "README.md"):
+        text = (REPORTS / page).read_text()
+        assert all(f"{name}/" in text for name in FILES)
+
+
+def test_together_they_stay_below_forty_megabytes():
+    assert sum(path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()) < 40e6
