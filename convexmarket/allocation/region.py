@@ -18,7 +18,7 @@ from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, numbers
 from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from convexmarket.market import Market
-from convexmarket.terms import Budget, Constraint, EtaRange, MaxEpsilon
+from convexmarket.terms import Budget, Cap, Constraint, EtaRange, MaxEpsilon
 
 __all__ = ["Region", "RegionFinder", "mend", "natural_eta", "violations"]
 
@@ -107,11 +107,16 @@ class RegionFinder:
             self._slack <= 1,
         ]
         rest = []
-        for item in view.flat_constraints():
-            if isinstance(item, cp.constraints.Inequality):
-                room.append(item.expr + self._slack <= 0)
-            else:
-                rest.append(item)
+        for piece, items in view.constraints:
+            # Who is excluded by a bound of zero is at that bound, which leaves the others room.
+            bounds_each = isinstance(piece, Cap | MaxEpsilon) and view.active.size > 1
+            for item in items:
+                if isinstance(item, cp.constraints.Inequality):
+                    each = bounds_each and item.shape == view.active.shape
+                    own = view.active.astype(float) if each else 1.0
+                    room.append(item.expr + self._slack * own <= 0)
+                else:
+                    rest.append(item)
         self._roomy = cp.Problem(cp.Maximize(self._slack), [*view.simplex, *room, *rest])
         bounds = [*view.simplex, *view.flat_constraints()]
         self._least = cp.Problem(cp.Minimize(view.scaled_inverse), bounds)

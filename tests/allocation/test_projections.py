@@ -51,6 +51,7 @@ BOUNDS = st.sampled_from([None, "one", "each"])
 
 @settings(max_examples=100, deadline=None)
 @example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
+@example(seed=158, squared=False, losses=False, largest="each", cap="each", paid=True)
 @given(
     seed=st.integers(0, 10**6),
     squared=st.booleans(),

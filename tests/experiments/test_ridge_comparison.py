@@ -87,9 +87,7 @@ def cell(result, method, loss, sweep=0, value=2.0, draw=0):
 def test_cells_are_the_expected_losses_of_the_estimators(result, method, estimator, loss) -> None:
     problem = result.problem
     data = experiment._load(problem, 0)
-    epsilon = experiment._levels(
-        data.y_train.size, problem.privacy, experiment._generator(problem, 0, 1)
-    )
+    epsilon = problem.privacy.draw(data.y_train.size, experiment._generator(problem, 0, 1))
     expected = expected_loss(
         cm.NonPrivateRidge(0.0) if (method, loss) == ("nonprivate", "unreg") else estimator,
         data.X_train,
@@ -132,12 +130,12 @@ def test_a_value_means_the_same_in_every_sweep(result) -> None:
 
 def test_levels_have_the_shares_that_were_asked_for() -> None:
     privacy = PrivacyTable(f_conservative=0.3, f_medium=0.5)
-    epsilon = experiment._levels(1000, privacy, np.random.default_rng(0))
+    epsilon = privacy.draw(1000, np.random.default_rng(0))
     assert np.count_nonzero(epsilon == 1.0) == 200
     assert np.count_nonzero(epsilon < 0.2) == 300
     assert epsilon.min() >= 0.01
     everybody = PrivacyTable(f_conservative=1.0, f_medium=0.0)
-    assert experiment._levels(7, everybody, np.random.default_rng(0)).max() <= 0.2
+    assert everybody.draw(7, np.random.default_rng(0)).max() <= 0.2
 
 
 def test_the_bound_has_its_minimum_where_it_is_smallest() -> None:

@@ -69,6 +69,32 @@ class TestByHand:
         x.save_value(np.array([1.0, -0.5]))
         assert kkt_residuals(problem).violation == pytest.approx(0.5)
 
+    def test_a_sign_whose_multiplier_has_no_business(self):
+        x = cp.Variable(nonneg=True)
+        problem = cp.Problem(cp.Minimize((x + 1) ** 2))
+        place(problem, [0.5], [])  # the slope, 3, is the multiplier of x >= 0, which is not at 0
+        found = kkt_residuals(problem)
+        assert found.gap == pytest.approx(3.0 * 0.5 / 2.25)
+        assert found.dual == 0.0
+
+    def test_a_sign_that_does_not_hold_the_point_back(self):
+        x = cp.Variable(nonneg=True)
+        problem = cp.Problem(cp.Minimize((x - 1) ** 2))
+        place(problem, [0.5], [])  # the slope is -1, and so is the only term's
+        found = kkt_residuals(problem)
+        assert found.dual == pytest.approx(1.0)
+        assert found.gap == 0.0
+
+    def test_a_bound_from_below_as_a_cone(self):
+        x = cp.Variable()
+        problem = cp.Problem(cp.Minimize(x**2), [cp.constraints.NonNeg(x - 1)])
+        place(problem, [1.0], [2.0])
+        assert kkt_residuals(problem).largest == 0.0
+        place(problem, [0.5], [1.0])
+        found = kkt_residuals(problem)
+        assert found.violation == pytest.approx(0.5 / 0.5)  # relative to the side, x - 1
+        assert found.dual == 0.0
+
     def test_a_maximisation(self):
         x = cp.Variable()
         bound = x <= 2

@@ -99,3 +99,9 @@ def test_without_a_reference_the_residuals_decide():
 
 def test_no_objective_is_never_solved():
     assert verdict(measured(np.nan)).outcome == "wrong"
+
+
+def test_no_objective_is_never_solved_even_without_a_reference():
+    references = references_of([(REFERENCE, {"ended": "crashed", "log": ""})])
+    row = judge([("k", RUN, measured(np.nan))], references, {"default": 1e-3}, 60.0).iloc[0]
+    assert row.outcome == "wrong"
