@@ -53,12 +53,13 @@ def test_a_comparison_writes_a_report_and_tells_the_outcome(market, tmp_path):
 
 def test_the_options_as_a_problem_file_say_the_same(market, tmp_path):
     out = tmp_path / "report"
-    run("compare", market, *FEW, "--solvers", "exact", "--out", out, "--no-pin")
+    run("compare", market, *FEW, "--solvers", "exact", "--out", out, "--no-pin", "--title", "S 🚀")
     text = json.loads((out / "results.json").read_text())["provenance"]["problem_file"]["text"]
     file = tmp_path / "study.toml"
     file.write_text(text)
     assert load_problem(file).study.sizes == (20, 30)
     assert not load_problem(file).run.pin
+    assert load_problem(file).title == "S 🚀"
     found = run("run", file, "--out", tmp_path / "other")
     assert found.exit_code == 0, found.output
     assert (tmp_path / "other" / "index.html").exists()
@@ -82,7 +83,9 @@ def test_a_solver_of_ones_own(market, tmp_path, monkeypatch):
         (["--settings", "sloppy"], "'sloppy'"),
         (["--plugin", "os.system"], "write NAME=module:Class"),
         (["--solvers", "NONESUCH"], "none of the solvers NONESUCH is installed"),
-        (["--classes", "nonesuch"], "no subproblem of the classes nonesuch"),
+        (["--classes", "nonesuch"], "study.classes names 'nonesuch'"),
+        (["--classes", "ridge"], "no subproblem of the classes ridge"),
+        (["--time-limit", "nan"], "limits.seconds is nan"),
         (["--dask", "tcp://127.0.0.1:1"], "no scheduler answers"),
     ],
 )

@@ -151,11 +151,11 @@ def run_study(
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
     check_replaceable(folder)
     journal = folder / JOURNAL
-    if fresh:
-        journal.unlink(missing_ok=True)
     try:
         with progress_bars() as advance:
-            result = run_solver_study(problem, advance, journal=journal, dask=dask, plugins=plugins)
+            result = run_solver_study(
+                problem, advance, journal=journal, dask=dask, plugins=plugins, fresh=fresh
+            )
     except KeyboardInterrupt:
         err.print(f"Stopped. What was run is in {journal}; the same command goes on from there.")
         raise typer.Exit(130) from None

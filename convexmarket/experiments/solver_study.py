@@ -58,13 +58,14 @@ class SolverStudyResult:
         the process, added_memory_mb of it by the run; core (-1: not pinned) and session.
     references : DataFrame
         One row per instance: reference and again_reference (best objective known), certainty
-        ("exact", or what the residuals of the tightest solve leave open), message.
+        ("exact"; or what the residuals of the tightest solve leave open, and doubt, that as a
+        number; "refuted" where a run found a better one; "none"), message.
     rates, means, profiles, scaling, pairs : DataFrame
         See :class:`convexmarket.study.summary.Summary`.
     absent : tuple of str
         Solvers that were named and are not installed.
     machine : dict
-        cpu, cores, system, pinned, sessions.
+        cpus (the processors that runs were made on), cores, system, pinned, can_pin, sessions.
     caveats : tuple of str
         What the numbers do not show.
     timings : dict
@@ -149,12 +150,18 @@ def solver_study(
     }
     if solvers is not None:
         tables["study"]["solvers"] = list(solvers)
-    lines = ['kind = "solver-study"', f"title = {json.dumps(title)}"]
+    lines = ['kind = "solver-study"', f"title = {_toml(title)}"]
     for name, entries in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(own)}" for key, own in entries.items())]
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(own)}" for key, own in entries.items())]
     problem = parse_problem("\n".join(lines) + "\n", path="compare")
     assert isinstance(problem, SolverStudyProblem)
     return problem
+
+
+def _toml(value: Any) -> str:
+    """Write text, a number or a list as TOML, which spells them as JSON does, but for two."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("NaN", "nan").replace("Infinity", "inf") if type(value) is float else text
 
 
 def compare_solvers(
@@ -201,6 +208,7 @@ def run_solver_study(
     journal: Path | None = None,
     dask: str | None = None,
     plugins: Mapping[str, str] | None = None,
+    fresh: bool = False,
 ) -> SolverStudyResult:
     """Compare solvers and formulations on the subproblems of problem files.
 
@@ -220,6 +228,8 @@ def run_solver_study(
     plugins : mapping of str to str, optional
         Solvers of one's own: a name, and ``"module:Class"`` of a CVXPY solver interface that can be
         imported where the runs happen.
+    fresh : bool
+        Whether to forget what the journal holds.
 
     Returns
     -------
@@ -245,13 +255,17 @@ def run_solver_study(
         if journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs.jsonl")
         records = stack.enter_context(Journal(journal))
+        if fresh:
+            records.clear()
         _run(plan, problem, records, _parallel(problem.run.jobs, dask is not None), stages)
         found = {entry["key"]: entry for entry in records.records if entry["key"] in plan.runs}
+    others = [(key, run, found[key]) for key, run in plan.runs.items() if not run.is_reference]
     references = references_of(
-        (run, found[key]) for key, run in plan.runs.items() if run.is_reference
+        ((run, found[key]) for key, run in plan.runs.items() if run.is_reference),
+        ((run, reply) for _, run, reply in others),
     )
     runs = judge(
-        ((key, run, found[key]) for key, run in plan.runs.items() if not run.is_reference),
+        others,
         references,
         {name: problem.setting(name).tolerance for name in problem.study.settings},
         problem.limits.seconds,
@@ -267,7 +281,7 @@ def run_solver_study(
         scaling=summary.scaling,
         pairs=summary.pairs,
         absent=plan.absent,
-        machine=_machine(runs),
+        machine=_machine(runs, {entry["processor"] for entry in found.values()}),
         caveats=(*CAVEATS, *_substitutions(plan)),
         timings=stages.timings(),
         provenance={
@@ -299,8 +313,11 @@ def _run(
     parallel: joblib.Parallel,
     stages: Stages,
 ) -> None:
-    """Make the runs that are not recorded, and record each as it ends."""
-    done = {entry["key"] for entry in records.records}
+    """Make the runs that are not recorded, and record each as it ends.
+
+    A run that an exception of ours ended is made again: what caused it may have been mended.
+    """
+    done = {entry["key"] for entry in records.records if entry["ended"] != "error"}
     session = 1 + max((entry["session"] for entry in records.records), default=0)
     left = [key for key in plan.runs if key not in done]
     with stages("run", len(plan.runs)) as advance:
@@ -314,9 +331,7 @@ def _run(
 
 def _perform(key: str, job: dict[str, Any], pin: bool) -> tuple[str, dict[str, Any]]:
     """Make one run, on whatever machine this is."""
-    reply = run_isolated(job, pin)
-    version = job["versions"][-1] if len(job["versions"]) > 1 else ""
-    return key, reply | {"version": version}
+    return key, run_isolated(job, pin)
 
 
 def _client(address: str) -> Any:
@@ -335,25 +350,16 @@ def _client(address: str) -> Any:
         ) from None
 
 
-def _machine(runs: pd.DataFrame) -> dict[str, Any]:
+def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:
     """Return what timings depend on."""
     return {
-        "cpu": _processor(),
+        "cpus": sorted(processors),
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "pinned": bool((runs.core >= 0).all()),
         "can_pin": can_pin(),
         "sessions": int(runs.session.nunique()),
     }
-
-
-def _processor() -> str:
-    """Return the name of the processor, where the system tells it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _substitutions(plan: Plan) -> Iterable[str]:

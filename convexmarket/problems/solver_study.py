@@ -43,6 +43,10 @@ Sizes = Annotated[
 Options = dict[str, bool | int | float | str]
 
 
+#: What runs that others are measured against are called.
+_RESERVED = "reference"
+
+
 class SettingTable(TableModel):
     """How exactly solvers are asked to solve, and how exact an answer has to be to count.
 
@@ -51,11 +55,16 @@ class SettingTable(TableModel):
     tolerance : float
         Largest relative error of the objective, and largest relative residual, of a solved run.
     options : dict
-        Of each solver, by its name; those of CVXPY's :meth:`solve`.
+        Of each solver, by its name in any case; those of CVXPY's :meth:`solve`.
     """
 
     tolerance: Annotated[float, Field(gt=0, lt=1)]
     options: dict[str, Options] = Field(default_factory=dict)
+
+    def options_of(self, solver: str) -> Options:
+        """Return the options of a solver, none if there are none."""
+        found = {name.upper(): options for name, options in self.options.items()}
+        return found.get(solver.upper(), {})
 
 
 #: The settings that need no table of their own.
@@ -139,6 +148,8 @@ class SolverStudyProblem(ProblemModel):
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Self:
+        if _RESERVED in self.settings:
+            raise ValueError(f"settings.{_RESERVED} has a name of ours; give it another")
         known = {**SETTINGS, **self.settings}
         unknown = [name for name in self.study.settings if name not in known]
         if unknown:
@@ -154,9 +165,9 @@ class SolverStudyProblem(ProblemModel):
         return {**SETTINGS, **self.settings}[name]
 
     def files(self) -> dict[str, Path]:
-        """Return the problem files by a short name: the path without its suffix, as listed."""
+        """Return the problem files by name: that of the file, or its path where two share that."""
         folder = Path(self.source.path).parent if self.source is not None else Path()
-        return {
-            Path(name).with_suffix("").as_posix().removeprefix("problems/"): folder / name
-            for name in self.study.problems
-        }
+        paths = [Path(name).with_suffix("") for name in self.study.problems]
+        alone = len({path.name for path in paths}) == len(paths)
+        names = [path.name if alone else path.as_posix() for path in paths]
+        return {name: folder / file for name, file in zip(names, self.study.problems, strict=True)}

@@ -48,9 +48,21 @@ from convexmarket.study.markets import (
     PapersInstance,
 )
 from convexmarket.study.z_block import ZBlockInstance
-from convexmarket.terms import Budget, Cap, Noise, Payments, Spread
+from convexmarket.terms import Budget, Cap, NegativeEntropy, Noise, Payments, Spread
 
-__all__ = ["Family", "build_instance", "families"]
+__all__ = ["KINDS", "Family", "build_instance", "families"]
+
+#: Every class of subproblems.
+KINDS: tuple[type[Instance], ...] = (
+    PapersInstance,
+    GuaranteesInstance,
+    BudgetInstance,
+    FixedEtaInstance,
+    WeightedLogisticInstance,
+    ZBlockInstance,
+    RidgeInstance,
+    SemiInteractiveInstance,
+)
 
 Make = Callable[[int, np.random.Generator], Instance]
 MarketOf = Callable[[int, np.random.Generator], Market]
@@ -179,7 +191,8 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
         resized = _resized(table, size)
         return (table if resized is None else resized).build(int(rng.integers(2**31)))
 
-    if not any(isinstance(term, Noise) for term in example.terms) or _has_corners(example):
+    noisy = any(isinstance(term, Noise) for term in example.terms)
+    if not noisy or _has_no_useful_gradient(example):
         return None
     granted = largest_guarantees(example)
     if example.standard_form is not None and example.standard_form.mu > 0:
@@ -203,9 +216,16 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
     return Family(kind, lambda size, rng: kind(market_of(size, rng)), name, own_size)
 
 
-def _has_corners(market: Market) -> bool:
-    """Say whether a spread has no gradient where several weights are the largest."""
-    return any(isinstance(term, Spread) and term.p == np.inf for term in market.terms)
+def _has_no_useful_gradient(market: Market) -> bool:
+    """Say whether a gradient tells nothing of how near the optimum is.
+
+    A largest weight has none where several are the largest. That of an entropy is infinite at 0, so
+    that an error of nothing in a weight next to it looks large.
+    """
+    return any(
+        isinstance(term, NegativeEntropy) or (isinstance(term, Spread) and term.p == np.inf)
+        for term in market.terms
+    )
 
 
 def _resized(table: MarketTable, size: int) -> MarketTable | None:

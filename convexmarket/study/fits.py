@@ -194,6 +194,11 @@ class SemiInteractiveInstance(Instance):
         predictions = self.changed_predictions if changed else self.predictions
         return float(np.sum((answer[:-1] - predictions) ** 2))
 
+    def scale(self, changed: bool) -> float:
+        """Return the objective of f = 0; that of the best f is zero if it may pass all points."""
+        predictions = self.changed_predictions if changed else self.predictions
+        return float(predictions @ predictions)
+
     def violation(self, answer: Floats) -> float:
         """Return by how much the norm exceeds its bound."""
         return max(0.0, float(answer[-1]) / self.norm_bound - 1.0)

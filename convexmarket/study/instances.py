@@ -52,6 +52,11 @@ class Instance(abc.ABC):
     def violation(self, answer: Floats) -> float:
         """Return by how much an answer breaks the constraints, relative to their size."""
 
+    def scale(self, changed: bool) -> float:
+        """Return what errors of the objective are relative to where it is smaller itself."""
+        del changed
+        return 0.0
+
     def exact(self, changed: bool) -> Floats | None:
         """Return the optimum to rounding, or None where only solvers find it."""
         del changed

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from convexmarket.errors import SolverError
 from convexmarket.study.cores import lent_core
 
 __all__ = ["Isolation", "run_isolated"]
@@ -36,6 +40,7 @@ class Isolation:
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a job and return how it ended.
@@ -49,32 +54,48 @@ class Isolation:
         Returns
         -------
         dict
-            ``ended``: "finished", "time limit", "memory limit" or "crashed"; ``status``: signal or
-            exit code of a crash; ``log``: the end of what was printed; ``peak_memory_mb``;
+            ``ended``: "finished", "time limit", "memory limit", "crashed", or "error" of an
+            exception that is none of the solver's; ``status``: signal or exit code of a crash;
+            ``processor``: where it ran; ``log``: the end of what was printed; ``peak_memory_mb``;
             ``result``: what was measured, of a run that finished.
+
+        Raises
+        ------
+        SolverError
+            If the server ends, and another one does so too: no fault of the solver, which runs in
+            a child.
         """
-        server = self._running()
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            server.stdin.write(json.dumps(job) + "\n")
-            server.stdin.flush()
-            reply = server.stdout.readline()
-        except BrokenPipeError:
-            reply = ""
+        reply = self._ask(job) or self._ask(job)
         if not reply:
-            self.close()
-            return {
-                "ended": "crashed",
-                "status": "the process that runs are forked from ended",
-                "log": "",
-                "peak_memory_mb": float("nan"),
-            }
+            raise SolverError(
+                "the process that runs are forked from was ended from outside, twice; is the "
+                "memory of the machine full? Take fewer --jobs; what was run is recorded"
+            )
         found: dict[str, Any] = json.loads(reply)
         return found
 
+    def _ask(self, job: dict[str, Any]) -> str:
+        """Return a server's reply, or nothing if it has ended."""
+        if self._closed:
+            return ""
+        server = self._running()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        reply = ""
+        with contextlib.suppress(BrokenPipeError):
+            server.stdin.write(json.dumps(job) + "\n")
+            server.stdin.flush()
+            reply = server.stdout.readline()
+        if not reply and self._server is server:
+            self._end()
+        return reply
+
     def close(self) -> None:
         """End the server, and a run if there is one; it does so itself when its input ends."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         server, self._server = self._server, None
         if server is None:
             return
@@ -122,9 +143,16 @@ def run_isolated(job: dict[str, Any], pin: bool = True) -> dict[str, Any]:
     """
     if not hasattr(_of_thread, "isolation"):
         _of_thread.isolation = Isolation()
-    if not pin:
-        reply: dict[str, Any] = _of_thread.isolation.run(job | {"core": -1})
-        return reply | {"core": -1}
-    with lent_core() as core:
-        reply = _of_thread.isolation.run(job | {"core": core})
-        return reply | {"core": core}
+    with lent_core() if pin else contextlib.nullcontext(-1) as core:
+        reply: dict[str, Any] = _of_thread.isolation.run(job | {"core": core})
+    return reply | {"core": core, "processor": processor()}
+
+
+@cache
+def processor() -> str:
+    """Return the name of this machine's processor, where the system tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -14,6 +14,10 @@ from convexmarket.errors import ParameterError
 __all__ = ["Journal"]
 
 
+#: How every line begins.
+_BEGINNING = b'{"key": '
+
+
 class Journal:
     """A file of one JSON object per line, only ever added to.
 
@@ -65,6 +69,12 @@ class Journal:
         os.fsync(self._file.fileno())
         self.records.append(record)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._file.truncate(0)
+        os.fsync(self._file.fileno())
+        self.records.clear()
+
     def close(self) -> None:
         """Let others write."""
         self._file.close()
@@ -73,10 +83,13 @@ class Journal:
         self._file.seek(0)
         content = self._file.read()
         whole = content[: content.rfind(b"\n") + 1]
+        rest = content[len(whole) :]
         records = [json.loads(line) for line in whole.splitlines()]
-        if not all(isinstance(record, dict) for record in records):
-            raise ValueError("a line is no object")
-        if len(whole) < len(content):
+        if not all(isinstance(item, dict) and {"key", "session"} <= set(item) for item in records):
+            raise ValueError("a line is no run")
+        if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
+            raise ValueError("its last line is no run")
+        if rest:
             self._file.truncate(len(whole))
         return records
 

@@ -57,7 +57,7 @@ class Residuals:
 
 
 @np.errstate(all="ignore")  # what has no value counts as infinite
-def kkt_residuals(problem: cp.Problem) -> Residuals:
+def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Return the residuals at the values that the variables and multipliers have now.
 
     Parameters
@@ -65,6 +65,8 @@ def kkt_residuals(problem: cp.Problem) -> Residuals:
     problem : cvxpy.Problem
         Convex, of equations, inequalities and variables with a sign or none, differentiable at the
         point.
+    least : float
+        What the objective counts as where it is smaller; an optimum may be zero.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def kkt_residuals(problem: cp.Problem) -> Residuals:
     points = {x: np.asarray(x.value, dtype=float).ravel(order="F") for x in variables}
     flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     value = float(problem.objective.expr.value)
-    scale = max(abs(value), float(np.finfo(float).tiny))
+    scale = max(abs(value), least, float(np.finfo(float).tiny))
     primal = violation = complementarity = 0.0
     zero: dict[cp.Variable, Floats] = {x: np.zeros(x.size) for x in variables}
     gradient = _plus(zero, problem.objective.expr, np.array([flip]))

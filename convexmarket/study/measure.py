@@ -6,6 +6,7 @@ point that it returned is computed beside it.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.study.instances import Floats, Instance
 from convexmarket.study.kkt import kkt_residuals
 
-__all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference"]
+__all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "warm_up"]
 
 #: The name of the methods without a conic solver, and of their formulation.
 EXACT = "exact"
@@ -36,6 +37,7 @@ MEASURED = (
     "total_s",
     "iterations",
     "objective",
+    "scale",
     "primal_residual",
     "violation",
     "dual_residual",
@@ -46,6 +48,14 @@ AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT)
+
+
+def warm_up(solver: Any) -> None:
+    """Let a solver, and CVXPY, load what they load when they are first used."""
+    x = cp.Variable(2)
+    with contextlib.suppress(Exception), warnings.catch_warnings():  # a run says what is wrong
+        warnings.simplefilter("ignore")
+        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver)
 
 
 def measure(
@@ -135,7 +145,7 @@ def _iterations(problem: cp.Problem) -> float:
 def _look_at(instance: Instance, problem: cp.Problem, changed: bool) -> dict[str, Any]:
     """Return objective and residuals of the point that was returned, by our own arithmetic."""
     with np.errstate(all="ignore"):
-        found = kkt_residuals(problem)
+        found = kkt_residuals(problem, instance.scale(changed))
         try:
             answer = instance.answer(problem)
             objective, violation = _value(instance, answer, changed)
@@ -150,6 +160,7 @@ def _look_at(instance: Instance, problem: cp.Problem, changed: bool) -> dict[str
             }
     return {
         "objective": objective,
+        "scale": instance.scale(changed),
         "primal_residual": found.primal,
         "violation": max(found.violation, violation),
         "dual_residual": found.dual,
@@ -189,6 +200,7 @@ def _exactly(instance: Instance) -> dict[str, Any]:
             "total_s": seconds,
             "iterations": np.nan,
             "objective": objective,
+            "scale": instance.scale(changed),
             "primal_residual": 0.0,
             "violation": violation,
             "dual_residual": 0.0,
@@ -216,11 +228,11 @@ def measure_reference(instance: Instance) -> dict[str, Any]:
     dict
         As of :func:`measure`: of the exact method; where none is known, of the tightest solve of
         any formulation, by its own residuals. ``certainty`` says "exact", or what the residuals
-        leave open.
+        leave open; ``doubt`` is that as a number.
     """
     row = _exactly(instance)
     if row["status"] == EXACT:
-        return row | {"certainty": EXACT}
+        return row | {"certainty": EXACT, "doubt": 0.0}
     best: dict[str, Any] = {}
     for solver, options in _REFERENCES.items():
         for formulation in instance.formulations:
@@ -231,7 +243,7 @@ def measure_reference(instance: Instance) -> dict[str, Any]:
             break
     if not np.isfinite(_doubt(best)):
         return row | {"status": "error", "certainty": "none", "message": "no solver is near"}
-    return best | {"certainty": f"gap {_doubt(best):.0e}"}
+    return best | {"certainty": f"gap {_doubt(best):.0e}", "doubt": _doubt(best)}
 
 
 def _doubt(row: Mapping[str, Any]) -> float:

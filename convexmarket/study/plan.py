@@ -13,11 +13,12 @@ import cvxpy as cp
 import numpy as np
 
 from convexmarket.allocation.solvers import solver_version
-from convexmarket.errors import NotSupportedError, ProblemFileError
+from convexmarket.errors import NotSupportedError, ParameterError, ProblemFileError
 from convexmarket.problems import Problem, load_problem
 from convexmarket.problems.solver_study import SolverStudyProblem
-from convexmarket.study.families import Family, families
+from convexmarket.study.families import KINDS, Family, families
 from convexmarket.study.measure import EXACT, REFERENCE
+from convexmarket.study.plugins import plugin_digest
 
 __all__ = ["Plan", "Run", "plan_runs"]
 
@@ -93,9 +94,13 @@ def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
     ------
     ProblemFileError
         If a problem file cannot be read, or has no subproblem of the classes named.
+    ParameterError
+        If a class or a formulation that is named is none, a solver of the user's own has a name of
+        ours, or cannot be imported.
     NotSupportedError
         If no solver that is named is installed.
     """
+    _check_names(study, plugins)
     solvers, absent = _solvers(study, plugins)
     problems = {name: load_problem(path) for name, path in study.files().items()}
     problems = {n: p for n, p in problems.items() if not isinstance(p, SolverStudyProblem)}
@@ -113,7 +118,8 @@ def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
     ]
     order = np.random.default_rng(study.run.seed).permutation(len(runs))
     runs = sorted((runs[k] for k in order), key=lambda run: not run.is_reference)
-    jobs = [_job(study, problems[run.problem], run, plugins) for run in runs]
+    digests = {name: plugin_digest(place) for name, place in plugins.items()}
+    jobs = [_job(study, problems[run.problem], run, plugins, digests) for run in runs]
     keys = [_key(job) for job in jobs]
     named = set(study.study.formulations)
     kinds = {family.kind for found in wanted.values() for family in found}
@@ -128,6 +134,23 @@ def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
         absent,
         tuple(sorted(substituted)),
     )
+
+
+def _check_names(study: SolverStudyProblem, plugins: Mapping[str, str]) -> None:
+    formulations = {name for kind in KINDS for name in kind.formulations}
+    for wanted, named, known in (
+        ("study.classes", study.study.classes, {kind.problem_class for kind in KINDS}),
+        ("study.formulations", study.study.formulations, formulations),
+    ):
+        unknown = [name for name in named if name not in known]
+        if unknown:
+            raise ParameterError(
+                f"{wanted} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            )
+    taken = {name.upper() for name in (*cp.installed_solvers(), EXACT, REFERENCE)}
+    for name in plugins:
+        if name.upper() in taken:
+            raise ParameterError(f"a solver of your own is named {name!r}, which is taken")
 
 
 def _solvers(
@@ -179,17 +202,22 @@ def _runs(
 
 
 def _job(
-    study: SolverStudyProblem, problem: Problem, run: Run, plugins: Mapping[str, str]
+    study: SolverStudyProblem,
+    problem: Problem,
+    run: Run,
+    plugins: Mapping[str, str],
+    digests: Mapping[str, str],
 ) -> dict[str, Any]:
     assert problem.source is not None
     patience = 3.0 if run.is_reference else 1.0
-    options = {} if run.is_reference else study.setting(run.setting).options.get(run.solver, {})
+    options = {} if run.is_reference else study.setting(run.setting).options_of(run.solver)
     return {
         "problem": {
             "path": problem.source.path,
             "text": problem.source.text,
             "overrides": list(problem.source.overrides),
         },
+        "name": run.problem,
         "problem_class": run.problem_class,
         "instance": run.instance,
         "size": run.size,
@@ -198,6 +226,7 @@ def _job(
         "setting": run.setting,
         "solver": run.solver,
         "plugin": plugins.get(run.solver, ""),
+        "plugin_digest": digests.get(run.solver, ""),
         "options": options,
         "seconds": patience * study.limits.seconds,
         "megabytes": study.limits.megabytes,

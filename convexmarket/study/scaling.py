@@ -39,17 +39,19 @@ def fit_exponent(sizes: pd.Series, times: pd.Series, family: pd.Series) -> Expon
     Returns
     -------
     Exponent
-        With an interval from the scatter of the runs around the lines where there are three sizes
-        or more; without one (NaN) for two sizes; all NaN for fewer.
+        Only families of two sizes or more say anything of growth. With an interval from the
+        scatter of the runs around the lines where these have three sizes or more among them;
+        without one (NaN) for two; all NaN where there is no such family.
     """
     frame = pd.DataFrame({"x": np.log(sizes), "y": np.log(times)})
     x, y = (frame - frame.groupby(family).transform("mean")).to_numpy().T
     different = int(sizes.nunique())
-    if not x.any():
+    telling = sizes[sizes.groupby(family).transform("nunique") > 1]
+    if telling.empty:
         return Exponent(np.nan, np.nan, np.nan, different, len(frame))
     exponent = float(x @ y / (x @ x))
     half, freedom = np.nan, len(frame) - family.nunique() - 1
-    if different > 2 and freedom > 0:
+    if telling.nunique() > 2 and freedom > 0:
         residuals = y - exponent * x
         error = np.sqrt(residuals @ residuals / freedom / (x @ x))
         half = float(student.ppf((1.0 + _CONFIDENCE) / 2.0, freedom)) * float(error)

@@ -10,8 +10,8 @@ and leaves.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
-import importlib
 import json
 import os
 import resource
@@ -25,8 +25,10 @@ from typing import IO, Any
 
 import psutil
 
+from convexmarket.allocation.solvers import solver_version
 from convexmarket.study.families import build_instance
-from convexmarket.study.measure import REFERENCE, measure, measure_reference
+from convexmarket.study.measure import EXACT, REFERENCE, measure, measure_reference, warm_up
+from convexmarket.study.plugins import load_plugin
 
 __all__ = ["main", "perform"]
 
@@ -34,20 +36,21 @@ __all__ = ["main", "perform"]
 _INTERVAL = 0.02
 #: How much of what a solver printed is kept, from its end.
 _LOG = 2_000
+_PR_SET_PDEATHSIG = 1
 _MEGABYTE = 1e6
 
 
 def main() -> None:
     """Serve until the input ends."""
-    jobs, replies = os.dup(0), os.fdopen(os.dup(1), "w")
+    jobs, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)  # solvers print; the replies have a channel of their own
     gc.collect()
     gc.freeze()
-    with os.fdopen(os.dup(jobs)) as lines:
+    with os.fdopen(jobs) as lines, os.fdopen(answers, "w") as replies:
         for line in lines:
-            replies.write(json.dumps(_isolated(json.loads(line), jobs)) + "\n")
+            replies.write(json.dumps(_isolated(json.loads(line), jobs, answers)) + "\n")
             replies.flush()
 
 
@@ -61,21 +64,23 @@ def perform(job: dict[str, Any]) -> dict[str, Any]:
         ``formulation``, ``solver``, ``plugin`` ("module:Class" or ""), ``options``.
     """
     instance = build_instance(job)
+    solver = load_plugin(job["plugin"])() if job["plugin"] else job["solver"]
+    if job["solver"] not in (EXACT, REFERENCE):
+        warm_up(solver)
     _say({"ready": True}, job)
-    solver = _plugin(job["plugin"]) if job["plugin"] else job["solver"]
     before = psutil.Process().memory_info().rss
     if job["solver"] == REFERENCE:
         row = measure_reference(instance)
     else:
         row = measure(instance, job["formulation"], solver, job["options"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _maxrss_unit()
+    row["solver_version"] = "" if job["solver"] in (EXACT, REFERENCE) else _version(job)
     row["added_memory_mb"] = max(0.0, peak - before) / _MEGABYTE
     return row
 
 
-def _plugin(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+def _version(job: dict[str, Any]) -> str:
+    return "" if job["plugin"] else solver_version(job["solver"])
 
 
 def _maxrss_unit() -> int:
@@ -88,13 +93,13 @@ def _say(message: dict[str, Any], job: dict[str, Any]) -> None:
         os.write(job["channel"], (json.dumps(message) + "\n").encode())
 
 
-def _isolated(job: dict[str, Any], jobs: int) -> dict[str, Any]:
+def _isolated(job: dict[str, Any], jobs: int, answers: int) -> dict[str, Any]:
     """Run a job in a child and return how it ended."""
     receiver, sender = os.pipe()
     with tempfile.TemporaryFile() as log:
         child = os.fork()
         if child == 0:
-            _child(job | {"channel": sender}, receiver, log)
+            _child(job | {"channel": sender}, (receiver, jobs, answers), log)
         os.close(sender)
         try:
             return _watch(child, receiver, job, jobs) | {"log": _tail(log)}
@@ -102,12 +107,14 @@ def _isolated(job: dict[str, Any], jobs: int) -> dict[str, Any]:
             os.close(receiver)
 
 
-def _child(job: dict[str, Any], receiver: int, log: IO[bytes]) -> None:
+def _child(job: dict[str, Any], of_server: tuple[int, ...], log: IO[bytes]) -> None:
     """Do the work, say what came of it, and end without the cleaning up of the parent."""
     code = 1
     try:
         os.setpgid(0, 0)
-        os.close(receiver)
+        _end_with_server()
+        for file in of_server:  # or nobody would notice that the server is gone
+            os.close(file)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         if job["core"] >= 0:
@@ -116,10 +123,17 @@ def _child(job: dict[str, Any], receiver: int, log: IO[bytes]) -> None:
         code = 0
     except MemoryError:
         _say({"ended": "memory limit"}, job)
-    except BaseException:
+    except BaseException:  # none of a solver while it solves: those are its status
         os.write(2, traceback.format_exc().encode())
+        _say({"ended": "error"}, job)
     finally:
         os._exit(code)
+
+
+def _end_with_server() -> None:
+    """Ask Linux to kill this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch(child: int, receiver: int, job: dict[str, Any], jobs: int) -> dict[str, Any]:
@@ -135,6 +149,8 @@ def _watch(child: int, receiver: int, job: dict[str, Any], jobs: int) -> dict[st
             if b'"ready"' in piece:
                 deadline = time.monotonic() + job["seconds"]
             heard += piece
+            # A solver may have left a process that holds the channel.
+            open_channel = open_channel and not (b'"result"' in heard and heard.endswith(b"\n"))
         if jobs in readable:  # nobody sends a second job before the first has ended
             os.killpg(child, signal.SIGKILL)
             os._exit(1)
@@ -148,6 +164,8 @@ def _watch(child: int, receiver: int, job: dict[str, Any], jobs: int) -> dict[st
             os.killpg(child, signal.SIGKILL)
             break
     _, status, usage = os.wait4(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what a solver left behind
     reply: dict[str, Any] = {"ended": ended or "finished", "status": ""}
     for line in heard.splitlines():
         with contextlib.suppress(ValueError):  # of a child that was killed while it wrote

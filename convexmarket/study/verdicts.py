@@ -27,6 +27,10 @@ OUTCOMES = (
 #: What tells an instance from others.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 
+#: Largest residual of a solve whose value is taken for granted, and by how much that has to be
+#: better than a reference to refute it, relative to it.
+_VERIFIED, _REFUTES = 1e-6, 1e-5
+
 _RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 _CLAIMS_SOLVED = (cp.OPTIMAL, EXACT)
 _CLAIMS_IMPOSSIBLE = (cp.INFEASIBLE, cp.UNBOUNDED)
@@ -63,13 +67,25 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
     return "unsupported" if status == "unsupported" else "failed"
 
 
-def references_of(records: Iterable[tuple[Run, Mapping[str, Any]]]) -> pd.DataFrame:
+def references_of(
+    records: Iterable[tuple[Run, Mapping[str, Any]]],
+    others: Iterable[tuple[Run, Mapping[str, Any]]] = (),
+) -> pd.DataFrame:
     """Return the values that runs are measured against, one row per instance.
 
     Parameters
     ----------
     records : iterable of (Run, dict)
         References with what :func:`convexmarket.study.isolation.run_isolated` returned.
+    others : iterable of (Run, dict)
+        The other runs. One whose residuals are tiny, and whose value is better than the reference
+        nevertheless, refutes it, be that an exact method of ours, and takes its place.
+
+    Returns
+    -------
+    DataFrame
+        The columns of :data:`INSTANCE`; certainty, "exact", "refuted", "none" or what is left open;
+        doubt, that as a number; reference and again_reference; message.
     """
     rows = []
     for run, reply in records:
@@ -78,13 +94,32 @@ def references_of(records: Iterable[tuple[Run, Mapping[str, Any]]]) -> pd.DataFr
             {name: getattr(run, name) for name in INSTANCE}
             | {
                 "certainty": found.get("certainty", "none"),
+                "doubt": found.get("doubt", np.nan),
                 "reference": found.get("objective", np.nan),
                 "again_reference": found.get("again_objective", np.nan),
                 "message": found.get("message", "") or _ending(reply),
             }
         )
-    columns = [*INSTANCE, "certainty", "reference", "again_reference", "message"]
+    known = {tuple(row[name] for name in INSTANCE): row for row in rows}
+    for run, reply in others:
+        row = known[tuple(getattr(run, name) for name in INSTANCE)]
+        for prefix in ("", AGAIN):
+            value, size = _verified(reply.get("result", {}), prefix)
+            reference = row[prefix + "reference"]
+            if value < reference - _REFUTES * max(abs(reference), size):
+                row |= {prefix + "reference": value, "certainty": "refuted", "doubt": _VERIFIED}
+                row["message"] = f"{run.solver}, {run.formulation} found a better value"
+    columns = [*INSTANCE, "certainty", "doubt", "reference", "again_reference", "message"]
     return pd.DataFrame(rows, columns=columns).sort_values(list(INSTANCE), ignore_index=True)
+
+
+def _verified(found: Mapping[str, Any], prefix: str) -> tuple[float, float]:
+    """Return the value of a solve that its residuals prove, and its scale; inf of any other."""
+    if found.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return np.inf, 0.0
+    proven = max(found[prefix + name] for name in _RESIDUALS) <= _VERIFIED
+    value = found[prefix + "objective"]
+    return (value, found[prefix + "scale"]) if proven and np.isfinite(value) else (np.inf, 0.0)
 
 
 def judge(
@@ -105,12 +140,11 @@ def judge(
     seconds : float
         The limit of a run.
     """
-    known = references.set_index(list(INSTANCE))[["reference", "again_reference", "certainty"]]
+    known = references.set_index(list(INSTANCE))
     values: dict[Any, dict[str, Any]] = known.T.to_dict()
     rows = []
     for key, run, reply in records:
-        place = tuple(getattr(run, name) for name in INSTANCE)
-        target = values.get(place, {"reference": np.nan, "again_reference": np.nan})
+        target = values[tuple(getattr(run, name) for name in INSTANCE)]
         rows.append(
             {"key": key, **run.labels}
             | _judged(reply, target, tolerances[run.setting])
@@ -125,12 +159,12 @@ def _judged(
 ) -> dict[str, Any]:
     found = dict(reply.get("result", {}))
     row: dict[str, Any] = {
-        "solver_version": reply.get("version", ""),
+        "solver_version": found.get("solver_version", ""),
         "tolerance": tolerance,
         "status": found.get("status", reply.get("status", "")),
         "message": found.get("message", "") or _ending(reply),
         "declaration_s": found.get("declaration_s", np.nan),
-        "certainty": target.get("certainty", "none"),
+        "certainty": target["certainty"],
         "peak_memory_mb": reply.get("peak_memory_mb", np.nan),
         "added_memory_mb": found.get("added_memory_mb", np.nan),
         "core": reply.get("core", -1),
@@ -139,8 +173,11 @@ def _judged(
     outcomes = []
     for prefix in ("", AGAIN):
         row |= {prefix + name: found.get(prefix + name, np.nan) for name in _NUMBERS}
-        value, reference = row[prefix + "objective"], target[prefix + "reference"]
-        excess = (value - reference) / max(abs(reference), float(np.finfo(float).tiny))
+        # A reference that is less certain than the run has to be is none.
+        trusted = target["doubt"] <= tolerance
+        reference = target[prefix + "reference"] if trusted else np.nan
+        value, size = row[prefix + "objective"], row.pop(prefix + "scale")
+        excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
         residuals = [row[prefix + name] for name in _RESIDUALS]
         # Without a reference the residuals have to do; without an objective nothing does.
         errors = [*residuals, 0.0 if np.isnan(reference) else abs(excess)]
@@ -153,7 +190,7 @@ def _judged(
         if prefix + "status" in found:
             outcomes.append(outcome_of(found[prefix + "status"], accuracy, tolerance))
     if reply["ended"] != "finished":
-        outcomes = [reply["ended"]]
+        outcomes = ["failed" if reply["ended"] == "error" else reply["ended"]]
     row["again_status"] = found.get(AGAIN + "status", "")
     row["again_message"] = found.get(AGAIN + "message", "")
     row["outcome"] = next((name for name in outcomes if name != "solved"), "solved")

@@ -15,8 +15,9 @@ from convexmarket.errors import (
     ParameterError,
     ProblemFileError,
 )
-from convexmarket.experiments import run_problem, run_solver_study
+from convexmarket.experiments import compare_solvers, run_problem, run_solver_study
 from convexmarket.problems import load_problem, parse_problem
+from convexmarket.study.journal import Journal
 from convexmarket.study.plan import plan_runs
 
 STUBS = str(Path(__file__).parents[1] / "study")
@@ -140,6 +141,30 @@ class TestGoingOn:
         kept = more.runs[more.runs.solver == "CLARABEL"].reset_index(drop=True)
         assert kept.equals(first.runs)
 
+    def test_forgetting_waits_until_the_study_is_known_to_be_possible(self, study, tmp_path):
+        journal = tmp_path / "runs.jsonl"
+        run_solver_study(study(["exact"]), journal=journal)
+        before = journal.read_bytes()
+        with pytest.raises(NotSupportedError):
+            run_solver_study(study(["NONESUCH"]), journal=journal, fresh=True)
+        with Journal(journal), pytest.raises(ParameterError, match="another study"):
+            run_solver_study(study(["exact"]), journal=journal, fresh=True)
+        assert journal.read_bytes() == before
+        run_solver_study(study(["exact"]), journal=journal, fresh=True)
+        assert journal.read_bytes() != before
+        assert journal.read_bytes().count(b"\n") == before.count(b"\n")
+
+    def test_a_solver_of_ones_own_that_has_changed_is_run_again(self, study, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path))
+        (tmp_path / "mine.py").write_text("from stub_solvers import Quitter as Mine\n")
+        monkeypatch.syspath_prepend(STUBS)
+        problem = study(["exact"])
+        first = set(plan_runs(problem, {"MINE": "mine:Mine"}).runs)
+        assert set(plan_runs(problem, {"MINE": "mine:Mine"}).runs) == first
+        (tmp_path / "mine.py").write_text("from stub_solvers import Liar as Mine\n")
+        again = plan_runs(problem, {"MINE": "mine:Mine"}).runs
+        assert {run.solver for key, run in again.items() if key not in first} == {"MINE"}
+
     def test_another_file_means_other_runs(self, study, tmp_path):
         keys = set(plan_runs(study(["CLARABEL"]), {}).runs)
         assert set(plan_runs(study(["CLARABEL"]), {}).runs) == keys
@@ -178,6 +203,29 @@ class TestGoingOn:
         assert set(result.runs.key) <= set(keys)
 
 
+def test_two_files_of_the_same_name_or_text_are_two(study, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "market.toml").write_text(MARKET)
+    problem = study(["exact", "OSQP"])
+    text = problem.source.text.replace('["market.toml"]', '["market.toml", "other/market.toml"]')
+    result = run_solver_study(parse_problem(text, path=problem.source.path))
+    assert set(result.runs.problem) == {"market", "other/market"}
+    assert result.runs.problem.value_counts().nunique() == 1
+    assert (result.references.certainty == "exact").all()
+
+
+def test_where_the_optimum_is_nothing_solvers_are_not_wrong(tmp_path):
+    result = compare_solvers(
+        [Path(__file__).parents[2] / "problems" / "wdbc.toml"],
+        solvers=["exact", "CLARABEL", "SCS"],
+        classes=["semi-interactive fit"],
+        sizes=[5],
+        seeds=2,
+    )
+    assert (result.references.reference < 1e-20).any()
+    assert set(result.runs.outcome) == {"solved"}
+
+
 def test_on_a_dask_cluster_the_same_is_found(study, tmp_path):
     distributed = pytest.importorskip("distributed")
     here = run_solver_study(study(["CLARABEL", "OSQP"]))
@@ -209,6 +257,35 @@ class TestRefusals:
         with pytest.raises(ProblemFileError, match="no subproblem of the classes ridge"):
             run_solver_study(parse_problem(text, path=problem.source.path))
 
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ('classes = ["allocation", "rigde"]', "'rigde'; known are allocation, budget"),
+            ('formulations = ["primul"]', "'primul'; known are diagonal, dual"),
+        ],
+    )
+    def test_a_name_that_is_none(self, study, line, words):
+        problem = study()
+        kept = problem.source.text.replace('formulations = ["primal", "projection"]\n', "")
+        text = kept.replace("seeds = 1", f"seeds = 1\n{line}")
+        with pytest.raises(ParameterError, match=words):
+            run_solver_study(parse_problem(text, path=problem.source.path))
+
+    @pytest.mark.parametrize("name", ["exact", "reference", "clarabel"])
+    def test_a_solver_of_ones_own_with_a_name_of_ours(self, study, stubs, name):
+        with pytest.raises(ParameterError, match="which is taken"):
+            run_solver_study(study(), plugins={name: "stub_solvers:Liar"})
+
+    @pytest.mark.parametrize("place", ["nowhere:Liar", "stub_solvers:Nobody"])
+    def test_a_solver_of_ones_own_that_is_not_there(self, study, stubs, place):
+        with pytest.raises(ParameterError, match="cannot be imported"):
+            run_solver_study(study(), plugins={"MINE": place})
+
+    def test_a_setting_with_a_name_of_ours(self, study):
+        text = study().source.text + "[settings.reference]\ntolerance = 0.1\n"
+        with pytest.raises(ProblemFileError, match="name of ours"):
+            parse_problem(text)
+
     def test_a_file_that_is_missing(self, study, tmp_path):
         problem = study()
         (tmp_path / "market.toml").unlink()
@@ -229,7 +306,7 @@ class TestRefusals:
 HASTY = """
 [settings.hasty]
 tolerance = 1e-9
-[settings.hasty.options.CLARABEL]
+[settings.hasty.options.clarabel]
 max_iter = 2
 """
 

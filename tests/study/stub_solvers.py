@@ -85,3 +85,17 @@ class Pinned(CLARABEL):
 
     def solve_via_data(self, *args, **kwargs):
         raise RuntimeError(f"on cores {sorted(os.sched_getaffinity(0))}")
+
+
+class Parent(CLARABEL):
+    """Leave a process that holds whatever is open."""
+
+    def name(self):
+        return "PARENT"
+
+    def solve_via_data(self, *args, **kwargs):
+        child = os.fork()
+        if child == 0:
+            time.sleep(3600)
+            os._exit(0)
+        raise RuntimeError(f"left {child}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from convexmarket.errors import SolverError
 from convexmarket.study.cores import can_pin, lent_core, usable_cores
 from convexmarket.study.isolation import Isolation
 
@@ -103,9 +104,9 @@ def test_a_solver_that_cannot_is_unsupported(isolation):
     assert isolation.run(job("OSQP"))["result"]["status"] == "unsupported"
 
 
-def test_an_error_of_ours_is_a_crash_with_its_words(isolation):
+def test_an_error_of_ours_is_told_in_its_words(isolation):
     reply = isolation.run(job(problem_class="none such"))
-    assert (reply["ended"], reply["status"]) == ("crashed", "exit code 1")
+    assert reply["ended"] == "error"
     assert "no subproblem 'none such'" in reply["log"]
 
 
@@ -113,12 +114,44 @@ def test_after_all_that_runs_are_as_before(isolation):
     assert isolation.run(job())["result"]["status"] == "optimal"
 
 
-def test_a_server_that_is_killed_is_a_crash_and_there_is_another():
+def test_a_server_that_is_killed_is_replaced():
     with Isolation() as isolation:
         isolation.run(job())
         isolation._server.kill()
-        assert isolation.run(job())["ended"] == "crashed"
         assert isolation.run(job())["ended"] == "finished"
+
+
+def test_a_run_ends_with_its_server_and_one_that_is_killed_again_is_an_error():
+    isolation = Isolation()
+    isolation.run(job())
+    failed = []
+    waiting = threading.Thread(target=run_and_fail, args=(isolation, failed))
+    waiting.start()
+    for _ in range(2):
+        while not (isolation._server and children_of(isolation._server.pid)):
+            time.sleep(0.01)
+        family = [psutil.Process(isolation._server.pid), *children_of(isolation._server.pid)]
+        family[0].kill()
+        assert not psutil.wait_procs(family, timeout=10)[1]
+    waiting.join(30)
+    assert "ended from outside, twice" in failed[0]
+    isolation.close()
+
+
+def test_what_a_solver_leaves_behind_does_not_hold_the_run(isolation):
+    reply = isolation.run(job(plugin="Parent", seconds=20.0))
+    assert reply["ended"] == "finished"
+    left = int(reply["result"]["message"].rpartition(" ")[2])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and lives(left):
+        time.sleep(0.01)
+    assert not lives(left)
+
+
+def lives(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def children_of(pid):
@@ -127,11 +160,18 @@ def children_of(pid):
     return []
 
 
+def run_and_fail(isolation, failed):
+    try:
+        isolation.run(job(plugin="Sleeper", seconds=3600.0))
+    except SolverError as error:
+        failed.append(str(error))
+
+
 def test_closing_ends_a_run():
     isolation = Isolation()
     isolation.run(job())
     server = isolation._server.pid
-    waiting = threading.Thread(target=isolation.run, args=(job(plugin="Sleeper"),))
+    waiting = threading.Thread(target=run_and_fail, args=(isolation, []))
     waiting.start()
     while not children_of(server):
         time.sleep(0.01)

@@ -11,26 +11,26 @@ from convexmarket.study.journal import Journal
 def test_what_was_added_is_there_again(tmp_path):
     path = tmp_path / "new" / "runs.jsonl"
     with Journal(path) as journal:
-        journal.append({"key": "a", "value": float("inf")})
-        journal.append({"key": "b", "text": "zwei\nZeilen"})
+        journal.append({"key": "a", "session": 1, "value": float("inf")})
+        journal.append({"key": "b", "session": 1, "text": "zwei\nZeilen"})
     with Journal(path) as journal:
         assert journal.records == [
-            {"key": "a", "value": float("inf")},
-            {"key": "b", "text": "zwei\nZeilen"},
+            {"key": "a", "session": 1, "value": float("inf")},
+            {"key": "b", "session": 1, "text": "zwei\nZeilen"},
         ]
 
 
-@pytest.mark.parametrize("cut", range(1, 22))
+@pytest.mark.parametrize("cut", range(1, 33))
 def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, cut):
     path = tmp_path / "runs.jsonl"
     with Journal(path) as journal:
-        journal.append({"key": "first"})
-        journal.append({"key": "second, 22"})
+        journal.append({"key": "first", "session": 1})
+        journal.append({"key": "second", "session": 1})
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     with Journal(path) as journal:
-        assert journal.records == [{"key": "first"}]
-        journal.append({"key": "third"})
+        assert journal.records == [{"key": "first", "session": 1}]
+        journal.append({"key": "third", "session": 2})
     with Journal(path) as journal:
         assert [record["key"] for record in journal.records] == ["first", "third"]
     assert all(json.loads(line) for line in path.read_text().splitlines())
@@ -43,10 +43,30 @@ def test_only_one_at_a_time(tmp_path):
     Journal(path).close()
 
 
-@pytest.mark.parametrize("content", ["no JSON\n", "[1, 2]\n", '{"key": 1}\nno JSON\n'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "no JSON\n",
+        "[1, 2]\n",
+        '{"key": 1}\n',
+        '{"key": 1, "session": 1}\nno JSON\n',
+        "my only notes, without an end of the line",
+        '{"key": 1, "session": 1}\nand notes',
+    ],
+)
 def test_another_file_is_left_as_it_is(tmp_path, content):
     path = tmp_path / "runs.jsonl"
     path.write_text(content)
     with pytest.raises(ParameterError, match="not the journal"):
         Journal(path)
     assert path.read_text() == content
+
+
+def test_forgetting_is_on_disk(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": "a", "session": 1})
+        journal.clear()
+        journal.append({"key": "b", "session": 2})
+    with Journal(path) as journal:
+        assert [record["key"] for record in journal.records] == ["b"]

@@ -39,7 +39,12 @@ REFERENCES = references_of(
             REFERENCE,
             {
                 "ended": "finished",
-                "result": {"objective": 2.0, "again_objective": 4.0, "certainty": "exact"},
+                "result": {
+                    "objective": 2.0,
+                    "again_objective": 4.0,
+                    "certainty": "exact",
+                    "doubt": 0.0,
+                },
             },
         )
     ]
@@ -47,7 +52,7 @@ REFERENCES = references_of(
 
 
 def measured(objective=2.0, again=4.0, **changes):
-    found = {"status": "optimal", "objective": objective, "message": ""}
+    found = {"status": "optimal", "objective": objective, "message": "", "scale": 0.0}
     found |= dict.fromkeys(("primal_residual", "violation", "dual_residual", "gap"), 1e-9)
     found |= {f"again_{key}": value for key, value in found.items()}
     return {"ended": "finished", "result": found | {"again_objective": again} | changes}
@@ -105,3 +110,52 @@ def test_no_objective_is_never_solved_even_without_a_reference():
     references = references_of([(REFERENCE, {"ended": "crashed", "log": ""})])
     row = judge([("k", RUN, measured(np.nan))], references, {"default": 1e-3}, 60.0).iloc[0]
     assert row.outcome == "wrong"
+
+
+def reference_with(**changes):
+    found = {"objective": 2.0, "again_objective": 4.0, "certainty": "gap 1e-03", "doubt": 1e-3}
+    return {"ended": "finished", "result": found | changes}
+
+
+def test_a_reference_that_is_less_certain_than_a_run_has_to_be_is_none():
+    references = references_of([(REFERENCE, reference_with(doubt=1.1e-3))])
+    row = judge([("k", RUN, measured(2.1))], references, {"default": 1e-3}, 60.0).iloc[0]
+    assert np.isnan(row.reference)
+    assert row.outcome == "solved"
+    references = references_of([(REFERENCE, reference_with(doubt=0.9e-3))])
+    row = judge([("k", RUN, measured(2.1))], references, {"default": 1e-3}, 60.0).iloc[0]
+    assert row.outcome == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("better", "refuted"),
+    [
+        (measured(1.99, 4.0), True),
+        (measured(2.0, 3.9), True),
+        (measured(2.0 - 1e-6, 4.0), False),
+        (measured(1.99, 4.0, gap=1e-5), False),
+        (measured(1.99, 4.0, status="infeasible"), False),
+        (measured(2.1, 4.1), False),
+    ],
+)
+def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better, refuted):
+    exact = reference_with(certainty="exact", doubt=0.0, status="exact")
+    references = references_of([(REFERENCE, exact)], [(RUN, better)])
+    assert (references.certainty == "refuted").all() == refuted
+    if refuted:
+        assert references.message[0] == "SCS, primal found a better value"
+        ours = measured(2.0, 4.0, status="exact", again_status="exact")
+        rows = judge([("a", RUN, better), ("b", RUN, ours)], references, {"default": 1e-3}, 60.0)
+        assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
+
+
+def test_where_the_optimum_is_nothing_errors_are_relative_to_the_scale():
+    references = references_of([(REFERENCE, reference_with(objective=1e-31, doubt=0.0))])
+    reply = measured(1e-5, scale=1.0)
+    row = judge([("k", RUN, reply)], references, {"default": 1e-3}, 60.0).iloc[0]
+    assert row.excess == pytest.approx(1e-5)
+    assert row.outcome == "solved"
+
+
+def test_an_exception_of_ours_is_a_failure():
+    assert verdict({"ended": "error", "log": "ValueError: ours"}).outcome == "failed"

@@ -1,0 +1,38 @@
+"""Solvers of a user's own, named by the place that they are imported from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["load_plugin", "plugin_digest"]
+
+
+def load_plugin(name: str) -> Any:
+    """Import the class that ``"module:Class"`` names.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such class, or its module cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # importing runs the module, which may raise anything
+        raise ParameterError(
+            f"the solver {name!r} cannot be imported ({type(error).__name__}: {error}); give "
+            "module:Class of a solver interface of CVXPY that Python finds"
+        ) from None
+
+
+def plugin_digest(name: str) -> str:
+    """Return a digest of the file that a plugin is written in; it changes when the solver does."""
+    load_plugin(name)
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
