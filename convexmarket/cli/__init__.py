@@ -21,6 +21,7 @@ from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
 from convexmarket.problems import SolverStudyProblem, json_schema, load_problem
 from convexmarket.report import write_report
+from convexmarket.report.render import check_replaceable
 from convexmarket.report.results_schema import results_schema
 from convexmarket.report.terminal import offers_summary, summary
 
@@ -155,6 +156,7 @@ def run(
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
         problem = load_problem(file, overrides)
         target = folder or Path("reports", file.stem)
+        check_replaceable(target.resolve())
         if isinstance(problem, SolverStudyProblem):
             page = run_study(problem, target)
         else:

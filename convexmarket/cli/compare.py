@@ -149,7 +149,7 @@ def run_study(
     fresh: bool = False,
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
-    check_replaceable(folder)
+    check_replaceable(folder.resolve())
     journal = folder / JOURNAL
     try:
         with progress_bars() as advance:

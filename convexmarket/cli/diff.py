@@ -14,7 +14,7 @@ from convexmarket.experiments.writing import write_together
 from convexmarket.report import write_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_summary
-from convexmarket.report.results import RESULTS, plain
+from convexmarket.report.results import plain
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
 
@@ -50,6 +50,8 @@ def diff_command(
         for target in filter(None, (folder, data)):
             for source in (a, b):
                 _keep_apart(target, source)
+        if folder is not None and data is not None:
+            _keep_apart(data, folder)
         found = diff_results(a, b, tolerance)
         written = [] if folder is None else [write_report(found, folder)]
         if data is not None:
@@ -66,6 +68,7 @@ def diff_command(
 def _keep_apart(target: Path, source: Path) -> None:
     """Refuse to write over what is being compared."""
     folder = source if source.is_dir() else source.parent
-    taken = {path.resolve() for path in (source, folder, folder / RESULTS)}
-    if target.resolve() in taken:
-        raise ParameterError(f"{target} is one of the reports compared; write somewhere else")
+    if target.resolve() == source.resolve() or target.resolve().is_relative_to(folder.resolve()):
+        raise ParameterError(
+            f"{target} is one of the reports compared, or in it; write somewhere else"
+        )

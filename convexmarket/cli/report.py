@@ -13,11 +13,12 @@ from rich.table import Table
 
 from convexmarket.cli.compare import run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
-from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import Problem, SolverStudyProblem, load_problem
 from convexmarket.report import read_results, rewrite_report, write_report
 from convexmarket.report.index import write_index
+from convexmarket.report.render import check_replaceable
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
 
@@ -125,7 +126,7 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
     names = report_names(problems)
     outcomes = []
     for number, (name, file) in enumerate(names.items(), start=1):
-        err.print(f"{number} of {len(names)}: {name}", highlight=False)
+        err.print(f"{number} of {len(names)}: {escape(name)}", highlight=False)
         outcomes.append(_one(name, file, reports / name, rerun))
     page = write_index(reports)
     out.print(_outcome_table(outcomes))
@@ -140,10 +141,13 @@ def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
     try:
         problem = load_problem(file)
         outdated = "as --rerun says" if rerun else _outdated(problem, folder)
+        if not outdated:
+            try:
+                rewrite_report(folder)
+            except DataError as error:  # results of another version
+                outdated = str(error)
         if outdated:
             _run(problem, folder, rerun)
-        else:
-            rewrite_report(folder)
         done, why = "run" if outdated else "rendered", outdated or "from its results.json"
     except typer.Exit:  # stopped by hand
         raise
@@ -154,6 +158,7 @@ def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
 
 
 def _run(problem: Problem, folder: Path, fresh: bool) -> None:
+    check_replaceable(folder.resolve())
     if isinstance(problem, SolverStudyProblem):
         run_study(problem, folder, fresh=fresh)
         return
@@ -187,6 +192,6 @@ def _outcome_table(outcomes: list[Outcome]) -> Table:
     table.add_column("why")
     for outcome in outcomes:
         style = "bold red" if outcome.done == "failed" else None
-        cells = (outcome.name, outcome.done, f"{outcome.seconds:.1f}", escape(outcome.why))
+        cells = (escape(outcome.name), outcome.done, f"{outcome.seconds:.1f}", escape(outcome.why))
         table.add_row(*cells, style=style)
     return table

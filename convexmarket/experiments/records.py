@@ -305,7 +305,7 @@ def _restored(value: Any) -> Any:
 
 def _check(path: str, value: Any, kind: type[Any]) -> Any:
     """Return a value if it is of this type; a bool is no number, and an integer is a float."""
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 2**1023:
         return float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise DataError(f"{path} is {repr(value)[:60]}, which is no {kind.__name__}")

@@ -12,7 +12,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.experiments.joint_methods import JointMethodsResult
 from convexmarket.experiments.joint_sweep import JointSweepResult
 from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
@@ -157,4 +157,11 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
         for path in sorted(source.iterdir())
         if ATTACHMENT.fullmatch(path.name)
     }
-    return write_folder(replace(build_report(result), attachments=attached), out_dir or source)
+    try:
+        report = replace(build_report(result), attachments=attached)
+        return write_folder(report, out_dir or source)
+    except (LookupError, TypeError, ArithmeticError) as error:
+        raise DataError(
+            f"{source} holds results that this version cannot show ({type(error).__name__}: "
+            f"{error}); run the problem again"
+        ) from error

@@ -77,6 +77,17 @@ def read_record(path: str | Path) -> Record:
     if not file.is_file():
         raise ParameterError(f"there is no {file}; name the folder of a report, or its {RESULTS}")
     content = read_json(file)
+    try:
+        return _record(content, file)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, DataError | ParameterError):
+            raise
+        raise DataError(
+            f"{file} is damaged ({type(error).__name__}: {error}); run the problem again"
+        ) from error
+
+
+def _record(content: Any, file: Path) -> Record:
     kind = _kind(content, file)
     provenance = dict(content["provenance"])
     problem_file = provenance.pop("problem_file", None)

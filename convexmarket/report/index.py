@@ -21,7 +21,7 @@ from convexmarket.report.render import (
     markdown_environment,
     page_script,
 )
-from convexmarket.report.results import RESULTS, read_json
+from convexmarket.report.results import RESULTS, is_text, read_json
 
 __all__ = ["write_index"]
 
@@ -69,6 +69,8 @@ def write_index(reports: str | Path) -> Path:
     _check(folder)
     entries, unreadable = [], {}
     for results in sorted(folder.glob(f"*/{RESULTS}")):
+        if not is_text(results.parent.name):
+            continue  # no page could link to it
         try:
             entries.append(_entry(results))
         except DataError as error:
@@ -98,18 +100,23 @@ def _check(folder: Path) -> None:
         raise ParameterError(f"{folder} is a report itself; name the folder above it")
     for name in (PAGE, README):
         path = folder / name
-        if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        if path.exists() and not _is_index(path):
             raise ParameterError(
                 f"{path} is no index of reports; move it away or name another folder, because "
                 "the index would replace it"
             )
 
 
+def _is_index(path: Path) -> bool:
+    """Say whether a file says of itself, in a comment, that it is an index."""
+    return f"<!-- {MARK}" in path.read_text(encoding="utf-8", errors="replace")
+
+
 def _entry(results: Path) -> Entry:
     content = read_json(results)
     problem = _mapping(content, "problem", results)
     provenance = _mapping(content, "provenance", results)
-    versions = provenance.get("versions", provenance)
+    versions = _mapping(provenance, "versions", results)
     return Entry(
         folder=results.parent.name,
         title=str(problem.get("title") or results.parent.name),
@@ -139,7 +146,7 @@ def _picture(report: Path) -> str:
             if image.width * image.height > LARGEST_PICTURE:
                 return ""
             small = image.convert("RGB")
-    except (OSError, ValueError):
+    except (OSError, ValueError, Image.DecompressionBombError):
         return ""
     small.thumbnail(PICTURE_SIZE)
     data = BytesIO()

@@ -39,6 +39,8 @@ WRITTEN = re.compile(
     + rf"|{ATTACHMENT.pattern}"
     + r"|tables(/[a-z0-9_-]+\.(csv|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
 )
+LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
+KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 BLANKS = re.compile(r"[ \t\r\n]+")  # a no-break space is not one of them
 MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
@@ -96,13 +98,38 @@ def check_replaceable(target: Path) -> None:
         return
     if not target.is_dir():
         raise ParameterError(f"{target} is a file; a report needs a folder of its own")
-    for path in sorted(target.rglob("*")):
+    if Path.cwd().is_relative_to(target):
+        raise ParameterError(
+            f"the working directory lies in {target}, which would be replaced; run the command "
+            "from outside of it"
+        )
+    paths = sorted(path for path in target.rglob("*") if not path.is_dir())
+    known = _accounted_for(target)
+    for path in paths:
         inside = path.relative_to(target).as_posix()
-        if not WRITTEN.fullmatch(inside):
+        if not WRITTEN.fullmatch(inside) or inside not in known:
             raise ParameterError(
                 f"the folder {target} holds {inside!r}, which no report wrote; move it away or "
                 "choose another folder, because writing a report replaces the whole folder"
             )
+
+
+def _accounted_for(folder: Path) -> set[str]:
+    """Return the files of a folder that the report in it knows of, and what a study leaves.
+
+    A page names its tables and figures. Those of the same name in another format are its own.
+    """
+    names = {path.name for path in folder.iterdir() if ATTACHMENT.fullmatch(path.name)}
+    if not all((folder / name).is_file() for name in (PAGE, MARKDOWN, RESULTS)):
+        return names
+    page = (folder / PAGE).read_text(encoding="utf-8", errors="replace")
+    if "Written by convexmarket" not in page:
+        return names
+    names |= {PAGE, MARKDOWN, LATEX, RESULTS, MODEL}
+    results = (folder / RESULTS).read_text(encoding="utf-8", errors="replace")
+    linked = set(LINKED.findall(page)) | set(LINKED.findall(results))
+    stems = {name.rpartition(".")[0] for name in linked}
+    return names | {f"{stem}.{kind}" for stem in stems for kind in KINDS_OF_FILES}
 
 
 def _replace(target: Path, fresh: Path, previous: Path) -> None:
@@ -110,11 +137,11 @@ def _replace(target: Path, fresh: Path, previous: Path) -> None:
     if not target.exists():
         fresh.rename(target)
         return
-    target.rename(previous)
     try:
+        target.rename(previous)
         fresh.rename(target)
-    except BaseException:
-        if not target.exists():
+    except BaseException:  # an interrupt may come after a rename that took effect
+        if not target.exists() and previous.exists():
             previous.rename(target)
         raise
 

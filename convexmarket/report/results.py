@@ -33,6 +33,7 @@ from convexmarket.report.model import Table
 __all__ = [
     "FORMAT",
     "RESULTS",
+    "is_text",
     "plain",
     "read_frame",
     "read_json",
@@ -245,9 +246,21 @@ def read_json(file: Path) -> Any:
     """Read a JSON file of bounded size; its mistakes become errors that name the file."""
     text = _bytes(file)
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        content = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{file} is not valid JSON ({error}); is it a report's?") from None
+    if b"\\u" in text and not is_text(json.dumps(content, ensure_ascii=False)):
+        raise DataError(f"{file} holds half of a character (a lone surrogate); is it a report's?")
+    return content
+
+
+def is_text(value: str) -> bool:
+    """Say whether a string can be written as UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _no_constant(name: str) -> Any:

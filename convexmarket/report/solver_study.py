@@ -8,6 +8,7 @@ import pandas as pd
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import reproduction_section, select, settings_table
+from convexmarket.report.solver_study_findings import class_words, summary_words
 from convexmarket.report.solver_study_panels import (
     growth_figure,
     profile_figure,
@@ -15,17 +16,16 @@ from convexmarket.report.solver_study_panels import (
 )
 from convexmarket.report.solver_study_words import (
     breaks,
-    class_words,
     contender_name,
     limitations,
     ranked,
     reference_words,
     settings,
-    summary_words,
     time_words,
     wrong_words,
 )
 from convexmarket.report.words import listing
+from convexmarket.study.measure import EXACT
 from convexmarket.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted
 
 __all__ = ["overview", "solver_study_report"]
@@ -41,7 +41,7 @@ _WORDS = {
     "high": "to (95%)",
     "accuracy": "relative error",
     "peak_memory_mb": "peak memory, MB",
-    "breaks_at": "breaks at size",
+    "breaks_at": "under half solved at",
     "declaration_share": "declaration",
     "compilation_share": "compilation",
     "solver_share": "solver",
@@ -63,7 +63,8 @@ HOW = (
     "first solve, from declaration to answer: the geometric mean of the times plus "
     f"{time_words(SHIFT)}, less {time_words(SHIFT)}. They are over the instances that the "
     "contenders of a class share, and a run that does not solve counts as long as its time limit. "
-    "A contender that cannot take all instances has no mean."
+    "A contender that cannot take all instances has no mean. Every run is warmed up: its solver "
+    "solves a trivial problem before anything is timed, so that loading libraries is in no time."
 )
 
 
@@ -137,7 +138,7 @@ def overview(result: SolverStudyResult) -> pd.DataFrame:
     key = ["problem_class", "setting", *CONTENDER]
     fits = select(result.scaling, solve="first")[[*key, "exponent", "low", "high"]]
     fits = fits.rename(columns={"low": "exponent_low", "high": "exponent_high"})
-    broken = breaks(result.rates)[[*key, "size"]].rename(columns={"size": "breaks_at"})
+    broken = breaks(result.rates)[[*key, "sizes"]].rename(columns={"sizes": "breaks_at"})
     table = table.merge(fits, how="left", on=key).merge(broken, how="left", on=key)
     table["other"] = table.runs - table.solved - table.wrong
     columns = [*key, "runs", "solved", "wrong", "other", "total_s", "relative"]
@@ -165,13 +166,13 @@ def _speed_section(result: SolverStudyResult) -> Section:
         (
             Table(
                 "overview",
-                "Every contender in every class, the fastest first; other: neither solved nor "
-                "wrong; second / first solve: the time of solving again with changed numbers, as "
-                "a share of the first; exponent: of the size.",
+                "Every contender in every class, the least seconds first; other: neither solved "
+                "nor wrong; second / first solve: the time of solving again with changed numbers, "
+                "as a share of the first; exponent: of the size; relative error: the median, of "
+                "the exact method mostly zero by definition.",
                 _with_names(overview(result)),
                 _WORDS,
                 {
-                    "breaks_at": ",.0f",
                     "again_ratio": ".2f",
                     "accuracy": ".1e",
                     "peak_memory_mb": ",.0f",
@@ -221,11 +222,11 @@ def _growth_section(result: SolverStudyResult) -> Section:
         tables.append(
             Table(
                 "breaks",
-                "The first size at which a contender solves less than half, and what most of the "
-                "other runs came to.",
+                "The sizes at which a contender solves less than half, and what most of the other "
+                "runs there came to.",
                 _with_names(broken),
-                {**_WORDS, "size": "first size", "outcome": "main outcome"},
-                {"size": ",.0f"},
+                {**_WORDS, "outcome": "main outcome"},
+                {},
                 rows_shown=_PER_PAGE,
             )
         )
@@ -244,6 +245,10 @@ def _growth_section(result: SolverStudyResult) -> Section:
 
 _COMPUTED = ["excess", "primal_residual", "violation", "dual_residual", "gap"]
 _RUN = ["problem_class", "setting", *CONTENDER, *INSTANCE]
+_NO_EVIDENCE = (
+    " The exact method returns no multipliers: of its five numbers the residuals of equations and "
+    "of the dual and the gap are zero by definition, which is no evidence of its accuracy."
+)
 
 
 def _wrong_section(result: SolverStudyResult) -> Section:
@@ -270,7 +275,7 @@ def _wrong_section(result: SolverStudyResult) -> Section:
             "The relative error of an answer is the largest of five numbers that we compute from "
             "the returned point and multipliers: the excess of the objective over the best known, "
             "the residual of equations, the violation of inequalities, the residual of the dual, "
-            "and the gap between them.",
+            "and the gap between them." + (_NO_EVIDENCE if EXACT in set(runs.solver) else ""),
         ),
         figures=_profiles(result, "accuracy"),
         tables=(table,) if len(wrong) else (),

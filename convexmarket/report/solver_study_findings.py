@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.report.parts import select, short
 from convexmarket.report.solver_study_words import (
+    EVERY,
     breaks,
     quoted,
     ranked,
@@ -31,7 +32,7 @@ from convexmarket.study.pairs import FEWEST_PAIRS
 
 __all__ = ["class_words", "summary_words"]
 
-Verdict = Literal["fastest", "unclear", "few", "alone", "none"]
+_Verdict = Literal["fastest", "unclear", "few", "alone", "none"]
 
 _MOST_NAMED = 4
 _MOST_TIES = 2
@@ -77,7 +78,7 @@ class _Standing:
         return [(row, ratio) for row, ratio in self.others if np.isnan(ratio.low)]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> _Verdict:
         """Return "fastest" only if all that can be compared, and the next in rank, are slower."""
         if not self.others:
             return "alone"
@@ -139,17 +140,17 @@ def summary_words(result: SolverStudyResult) -> tuple[str, ...]:
 def _headline(result: SolverStudyResult, classes: list[str], setting: str) -> str:
     """Say who is fastest where that is shown, how much is wrong, and what words mean."""
     standings = {name: _standing(result, ranked(result, name, setting)) for name in classes}
-    groups: dict[Verdict, list[str]] = {}
+    groups: dict[_Verdict, list[str]] = {}
     for name, standing in standings.items():
         verdict = standing.verdict if standing else "none"
         named = f"{quoted(standing.best)} ({name})" if standing and verdict == "fastest" else name
         groups.setdefault(verdict, []).append(named)
-    starts: dict[Verdict, str] = {
+    starts: dict[_Verdict, str] = {
         "fastest": "measurably fastest:",
         "unclear": "no clear fastest in",
         "few": "too few common instances to compare in",
-        "alone": "no second solver that solves anything in",
-        "none": "no time to compare in",
+        "alone": "only one contender solves anything in",
+        "none": "nothing to compare in",
     }
     found = [f"{start} {listing(groups[key])}" for key, start in starts.items() if key in groups]
     runs = counted(result.runs)
@@ -174,24 +175,27 @@ def class_words(result: SolverStudyResult, problem_class: str, setting: str) -> 
     if standing is None:
         return f"{start}no contender can be called the fastest{_why_none(everyone)}."
     best, verdict = standing.best, standing.verdict
-    verbs: dict[Verdict, str] = {
-        "fastest": "is the fastest" + " of those that can be compared" * bool(standing.incomparable),
-        "alone": "is the only solver that solves anything",
+    comparable = " of those that can be compared" if standing.incomparable else ""
+    verbs: dict[_Verdict, str] = {
+        "fastest": f"is the fastest{comparable}",
+        "alone": "is the only contender that solves anything",
     }
     parts = [
         f"{start}{quoted(best)} {verbs.get(verdict, 'takes the least time in the mean')}, "
         f"{time_words(best.total_s)}, and solves {_of(best)}{_largest(result, best)}."
     ]
     if standing.quicker:
-        words = [f"{quoted(row)} ({ratio}; {_why_behind(row, best)})" for row, ratio in standing.quicker]
-        parts.append(f"Measurably faster where both solve: {_few(words, '; ')}.")
+        words = [
+            f"{quoted(row)} ({ratio}; {_why_behind(row, best)})" for row, ratio in standing.quicker
+        ]
+        parts.append(f"Measurably faster where both solve: {_few(words)}.")
     if standing.level:
         words = [f"{quoted(row)} ({ratio})" for row, ratio in standing.level]
         parts.append(f"No difference from {quoted(best)} is shown for {_few(words)}.")
     if unknown := len(standing.incomparable):
         parts.append(
-            f"With {count(unknown, 'other')} it has fewer than {FEWEST_PAIRS} solved instances in "
-            "common, too few to compare."
+            f"With {count(unknown, 'other')}, {quoted(best)} has fewer than {FEWEST_PAIRS} solved "
+            "instances in common, too few to compare."
         )
     if standing.slower:
         row, ratio = standing.slower[0]
@@ -228,18 +232,60 @@ def _why_behind(row: pd.Series, best: pd.Series) -> str:
     """Say why a contender has not the least mean, though it is faster where both solve."""
     if np.isnan(row.total_s):
         return "it cannot take all instances, so that it has no mean"
-    mean = f"its mean is {time_words(row.total_s)}, because"
-    if row.solved < best.solved:
-        return f"{mean} it solves only {_of(row)}"
-    return f"{mean} means add {time_words(SHIFT)} to every time and count what is not solved"
+    if row.solved < min(best.solved, row.runs):
+        return f"its mean is {time_words(row.total_s)}, as it solves only {_of(row)}"
+    return (
+        f"its mean is {time_words(row.total_s)}, as means add {time_words(SHIFT)} to every time "
+        "and count what is not solved"
+    )
 
 
 def _exact_words(result: SolverStudyResult, best: pd.Series, exact: pd.Series) -> str:
-    ratio = _ratio(result, exact, best)
+    ratio = _ratio(result, best, exact)
     if np.isnan(ratio.low):
         words = f"has too few solved instances in common with {quoted(best)} to compare"
     elif ratio.low <= 1.0 <= ratio.high:
         words = f"shows no difference in time from {quoted(best)} ({ratio})"
     else:
-        ...
+        faster = "faster" if ratio.low > 1.0 else "slower"
+        words = f"is {faster} where both solve ({quoted(best)} takes {ratio})"
     return f"The exact method, which is no solver, {words}, and solves {_of(exact)}."
+
+
+def _largest(result: SolverStudyResult, best: pd.Series) -> str:
+    """Say who has the least time at the largest size at which some solver solves half."""
+    place = {"problem_class": best.problem_class, "setting": best.setting}
+    means = select(result.means, **place).merge(result.rates, on=[*place, "size", *CONTENDER])
+    means = means[means["size"].notna() & (means.solver != EXACT)]
+    half = means[means.success >= 0.5]
+    able = half[half.total_s.notna()]
+    if able["size"].nunique() < 2:
+        return ""
+    last = able[able["size"] == able["size"].max()]
+    first = last.loc[last.total_s.idxmin()]
+    who = "" if quoted(first) == quoted(best) else f" by {quoted(first)}"
+    beyond = means["size"].max() > half["size"].max()
+    end = "; at larger sizes no solver solves half" if beyond else ""
+    return f"; the least mean at size {first['size']:,.0f} is {time_words(first.total_s)}{who}{end}"
+
+
+# ---------------------------------------------------------------------------- where they break
+
+
+def _broken(result: SolverStudyResult, problem_class: str, setting: str) -> str:
+    """Say which contenders break, and at which sizes."""
+    rates = select(result.rates, problem_class=problem_class, setting=setting)
+    rows, contenders = breaks(rates), len(rates[CONTENDER].drop_duplicates())
+    if rows.empty:
+        return "Each contender solves at least half at every size."
+    start = (
+        f"{len(rows)} of {count(contenders, 'contender')} "
+        f"{'solves' if len(rows) == 1 else 'solve'} less than half at some size"
+    )
+    if len(rows) > _MOST_NAMED:
+        always = int((rows.sizes == EVERY).sum())
+        start += f", {always} of them at every size" * bool(always)
+        kinds = [f"{number} by “{name}”" for name, number in rows.outcome.value_counts().items()]
+        return f"{start}: {listing(kinds)}. The table of breaks lists them."
+    words = [f"{quoted(row)} at {row.sizes} ({row.outcome})" for row in rows.itertuples()]
+    return f"{start}: {listing(words)}."

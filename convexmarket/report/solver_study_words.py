@@ -1,8 +1,4 @@
-"""What a solver study found, in words that follow from its numbers.
-
-The exact method is no solver: it is named apart, and what is said of the fastest is said of the
-others. A difference in time is called one only if its 95% interval excludes 1.
-"""
+"""How a solver study is put into words: names, ranks, wrong answers, references and limits."""
 
 from __future__ import annotations
 
@@ -19,24 +15,27 @@ from convexmarket.study.metrics import CONTENDER, COUNTED, INSTANCE, counted
 from convexmarket.study.pairs import FEWEST_PAIRS
 
 __all__ = [
+    "EVERY",
     "breaks",
-    "class_words",
     "contender_name",
     "limitations",
+    "quoted",
     "ranked",
     "reference_words",
+    "refuted_words",
     "settings",
     "short_class",
-    "summary_words",
     "time_words",
     "wrong_words",
 ]
 
-Ratio = dict[str, Any]
+#: What stands for the sizes of a contender that breaks at all of several.
+EVERY = "every size"
+#: The certainty of a reference that some run has beaten.
+REFUTED = "refuted"
 
 _SHORT = {"weighted logistic regression": "weighted logistic regr."}
 _MOST_NAMED = 4
-_MOST_TIES = 2
 
 
 def contender_name(solver: str, formulation: str) -> str:
@@ -48,6 +47,11 @@ def contender_name(solver: str, formulation: str) -> str:
     ('CLARABEL, projection', 'exact')
     """
     return solver if solver == formulation else f"{solver}, {formulation}"
+
+
+def quoted(row: Any) -> str:
+    """Write a contender in a sentence, where its comma must not be one of the sentence."""
+    return f"“{contender_name(row.solver, row.formulation)}”"
 
 
 def short_class(name: str) -> str:
@@ -86,7 +90,7 @@ def ranked(result: SolverStudyResult, problem_class: str, setting: str) -> pd.Da
 
 
 def breaks(rates: pd.DataFrame) -> pd.DataFrame:
-    """Return where contenders break: the first size at which less than half is solved.
+    """Return where contenders break: the sizes at which less than half is solved.
 
     Parameters
     ----------
@@ -96,16 +100,30 @@ def breaks(rates: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per class, setting and contender that breaks: size, solved, runs and the most
-        frequent other outcome at that size.
+        One row per class, setting and contender that breaks: sizes (in words), solved and runs at
+        these sizes together, and the most frequent other outcome there.
     """
-    low = rates[rates["size"].notna() & (rates.success < 0.5)]
     key = ["problem_class", "setting", *CONTENDER]
-    first = low.sort_values("size", kind="stable").drop_duplicates(key).sort_index()
-    others = first[[name.replace(" ", "_") for name in COUNTED[1:]]]
-    named = others.set_axis(list(COUNTED[1:]), axis=1)
-    outcome = named.idxmax(axis=1) if len(named) else pd.Series(dtype=str)
-    return first[[*key, "size", "solved", "runs"]].assign(outcome=outcome).reset_index(drop=True)
+    rows = []
+    for contender, own in rates[rates["size"].notna()].groupby(key, sort=False):
+        low = own[own.success < 0.5]
+        if low.empty:
+            continue
+        every = len(low) == len(own) > 1
+        others = {name: int(low[name.replace(" ", "_")].sum()) for name in COUNTED[1:]}
+        rows.append(
+            {
+                **dict(zip(key, contender, strict=True)),
+                "sizes": EVERY if every else listing([f"{size:,.0f}" for size in low["size"]]),
+                "solved": int(low.solved.sum()),
+                "runs": int(low.runs.sum()),
+                "outcome": max(others, key=lambda name: others[name]),
+            }
+        )
+    return pd.DataFrame(rows, columns=[*key, "sizes", "solved", "runs", "outcome"])
+
+
+# -------------------------------------------------------------------------------- what goes wrong
 
 
 def wrong_words(runs: pd.DataFrame) -> str:
@@ -122,27 +140,52 @@ def wrong_words(runs: pd.DataFrame) -> str:
     ]
     errors = wrong[["accuracy", "again_accuracy"]].max(axis=1)
     worst = wrong.iloc[int(np.argmax(errors))]
+    who = count(len(each), "method" if EXACT in set(wrong.solver) else "solver")
     return (
-        f"{count(len(each), 'solver')} {'claims' if len(each) == 1 else 'claim'} an answer and "
-        f"{'is' if len(each) == 1 else 'are'} wrong: {listing(each)}. The worst: {_name(worst)} on "
-        f"“{worst.problem}” ({worst.problem_class}, setting “{worst.setting}”) at size "
+        f"{who} {'claims' if len(each) == 1 else 'claim'} an answer and "
+        f"{'is' if len(each) == 1 else 'are'} wrong: {listing(each)}. The worst: {quoted(worst)} "
+        f"on “{worst.problem}” ({worst.problem_class}, setting “{worst.setting}”) at size "
         f"{worst['size']:,} {_claimed(worst)}."
+    )
+
+
+def refuted_words(references: pd.DataFrame) -> str:
+    """Name the instances whose reference a run has beaten; nothing if there is none."""
+    refuted = references[references.certainty == REFUTED]
+    if refuted.empty:
+        return ""
+    named = [
+        f"{row.problem_class}, “{'/'.join(filter(None, (row.problem, row.instance)))}” at size "
+        f"{row['size']:,}, seed {row.seed} ({row.message})"
+        for _, row in refuted.head(_MOST_NAMED).iterrows()
+    ]
+    if more := len(refuted) - len(named):
+        named.append(f"{more:,} more")
+    return (
+        f"The reference of {count(len(refuted), 'instance')} is refuted, whether it came from an "
+        "exact method or a solver: a run whose residuals are tiny found a better value, which "
+        f"takes its place. {'; '.join(named)}."
     )
 
 
 def reference_words(runs: pd.DataFrame) -> str:
     """Say what objectives are compared with."""
     known = runs.drop_duplicates(["problem_class", *INSTANCE]).certainty
-    exact, none = int((known == EXACT).sum()), int((known == "none").sum())
-    close = len(known) - exact - none
+    exact, none, refuted = (int((known == name).sum()) for name in (EXACT, "none", REFUTED))
+    close = len(known) - exact - none - refuted
     parts = [f"the exact optimum on {share(exact, len(known), 'instance')}"] if exact else []
     if close:
         parts.append(f"the best that a solver found, at tolerances out of reach, on {close:,}")
+    if refuted:
+        parts.append(f"a better value that a run found on {refuted:,}, whose reference it refutes")
     if none:
         parts.append(f"nothing on {none:,}, where only residuals decide")
     words = f"Objectives are compared with {'; with '.join(parts)}."
-    if close:
-        words += " The column “known how well” says what residuals of the best leave open."
+    if close or refuted:
+        words += (
+            " The column “known how well” says what residuals of the best leave open; where that "
+            "is more than the tolerance, only residuals decide."
+        )
     return words
 
 
@@ -167,8 +210,14 @@ def limitations(result: SolverStudyResult) -> tuple[str, ...]:
     runs, machine = result.runs, result.machine
     sizes, limits = sorted(set(runs["size"])), sorted(set(runs.time_limit_s))
     seeds = runs.seed.nunique()
+    cpus = machine["cpus"]
+    processors = (
+        f"One processor ({cpus[0]})"
+        if len(cpus) == 1
+        else f"{len(cpus)} processors ({listing(cpus)}), between which times do not compare,"
+    )
     pinned = (
-        "Each run had a processor core to itself."
+        "Each run was bound to a core that no other run of a study used at the time."
         if machine["pinned"]
         else "Runs were not bound to a processor core, so that times vary more."
     )
@@ -177,7 +226,7 @@ def limitations(result: SolverStudyResult) -> tuple[str, ...]:
         pinned += f" They were made in {sessions} sessions; the machine's load can have differed."
     each = ", ".join(_versions(runs))
     return (
-        f"One machine ({machine['cpu']}) and one version of each solver"
+        f"{processors} and one version of each solver"
         f"{f' ({each})' if each else ''}. Ratios on another can differ. {pinned}",
         f"{count(seeds, 'seed')} and sizes {format_number(sizes[0])} to {format_number(sizes[-1])}"
         ". Intervals are over instances, not over machines; a bootstrap of few pairs is narrower "

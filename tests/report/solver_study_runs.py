@@ -9,6 +9,7 @@ import pandas as pd
 
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.problems import parse_problem
+from convexmarket.study.metrics import PARTS
 from convexmarket.study.summary import summarise
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -139,6 +140,44 @@ def _run(
     }
 
 
+def race(
+    problem_class: str, times: dict[str, list[float]], sizes: tuple[int, ...] = (100,)
+) -> pd.DataFrame:
+    """Return runs of contenders ("solver/formulation") that take these seconds, seed after seed.
+
+    The same at every size; NaN is a run that fails, and where the list is shorter than others, the
+    contender cannot take the instances that are left.
+    """
+    rows = []
+    for contender, seconds in times.items():
+        solver, formulation = contender.split("/")
+        for size in sizes:
+            for seed, total in enumerate(seconds):
+                solved = not np.isnan(total)
+                rows.append(
+                    {
+                        "problem_class": problem_class,
+                        "problem": "quickstart",
+                        "instance": "",
+                        "size": size,
+                        "seed": seed,
+                        "formulation": formulation,
+                        "solver": solver,
+                        "setting": "default",
+                        "tolerance": 1e-6,
+                        "outcome": "solved" if solved else "failed",
+                        **{f"{part}_s": total / 4 for part in PARTS},
+                        "total_s": total,
+                        "again_total_s": total / 2,
+                        "accuracy": 1e-9 if solved else np.inf,
+                        "again_accuracy": 1e-9 if solved else np.nan,
+                        "peak_memory_mb": 200.0,
+                        "time_limit_s": LIMIT,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
 PROBLEM = """
 kind = "solver-study"
 title = "Solvers <b>compared</b>"
@@ -163,7 +202,7 @@ def make_result(runs: pd.DataFrame | None = None, **changes: Any) -> SolverStudy
         **vars(summarise(runs)),
         "absent": ("MOSEK",),
         "machine": {
-            "cpu": "Some CPU at 2 GHz",
+            "cpus": ("Some CPU at 2 GHz",),
             "cores": 4,
             "system": "Linux 6",
             "pinned": True,

@@ -87,12 +87,16 @@ def test_the_finding_is_in_the_numbers_of_the_run(
 ) -> None:
     text = words(report)
     wrong = int((result.runs.outcome == "wrong").sum())
-    assert report.summary[0].startswith("Least time, class by class: “OSQP, projection”")
+    assert report.summary[0].startswith(
+        "Measurably fastest: “CLARABEL, primal” (weighted logistic regression); no clear fastest "
+        f"in allocation and ridge; {wrong} of 992 runs claim"
+    )
     assert f"{wrong} of 992 runs claim an answer and are wrong" in report.summary[0]
     means = result.means[result.means["size"].isna() & (result.means.setting == "default")]
     means = means[means.problem_class == "allocation"].set_index(["solver", "formulation"])
     least = means.loc[("OSQP", "projection")].total_s
-    assert f"takes the least time, {format_number(least)} s, and solves all 16 instances" in text
+    time = f"{format_number(least)} s"
+    assert f"takes the least time in the mean, {time}, and solves all 16 instances" in text
     tied = pair(result, "CLARABEL, projection", "OSQP, projection")
     assert tied["low"] < 1 < tied["high"]
     ratio, low, high = (format_number(tied[name]) for name in ("ratio", "low", "high"))
@@ -107,23 +111,27 @@ def test_the_finding_is_in_the_numbers_of_the_run(
         in text
     )
     exact = pair(result, "OSQP, projection", "exact, exact")
-    assert f"is no solver, is {format_number(exact['ratio'])} times faster" in text
+    assert (
+        "is no solver, is faster where both solve (“OSQP, projection” takes "
+        f"{format_number(exact['ratio'])} times as long, 95%" in text
+    )
 
 
 def test_where_contenders_break_is_said(result: SolverStudyResult, report: Report) -> None:
     text = words(report)
     assert "3 of 17 contenders solve less than half at some size" in text
     for broken in (
-        "“ECOS, unscaled” from 10,000 on (failed)",
-        "“SCS, dual” from 100,000 on (memory limit)",
-        "“CLARABEL, unscaled” from 100,000 on (wrong)",
+        "“ECOS, unscaled” at 10,000 and 100,000 (failed)",
+        "“SCS, dual” at 100,000 (memory limit)",
+        "“CLARABEL, unscaled” at 100,000 (wrong)",
     ):
         assert broken in text
     table = breaks(result.rates)
     assert (table.solved / table.runs < 0.5).all()
     first = table[(table.solver == "ECOS") & (table.formulation == "unscaled")]
-    assert list(first["size"]) == [10_000, 10_000]
-    assert set(overview(result).breaks_at.dropna()) == set(table["size"])
+    assert list(first.sizes) == ["10,000 and 100,000"] * 2
+    assert list(first.runs) == [8, 8]
+    assert set(overview(result).breaks_at.dropna()) == set(table.sizes)
 
 
 def test_wrong_claims_are_counted_with_an_example(result: SolverStudyResult) -> None:
@@ -147,13 +155,38 @@ def test_what_objectives_are_compared_with_is_said(result: SolverStudyResult) ->
     assert "the exact optimum on 36 of 48 instances; with the best" in reference_words(result.runs)
     none = reference_words(result.runs.assign(certainty="none"))
     assert none == "Objectives are compared with nothing on 48, where only residuals decide."
+    refuted = reference_words(result.runs.assign(certainty="refuted"))
+    assert "with a better value that a run found on 48" in refuted
+    assert "solver found" not in refuted
+
+
+def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> None:
+    one = {"problem_class": "ridge", "problem": "quickstart", "instance": "b", "size": 1_000}
+    entry = {**one, "seed": 3, "certainty": "refuted", "message": "SCS, dual found a better value"}
+    references = pd.DataFrame([entry, {**entry, "certainty": "exact"}])
+    (said,) = (
+        text
+        for text in build_report(replace(result, references=references)).summary
+        if "refuted" in text
+    )
+    assert said.startswith("The reference of 1 instance is refuted")
+    assert said.endswith(
+        "ridge, “quickstart/b” at size 1,000, seed 3 (SCS, dual found a better value)."
+    )
+    many = replace(result, references=pd.DataFrame([entry] * 6))
+    assert "reference of 6 instances is refuted" in words(build_report(many))
+    assert "; 2 more." in words(build_report(many))
+    assert "refuted" not in words(build_report(result))
 
 
 def test_limitations_follow_from_how_it_was_run(result: SolverStudyResult) -> None:
     text = words(build_report(result))
     assert "Some CPU at 2 GHz" in text
     assert "CLARABEL 1.2.3" in text
-    assert "Each run had a processor core to itself. They were made in 2 sessions" in text
+    assert (
+        "Each run was bound to a core that no other run of a study used at the time. They were "
+        "made in 2 sessions" in text
+    )
     assert "4 seeds and sizes 100 to 100,000" in text
     assert "A run was stopped after 60 s" in text
     assert "A caveat of the run." in text
@@ -161,15 +194,34 @@ def test_limitations_follow_from_how_it_was_run(result: SolverStudyResult) -> No
     loose = words(build_report(replace(result, machine=machine)))
     assert "not bound to a processor core" in loose
     assert "sessions" not in loose
+    several = result.machine | {"cpus": ("One CPU", "Another CPU")}
+    text = words(build_report(replace(result, machine=several)))
+    assert "2 processors (One CPU and Another CPU), between which times do not compare" in text
 
 
 def test_with_few_instances_no_difference_is_claimed() -> None:
-    few = words(build_report(make_result(make_runs(seeds=1, sizes=(100, 1_000)))))
-    assert "With 15 others it has fewer than 6 solved instances in common, too few" in few
+    report = build_report(make_result(make_runs(seeds=1, sizes=(100, 1_000))))
+    few = words(report)
+    assert report.summary[0].startswith(
+        "Too few common instances to compare in allocation, ridge and weighted logistic regression;"
+    )
+    assert "“" not in report.summary[0]
+    assert "With 15 others, “OSQP, projection” has fewer than 6 solved instances in common" in few
     assert "is no solver, has too few solved instances in common with “OSQP, projection”" in few
     assert "measurably slower" not in few
-    assert "times faster" not in few
+    assert "is faster where both solve" not in few
     assert "is the fastest" not in few
+
+
+def test_zeros_by_definition_are_said_to_be_so(report: Report) -> None:
+    assert "The exact method returns no multipliers" in words(report)
+    solvers = make_runs(seeds=1, sizes=(100,))
+    none = build_report(make_result(solvers[solvers.solver != "exact"]))
+    assert "The exact method returns" not in words(none)
+
+
+def test_warming_up_is_said(report: Report) -> None:
+    assert words(report).count("warmed up") == 1
 
 
 def test_absent_solvers_and_those_that_cannot_are_told_apart(
@@ -277,7 +329,10 @@ def test_where_nothing_is_solved_the_report_says_so() -> None:
     runs = make_runs(seeds=1, sizes=(100, 1_000)).assign(outcome="time limit", total_s=np.nan)
     report = build_report(make_result(runs[runs.setting == "default"]))
     text = words(report)
-    assert report.summary[0].startswith("Nothing is solved; no run claims an answer and is wrong.")
+    assert report.summary[0].startswith(
+        "Nothing to compare in allocation, ridge and weighted logistic regression; no run claims "
+        "an answer and is wrong."
+    )
     assert "no contender can be called the fastest: none of 32 runs is solved" in text
     assert "split" not in {figure.name for figure in report.figures}
     for piece in report.figures:

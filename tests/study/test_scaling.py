@@ -44,6 +44,26 @@ def test_two_sizes_have_no_interval_and_one_has_no_exponent() -> None:
     assert (one.sizes, one.runs) == (1, 2)
 
 
+def test_problems_of_one_size_each_say_nothing_of_growth() -> None:
+    seeds = pd.Series([10] * 6)
+    times = pd.Series([1.0, 2.0, 1.5, 1.2, 3.0, 0.7])
+    one = fit_exponent(seeds, times, pd.Series(["a"] * 6))
+    assert np.isnan([one.exponent, one.low, one.high]).all()
+    assert (one.sizes, one.runs) == (1, 6)
+    sizes = pd.Series([10, 10, 300, 300, 7_000, 7_000])
+    three = fit_exponent(sizes, times, pd.Series(list("aabbcc")))
+    assert np.isnan([three.exponent, three.low, three.high]).all()
+    assert (three.sizes, three.runs) == (3, 6)
+
+
+def test_a_third_size_of_another_problem_gives_no_interval() -> None:
+    sizes = pd.Series([10, 100, 10, 100, 1_000, 1_000])
+    times = pd.Series([1.0, 10.0, 1.0, 10.0, 3.0, 5.0])
+    fit = fit_exponent(sizes, times, pd.Series(list("aaaabb")))
+    assert fit.exponent == pytest.approx(1.0)
+    assert np.isnan([fit.low, fit.high]).all()
+
+
 def test_only_solved_runs_count() -> None:
     runs = frame(
         run("ECOS", 100, total_s=1.0),
