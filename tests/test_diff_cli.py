@@ -129,3 +129,28 @@ def test_a_comparison_is_listed_in_an_index_and_not_compared(here: Path) -> None
     done = invoke("a", "report")
     assert done.exit_code == 2
     assert "is itself a comparison" in done.stderr
+
+
+@pytest.mark.parametrize("data", ["a/tables/sellers.csv", "b/more.json", "report/diff.json"])
+def test_no_file_goes_into_a_report(here: Path, data: str) -> None:
+    done = invoke("a", "b", "--out", "report", "--json", data)
+    assert done.exit_code == 2
+    assert not Path(data).exists()
+    assert not Path("report").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"caveats": "none"},
+        {"provenance": {"versions": {}, "problem_file": {"text": 1}}},
+        {"provenance": {"versions": {}, "problem_file": {"text": "", "overrides": 1}}},
+        {"curve": {"columns": ["x"], "dtypes": ["float64"], "data": [[10**400]]}},
+        {"caveats": ["\ud800"]},
+    ],
+)
+def test_what_is_damaged_is_told_in_one_line(here: Path, damage: dict[str, Any]) -> None:
+    (here / "b" / "results.json").write_text(json.dumps(results() | damage))
+    done = invoke("a", "b")
+    assert isinstance(done.exception, SystemExit | None), done.exception
+    assert done.exit_code in (0, 2)

@@ -226,3 +226,31 @@ def test_the_schema_of_results_is_printed_or_written(here):
     assert json.loads(done.stdout) == results_schema()
     invoke("schema", "--results", "--out", "s.json")
     assert json.loads((here / "s.json").read_text()) == results_schema()
+
+
+def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
+    assert invoke("report", "--all").exit_code == 0
+    file = here / "reports" / "one" / "results.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    place = content["curve"]["columns"].index("guarantee_max")
+    for part in (content["curve"]["columns"], content["curve"]["dtypes"], *content["curve"]["data"]):
+        del part[place]
+    file.write_text(json.dumps(content))
+    done = invoke("report", here / "reports" / "one")
+    assert done.exit_code == 2
+    assert "this version cannot show" in plain(done.stderr)
+    again = invoke("report", "--all")
+    assert again.exit_code == 0
+    assert outcomes(again.output) == {"one": "run", "clinic": "rendered"}
+
+
+def test_where_a_report_cannot_go_is_known_before_anything_is_run(here, monkeypatch):
+    def run(*_):
+        raise AssertionError("it ran")
+
+    monkeypatch.setattr(cli, "run_problem", run)
+    (here / "mine").mkdir()
+    (here / "mine" / "notes.txt").write_text("precious")
+    done = invoke("run", here / "problems" / "one.toml", "--out", here / "mine")
+    assert done.exit_code == 2
+    assert "notes.txt" in plain(done.stderr)

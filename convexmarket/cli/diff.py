@@ -50,8 +50,8 @@ def diff_command(
         for target in filter(None, (folder, data)):
             for source in (a, b):
                 _keep_apart(target, source)
-        if folder is not None and data is not None:
-            _keep_apart(data, folder)
+        if folder and data and data.resolve().is_relative_to(folder.resolve()):
+            raise ParameterError(f"--json {data} lies in --out {folder}, which is replaced whole")
         found = diff_results(a, b, tolerance)
         written = [] if folder is None else [write_report(found, folder)]
         if data is not None:

@@ -25,8 +25,9 @@ from convexmarket.report.frontier import frontier_json
 from convexmarket.report.latex import latex_document, latex_table
 from convexmarket.report.model import ATTACHMENT, Report
 from convexmarket.report.results import RESULTS, plain, write_results
-from convexmarket.report.saving import inline_svg, save_figure
+from convexmarket.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.report.shown import shown_table
+from convexmarket.report.words import printable
 
 __all__ = ["check_replaceable", "plain", "write_folder"]
 
@@ -40,6 +41,8 @@ WRITTEN = re.compile(
     + r"|tables(/[a-z0-9_-]+\.(csv|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
 )
 LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
+RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
+FOOTER = "Written by convexmarket"
 KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 BLANKS = re.compile(r"[ \t\r\n]+")  # a no-break space is not one of them
@@ -81,18 +84,25 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
         fresh = Path(workshop, "fresh")
         fresh.mkdir()
         _write_contents(report, fresh)
-        check_replaceable(target)
+        check_replaceable(target, fresh)
         _replace(target, fresh, Path(workshop, "previous"))
     return target / PAGE
 
 
-def check_replaceable(target: Path) -> None:
+def check_replaceable(target: Path, fresh: Path | None = None) -> None:
     """Refuse to remove anything but an earlier report.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+    fresh : pathlib.Path, optional
+        What would take its place; files that both have may go.
 
     Raises
     ------
     ParameterError
-        If the target is a file, or a folder with something in it that no report wrote.
+        If the target is a file, a folder with something in it that no report wrote, or where the
+        command is run.
     """
     if not target.exists():
         return
@@ -103,33 +113,38 @@ def check_replaceable(target: Path) -> None:
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from outside of it"
         )
-    paths = sorted(path for path in target.rglob("*") if not path.is_dir())
-    known = _accounted_for(target)
-    for path in paths:
+    known = _accounted_for(target, fresh)
+    for path in sorted(target.rglob("*")):
         inside = path.relative_to(target).as_posix()
-        if not WRITTEN.fullmatch(inside) or inside not in known:
+        foreign = not WRITTEN.fullmatch(inside)
+        if foreign or (known is not None and not path.is_dir() and inside not in known):
             raise ParameterError(
                 f"the folder {target} holds {inside!r}, which no report wrote; move it away or "
                 "choose another folder, because writing a report replaces the whole folder"
             )
 
 
-def _accounted_for(folder: Path) -> set[str]:
-    """Return the files of a folder that the report in it knows of, and what a study leaves.
+def _accounted_for(folder: Path, fresh: Path | None) -> set[str] | None:
+    """Return the files of a folder that the report in it knows of; None if that cannot be told.
 
     A page names its tables and figures. Those of the same name in another format are its own.
     """
     names = {path.name for path in folder.iterdir() if ATTACHMENT.fullmatch(path.name)}
-    if not all((folder / name).is_file() for name in (PAGE, MARKDOWN, RESULTS)):
-        return names
-    page = (folder / PAGE).read_text(encoding="utf-8", errors="replace")
-    if "Written by convexmarket" not in page:
+    page, results = (_text(folder / name) for name in (PAGE, RESULTS))
+    of_experiment = {"problem", "provenance"} <= set(RESULTS_KEYS.findall(results))
+    if FOOTER not in page and not of_experiment:
         return names
     names |= {PAGE, MARKDOWN, LATEX, RESULTS, MODEL}
-    results = (folder / RESULTS).read_text(encoding="utf-8", errors="replace")
-    linked = set(LINKED.findall(page)) | set(LINKED.findall(results))
-    stems = {name.rpartition(".")[0] for name in linked}
+    if fresh is not None:
+        names |= {path.relative_to(fresh).as_posix() for path in fresh.rglob("*")}
+    if not page:  # somebody has lost it, and wants it again
+        return names if fresh is not None else None
+    stems = {name.rpartition(".")[0] for name in LINKED.findall(page + results)}
     return names | {f"{stem}.{kind}" for stem in stems for kind in KINDS_OF_FILES}
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
 def _replace(target: Path, fresh: Path, previous: Path) -> None:
@@ -154,9 +169,10 @@ def _write_contents(report: Report, folder: Path) -> None:
         )
     (folder / "figures").mkdir()
     drawings = {}
-    for figure in report.figures:
-        svg = save_figure(figure.draw, folder / "figures" / figure.name)
-        drawings[figure.name] = inline_svg(svg, figure.name)
+    with one_note_about_glyphs():
+        for figure in report.figures:
+            svg = save_figure(figure.draw, folder / "figures" / figure.name)
+            drawings[figure.name] = inline_svg(svg, figure.name)
     shown = {table.name: shown_table(table) for table in report.tables}
     for name, view in shown.items():
         text = latex_table(view, report.title)
@@ -199,7 +215,8 @@ def escape_markdown(value: Any) -> str:
     if isinstance(value, Markup):
         return value
     text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = MARKDOWN_SPECIAL.sub(r"\\\1", BLANKS.sub(" ", text).strip(" "))
+    text = printable(BLANKS.sub(" ", text).strip(" "))
+    text = MARKDOWN_SPECIAL.sub(r"\\\1", text)
     return MARKDOWN_BLOCK.sub(_escape_block_start, text)
 
 
@@ -217,11 +234,16 @@ def page_script() -> Script:
     return Script(Markup(code), f"sha256-{digest}")
 
 
+def _printable_text(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def html_environment() -> Environment:
     """Return the templates' environment for HTML: every expression is escaped."""
     return Environment(
         loader=PackageLoader("convexmarket.report"),
         autoescape=True,
+        finalize=_printable_text,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -290,6 +290,66 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, foreign: 
     assert (target / foreign).read_text() == "precious"
 
 
+@pytest.mark.parametrize(
+    "mine",
+    [
+        ("report.tex", "figures/photo.png", "tables/measured.csv"),
+        ("index.html",),
+        ("index.html", "report.md", "results.json"),
+    ],
+)
+def test_a_folder_that_only_looks_like_a_report_is_left_alone(
+    tmp_path: Path, mine: tuple[str, ...]
+) -> None:
+    target = tmp_path / "paper"
+    for name in mine:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text("precious")
+    with pytest.raises(ParameterError, match="which no report wrote"):
+        write_folder(make_report(), target)
+    assert all((target / name).read_text() == "precious" for name in mine)
+
+
+def test_a_file_of_ones_own_in_a_report_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    write_folder(make_report(), target)
+    (target / "tables" / "mine.csv").write_text("precious")
+    with pytest.raises(ParameterError, match=r"tables/mine\.csv"):
+        write_folder(make_report(), target)
+    assert (target / "tables" / "mine.csv").read_text() == "precious"
+
+
+def test_the_working_directory_is_not_pulled_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(make_report(), tmp_path / "report")
+    monkeypatch.chdir(tmp_path / "report" / "tables")
+    with pytest.raises(ParameterError, match="working directory"):
+        write_folder(make_report(), tmp_path / "report")
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_an_interrupt_right_after_a_rename_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    target = tmp_path / "report"
+    before = write_folder(make_report(), target).read_bytes()
+    rename, calls = Path.rename, itertools.count(1)
+
+    def rename_and_interrupt(self: Path, goal: Path) -> Path:
+        found = rename(self, goal)
+        if next(calls) == nth:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Path, "rename", rename_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(make_report(title="Second"), target)
+    found = (target / "index.html").read_bytes()
+    assert (found == before) == (nth == 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
 def test_attachments_stand_in_the_folder_and_are_replaced_with_it(tmp_path: Path) -> None:
     report = make_report(attachments={"runs.jsonl": b'{"a": 1}\n'})
     for _ in range(2):

@@ -119,3 +119,39 @@ def test_a_report_and_a_folder_that_is_not_there_are_refused(tmp_path: Path) -> 
         write_index(folder)
     with pytest.raises(ParameterError, match="there is no folder"):
         write_index(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"problem": {}, "provenance": {"versions": "1.2"}},
+        {"problem": {}, "provenance": {"versions": None}},
+        {"problem": {"title": "\ud800"}, "provenance": {"versions": {}}},
+        {"problem": "none", "provenance": {"versions": {}}},
+    ],
+)
+def test_one_damaged_report_is_listed_as_such_and_the_others_as_ever(
+    tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    make_report(tmp_path / "good")
+    make_report(tmp_path / "bad")
+    (tmp_path / "bad" / "results.json").write_text(json.dumps(damage))
+    text = write_index(tmp_path).read_text(encoding="utf-8")
+    assert 'href="good/index.html"' in text
+    assert "Not to be read" in text
+    assert 'href="bad/index.html"' not in text
+
+
+def test_a_picture_that_would_fill_the_memory_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_report(tmp_path / "one")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert "data:image/png" not in write_index(tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_readme_that_quotes_the_mark_is_no_index(tmp_path: Path) -> None:
+    make_report(tmp_path / "one")
+    (tmp_path / "README.md").write_text("It says: Written by: convexmarket report --index")
+    with pytest.raises(ParameterError, match=r"README\.md is no index"):
+        write_index(tmp_path)
