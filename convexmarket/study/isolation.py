@@ -9,10 +9,10 @@ import platform
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from convexmarket.errors import SolverError
 from convexmarket.study.cores import lent_core
@@ -32,7 +32,7 @@ _ONE_THREAD = (
 _FAREWELL = 5.0
 
 
-class Isolation:
+class Isolation(AbstractContextManager["Isolation"]):
     """A server process, and one run after the other in children of it.
 
     Use as a context manager, or :meth:`close` it.
@@ -121,15 +121,7 @@ class Isolation:
             )
         return self._server
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from convexmarket.errors import ParameterError
 
@@ -18,7 +18,7 @@ __all__ = ["Journal"]
 _BEGINNING = b'{"key": '
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """A file of one JSON object per line, only ever added to.
 
     A line that was being written when the machine stopped is no run: it is cut off when the
@@ -100,13 +100,5 @@ class Journal:
         finally:
             os.close(folder)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
