@@ -96,9 +96,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(online_app, name="online")
-app.command(epilog=COMPARE_EXAMPLES)(compare)
-app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
-app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 
 
 def main() -> None:
@@ -221,6 +218,11 @@ def price(
     out.print(offers_summary(offers))
     for path in written:
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+app.command("report", epilog=REPORT_EXAMPLES)(report_command)
+app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
+app.command(epilog=COMPARE_EXAMPLES)(compare)
 
 
 @app.command()
