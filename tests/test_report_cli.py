@@ -233,7 +233,11 @@ def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
     file = here / "reports" / "one" / "results.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     place = content["curve"]["columns"].index("guarantee_max")
-    for part in (content["curve"]["columns"], content["curve"]["dtypes"], *content["curve"]["data"]):
+    for part in (
+        content["curve"]["columns"],
+        content["curve"]["dtypes"],
+        *content["curve"]["data"],
+    ):
         del part[place]
     file.write_text(json.dumps(content))
     done = invoke("report", here / "reports" / "one")

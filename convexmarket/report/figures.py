@@ -16,7 +16,14 @@ from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogFormatter,
+    LogFormatterSciNotation,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+)
 
 from convexmarket.report.words import format_number, share
 
@@ -24,7 +31,9 @@ __all__ = [
     "distributions",
     "mark_series",
     "overall_error",
+    "plain_ticks",
     "report_style",
+    "series_label",
     "series_style",
     "tradeoff_curve",
     "who_is_bought_from",
@@ -77,10 +86,12 @@ STYLE: dict[str, Any] = {
     "figure.figsize": (WIDTH, 3.4),
     "figure.constrained_layout.use": True,
     "savefig.dpi": 160,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
 MANY_POINTS = 200
+WIDE = 30.0  # ratio of values beyond which a scale is logarithmic
 
 
 def report_style(name: str) -> AbstractContextManager[None]:
@@ -95,6 +106,33 @@ def report_style(name: str) -> AbstractContextManager[None]:
 def series_style(position: int) -> dict[str, Any]:
     """Return colour, marker and line style of a series, for ``Axes.plot``."""
     return dict(SERIES[position % len(SERIES)])
+
+
+def series_label(name: object) -> str:
+    """Return a name from data as a label that the legend shows.
+
+    Matplotlib leaves out what begins with an underscore; behind a space of no width it does not.
+    """
+    text = str(name)
+    return f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
+
+
+class PlainLogFormatter(LogFormatterSciNotation):
+    """Matplotlib's choice of the ticks that get a label, written as all our numbers are."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the label of a tick, empty where it has none."""
+        return format_number(x) if super().__call__(x, pos) else ""
+
+
+def plain_ticks(figure: Figure) -> None:
+    """Write the ticks of logarithmic axes as text, where Matplotlib would as mathematics."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(PlainLogFormatter())
+            if isinstance(axis.get_minor_formatter(), LogFormatter):
+                axis.set_minor_formatter(PlainLogFormatter(labelOnlyBase=False))
 
 
 def mark_series(artist: Artist, position: int) -> None:
@@ -123,7 +161,7 @@ def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
 
 
 def value_axis(axes: Axes, values: pd.Series, which: Literal["x", "y"] = "y") -> str:
-    """Make an axis logarithmic where positive values span more than a factor 30.
+    """Make an axis logarithmic where positive values span more than a factor ``WIDE``.
 
     Returns
     -------
@@ -132,7 +170,7 @@ def value_axis(axes: Axes, values: pd.Series, which: Literal["x", "y"] = "y") ->
     """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     finite = values[np.isfinite(values)]
-    if len(finite) and finite.min() > 0 and finite.max() > 30 * finite.min():
+    if len(finite) and finite.min() > 0 and finite.max() > WIDE * finite.min():
         axes.set(**{f"{which}scale": "log"})
         axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
         axis.set_minor_locator(NullLocator())
@@ -212,19 +250,28 @@ def overall_error(curve: pd.DataFrame) -> Figure:
     return figure
 
 
-def who_is_bought_from(sellers: pd.DataFrame) -> Figure:
+def who_is_bought_from(sellers: pd.DataFrame, money: str = "money") -> Figure:
     """Draw epsilon against sensitivity, one series per gamma and one panel per scenario.
+
+    The scale is logarithmic, and without those who sell nothing, where the most that is sold at
+    some gamma would be next to nothing beside the most at another.
 
     Parameters
     ----------
     sellers : pandas.DataFrame
         Columns scenario, gamma, sensitivity and epsilon, of one model and a few gammas.
+    money : str
+        The unit of payments.
     """
+    sold = sellers[sellers.epsilon > 0]
+    most = sold.groupby(["scenario", "gamma"]).epsilon.max()
+    wide = len(most) > 0 and most.max() > WIDE * most.min()
     scenarios = _by(sellers, "scenario")
     figure = Figure(figsize=(WIDTH, 3.4))
     panels = figure.subplots(1, len(scenarios), sharey=True, squeeze=False)[0]
     for axes, (scenario, rows) in zip(panels, scenarios, strict=True):
-        for position, (gamma, offers) in enumerate(_by(rows, "gamma")):
+        for position, (gamma, offered) in enumerate(_by(rows, "gamma")):
+            offers = offered[offered.epsilon > 0] if wide else offered
             look = series_style(position)
             axes.scatter(
                 offers.sensitivity,
@@ -238,23 +285,27 @@ def who_is_bought_from(sellers: pd.DataFrame) -> Figure:
                 rasterized=len(offers) > MANY_POINTS,
             )
         axes.set_title(f"{scenario} sensitivities")
-        axes.set_xlabel("sensitivity c (money per unit of ε)")
+        axes.set_xlabel(f"sensitivity c ({money} per unit of ε)")
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    panels[0].set_ylabel("privacy sold, ε")
-    panels[0].set_ylim(bottom=0 if (sellers.epsilon > 0).any() else None)
+    scale = value_axis(panels[0], sold.epsilon) if wide else ""
+    panels[0].set_ylabel(f"privacy sold, ε{scale}")
+    if not wide:
+        panels[0].set_ylim(bottom=0 if len(sold) else None)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4, markerscale=1.7
     )
     return figure
 
 
-def distributions(sellers: pd.DataFrame) -> Figure:
+def distributions(sellers: pd.DataFrame, money: str = "money") -> Figure:
     """Draw histograms of epsilon and payment of the sellers bought from, one row per gamma.
 
     Parameters
     ----------
     sellers : pandas.DataFrame
         Columns gamma, epsilon and payment, of one scenario, one model and a few gammas.
+    money : str
+        The unit of payments.
     """
     groups = _by(sellers, "gamma")
     figure = Figure(figsize=(WIDTH, 0.7 + 1.65 * len(groups)))
@@ -268,7 +319,7 @@ def distributions(sellers: pd.DataFrame) -> Figure:
         )
         row[0].set_ylabel("sellers")
     grid[-1, 0].set_xlabel("privacy sold, ε")
-    grid[-1, 1].set_xlabel("payment (money)")
+    grid[-1, 1].set_xlabel(f"payment ({money})")
     return figure
 
 

@@ -16,9 +16,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from convexmarket.report.figures import SERIES, WIDTH, series_style, value_axis
+from convexmarket.report.figures import SERIES, WIDTH, series_label, series_style, value_axis
 from convexmarket.report.model import Figure, Frontier
-from convexmarket.report.words import format_number
+from convexmarket.report.words import format_number, printable
 
 __all__ = ["MISCLASSIFIED", "MOST_OFFERS", "frontier_figures", "frontier_json"]
 
@@ -29,7 +29,11 @@ POINT_DIGITS = 6  # of a point, which is shown as a number
 
 
 def frontier_figures(
-    curve: pd.DataFrame, sellers: pd.DataFrame, error: str, payments: str = "total payments (money)"
+    curve: pd.DataFrame,
+    sellers: pd.DataFrame,
+    error: str,
+    payments: str = "total payments (money)",
+    money: str = "money",
 ) -> list[Figure]:
     """Describe the frontiers of a run as figures ``frontier_<scenario>``.
 
@@ -41,10 +45,13 @@ def frontier_figures(
         Columns scenario, series, gamma, sensitivity and epsilon.
     error, payments : str
         What these two are, with their units.
+    money : str
+        The unit of payments.
     """
     return [
         _figure(
-            str(scenario), Frontier(rows, sellers[sellers.scenario == scenario], error, payments)
+            str(scenario),
+            Frontier(rows, sellers[sellers.scenario == scenario], error, payments, money),
         )
         for scenario, rows in curve.groupby("scenario", sort=False)
     ]
@@ -93,7 +100,7 @@ def draw_frontier(frontier: Frontier) -> MatplotlibFigure:
     for position, (series, rows) in enumerate(points.groupby("series", sort=False)):
         look = series_style(position)
         line = rows.sort_values("gamma", kind="stable")
-        axes.plot(line.payments, line.error, label=str(series), clip_on=False, **look)
+        axes.plot(line.payments, line.error, label=series_label(series), clip_on=False, **look)
         if position == 0:
             _write_gammas(axes, line.iloc[sorted({0, len(line) - 1})])
     error, payments = value_axis(axes, points.error), value_axis(axes, points.payments, "x")
@@ -135,7 +142,7 @@ def frontier_json(frontier: Frontier) -> str:
         offered = dict(list(frontier.sellers[frontier.sellers.series == label].groupby("gamma")))
         series.append(
             {
-                "label": str(label),
+                "label": printable(str(label)),
                 "colour": SERIES[position % len(SERIES)]["color"],
                 "points": [
                     _rounded(curve.loc[gamma, ["eta", "error", "payments"]], POINT_DIGITS)
@@ -151,6 +158,7 @@ def frontier_json(frontier: Frontier) -> str:
     data = {
         "error": frontier.error,
         "payments": frontier.payments,
+        "money": frontier.money,
         "gammas": gammas.tolist(),
         "costs": costs,
         "series": series,

@@ -114,12 +114,15 @@ class Frontier:
         Columns series, gamma, sensitivity and epsilon: one row for each offer.
     error, payments : str
         What these two are, with their units.
+    money : str
+        The unit of payments.
     """
 
     points: pd.DataFrame
     sellers: pd.DataFrame
     error: str = "test error"
     payments: str = "total payments (money)"
+    money: str = "money"
 
 
 @dataclass(frozen=True)

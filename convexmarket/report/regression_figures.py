@@ -21,7 +21,7 @@ LOWEST_SHARE = -0.6
 
 
 def error_over_payments(
-    curve: pd.DataFrame, constant_rmse: float, plain_rmse: float, unit: str
+    curve: pd.DataFrame, constant_rmse: float, plain_rmse: float, unit: str, money: str
 ) -> Figure:
     """Draw the test error over total payments, one panel per scenario, one line per lambda.
 
@@ -31,8 +31,8 @@ def error_over_payments(
         Columns scenario, regularization, payments, rmse, rmse_low and rmse_high.
     constant_rmse, plain_rmse : float
         Of predicting a constant, and of the best regression without noise.
-    unit : str
-        Of the errors.
+    unit, money : str
+        Of the errors and of the payments.
     """
     scenarios = list(curve.groupby("scenario", sort=False))
     figure = Figure(figsize=(WIDTH, 3.8))
@@ -56,7 +56,7 @@ def error_over_payments(
             plain_rmse, color=MUTED, linestyle=(0, (2, 2)), lw=1.1, label="without privacy"
         )
         axes.set_title(f"{scenario} sensitivities")
-        _money_axis(axes)
+        _money_axis(axes, money)
     panels[0].set_ylim(0, HIGHEST * constant_rmse)
     panels[0].yaxis.set_major_locator(MaxNLocator(6))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
@@ -65,13 +65,15 @@ def error_over_payments(
     return figure
 
 
-def market_and_one_price(curve: pd.DataFrame) -> Figure:
+def market_and_one_price(curve: pd.DataFrame, money: str) -> Figure:
     """Draw the share explained by the market and by one price for all, one panel per lambda.
 
     Parameters
     ----------
     curve : pandas.DataFrame
         Columns regularization, payments, explained and uniform_explained, of one scenario.
+    money : str
+        The unit of payments.
     """
     groups = list(curve.groupby("regularization"))
     figure = Figure(figsize=(WIDTH, 3.2))
@@ -84,7 +86,7 @@ def market_and_one_price(curve: pd.DataFrame) -> Figure:
             axes.plot(ordered.payments, ordered[column], label=name, **series_style(position))
         axes.axhline(0.0, color=INK, lw=0.8)
         axes.set_title(_named("λ", value))
-        _money_axis(axes)
+        _money_axis(axes, money)
     highest = float(np.nanmax(curve[["explained", "uniform_explained"]].to_numpy()))
     panels[0].set_ylim(LOWEST_SHARE, max(0.2, 1.15 * highest))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
@@ -130,9 +132,9 @@ def bound_terms(curve: pd.DataFrame, coef_norm: float) -> Figure:
     return figure
 
 
-def _money_axis(axes: Axes) -> None:
+def _money_axis(axes: Axes, money: str) -> None:
     axes.set_xscale("log")
-    axes.set_xlabel("total payments (log scale)")
+    axes.set_xlabel(f"total payments ({money}, log scale)")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=9))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))

@@ -96,6 +96,11 @@ class Scene:
         """Write an amount with its unit."""
         return f"{format_number(value)} {self.result.problem.units.money}".strip()
 
+    @property
+    def currency(self) -> str:
+        """What axes call the unit of payments."""
+        return self.result.problem.units.money or "money"
+
     def plain(self, regularization: float) -> float:
         """Return the error without noise at a lambda."""
         return float(select(self.baselines, regularization=regularization).rmse.iloc[0])
@@ -276,6 +281,7 @@ def _tradeoff_section(scene: Scene) -> Section:
             scene.constant_rmse,
             plain,
             scene.result.problem.units.label,
+            scene.currency,
         ),
         "Test error falls as payments rise, towards the error without privacy. The numbers are "
         "in the table tradeoff.",
@@ -289,7 +295,8 @@ def _tradeoff_section(scene: Scene) -> Section:
         curve.rename(columns={"rmse": "error"}),
         sellers,
         f"test RMSE ({units.label})",
-        f"total payments ({units.money or 'money'})",
+        f"total payments ({scene.currency})",
+        scene.currency,
     )
     columns = [
         "n_bought",
@@ -371,7 +378,7 @@ def _one_price_section(scene: Scene) -> Section:
         f"Share of the constant's squared error that is explained, over total payments "
         f"({scene.point.scenario} sensitivities). Below zero the constant predicts better; "
         f"what lies below {format_percent(regression_figures.LOWEST_SHARE)} is out of the picture.",
-        partial(regression_figures.market_and_one_price, rows),
+        partial(regression_figures.market_and_one_price, rows, scene.currency),
         "The market's share explained lies above that of one price for all. The numbers are in "
         "the table one-price.",
     )
@@ -428,9 +435,9 @@ def _sellers_section(scene: Scene) -> Section:
             Figure(
                 "who_is_bought_from",
                 f"Privacy sold by each seller against its sensitivity, at γ = {listed} and the λ "
-                "marked there. The dearer a seller, the less it sells; where the points reach "
-                "zero, nobody dearer is bought from.",
-                partial(figures.who_is_bought_from, shown),
+                "marked there. The dearer a seller, the less it sells; where the points "
+                "reach zero, or end, nobody dearer is bought from.",
+                partial(figures.who_is_bought_from, shown, scene.currency),
                 f"Scatter of epsilon against sensitivity. {words}",
             ),
             Figure(
@@ -438,7 +445,7 @@ def _sellers_section(scene: Scene) -> Section:
                 f"Privacy sold and payments of those bought from ({scenario} sensitivities), at γ "
                 f"= {listed} and the λ marked there: bars far to the right are sellers who give "
                 "up, or receive, much more than others. Each panel has its own scale.",
-                partial(figures.distributions, select(shown, scenario=scenario)),
+                partial(figures.distributions, select(shown, scenario=scenario), scene.currency),
                 f"Histograms of epsilon and of payments. {words}",
             ),
         ),

@@ -7,7 +7,9 @@ to, comments, six digits after the point. Without them it is about half as long.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+import warnings
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-from convexmarket.report.figures import report_style
+from convexmarket.report.figures import plain_ticks, report_style
+from convexmarket.report.words import printable
 
-__all__ = ["compact_svg", "inline_svg", "save_figure"]
+__all__ = ["compact_svg", "inline_svg", "one_note_about_glyphs", "save_figure"]
 
 COLOURS = 256  # of a PNG: a few series in many shades of their edges
 NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
@@ -35,6 +38,7 @@ def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
     """
     with report_style(stem.name):
         figure = draw()
+        plain_ticks(figure)
         figure.savefig(stem.with_suffix(".pdf"), metadata=NO_DATES)
         picture, drawing = BytesIO(), BytesIO()
         figure.savefig(picture, format="png", metadata={"Software": None})
@@ -45,9 +49,26 @@ def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
             COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
         )
         few.save(stem.with_suffix(".png"), optimize=True)
-    svg = compact_svg(drawing.getvalue().decode("utf-8"))
+    svg = compact_svg(printable(drawing.getvalue().decode("utf-8")))
     stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
     return svg
+
+
+@contextmanager
+def one_note_about_glyphs() -> Iterator[None]:
+    """Warn once, in words, where Matplotlib warns of every letter that its font does not have."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Glyph .* missing from font", UserWarning)
+        yield
+    others = [one for one in caught if not str(one.message).startswith("Glyph ")]
+    for one in others:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if len(others) < len(caught):
+        warnings.warn(
+            "the font of the figures lacks some characters of names, which are boxes in PNG and "
+            "PDF; the page and the SVG have them",
+            stacklevel=3,
+        )
 
 
 def compact_svg(svg: str) -> str:

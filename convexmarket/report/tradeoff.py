@@ -325,7 +325,8 @@ def _sellers_section(result: TradeoffResult, point: Highlight) -> Section:
     bought = Figure(
         "who_is_bought_from",
         f"Privacy sold by each seller against its sensitivity, at γ = {shown}. The dearer a "
-        "seller, the less it sells; where the points reach zero, nobody dearer is bought from.",
+        "seller, the less it sells; where the points reach zero, or end, nobody dearer is bought "
+        "from.",
         partial(figures.who_is_bought_from, offers),
         "Scatter of epsilon against sensitivity: " + _bought_words(result, point, few),
     )

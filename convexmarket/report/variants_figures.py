@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from convexmarket.report.figures import INK, RULE, WIDTH, series_style
+from convexmarket.report.figures import INK, RULE, WIDTH, series_label, series_style
 from convexmarket.report.words import format_number
 from convexmarket.terms import PrivacyCost
 
@@ -60,7 +60,7 @@ def allocations(sellers: pd.DataFrame, names: Sequence[str]) -> Figure:
             axes.plot(
                 line.sensitivity,
                 line.epsilon,
-                label=name,
+                label=series_label(name),
                 markevery=max(1, len(line) // _MARKERS),
                 **look | {"markersize": 4, "linewidth": 1.3},
             )
@@ -101,7 +101,7 @@ def frontier(points: pd.DataFrame, names: Sequence[str], whole: Sequence[str]) -
             look = series_style(position)
             if variant not in whole:
                 look |= {"linestyle": "", "markersize": 8}
-            axes.plot(rows.expected_payments, rows[column], label=variant, **look)
+            axes.plot(rows.expected_payments, rows[column], label=series_label(variant), **look)
         _scale(axes, points.expected_payments, "x", most=8 if axes is main else 5)
         _scale(axes, points[column], "y", most=7)
         axes.set_title(name)
@@ -133,7 +133,9 @@ def curves_over_key(points: pd.DataFrame, names: Sequence[str], key: str) -> Fig
         for position, variant in enumerate(names):
             rows = points[points.variant == variant].sort_values("value")
             if len(rows):
-                axes.plot(rows.value, rows[column], label=variant, **series_style(position))
+                axes.plot(
+                    rows.value, rows[column], label=series_label(variant), **series_style(position)
+                )
         _scale(axes, points.value, "x", most=4)
         _scale(axes, points[column], "y", most=7)
         axes.set_title(name)
@@ -159,7 +161,9 @@ def limits(points: pd.DataFrame, names: Sequence[str], drawn: Sequence[str]) -> 
     for position, name in enumerate(names):
         if name in drawn:
             rows = points[points.variant == name].sort_values("value")
-            axes.plot(rows.epsilon_max, rows.objective, label=name, **series_style(position))
+            axes.plot(
+                rows.epsilon_max, rows.objective, label=series_label(name), **series_style(position)
+            )
     shown = points[points.variant.isin(drawn)]
     _scale(axes, shown.epsilon_max, "x", most=9)
     _scale(axes, shown.objective, "y", most=7)
@@ -184,7 +188,7 @@ def privacy_costs(costs: Mapping[str, PrivacyCost], highest: float) -> Figure:
     epsilon = np.linspace(0.0, highest, 121)
     for position, (name, cost) in enumerate(costs.items()):
         look = series_style(position) | {"markersize": 4, "linewidth": 1.3}
-        axes.plot(epsilon, cost(epsilon), label=name, markevery=_MARKERS, **look)
+        axes.plot(epsilon, cost(epsilon), label=series_label(name), markevery=_MARKERS, **look)
     axes.set_xlabel("privacy sold, ε")
     axes.set_ylabel("privacy cost u(ε)")
     axes.set_xlim(left=0)
@@ -218,7 +222,7 @@ def group_bars(groups: pd.DataFrame, names: Sequence[str], payment: str, title: 
                 places + (position - (len(names) - 1) / 2) * width,
                 rows[column].reindex(kinds),
                 0.92 * width,
-                label=name,
+                label=series_label(name),
                 color=series_style(position)["color"],
             )
         axes.set_xticks(places, kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,13 @@ __all__ = [
     "format_percent",
     "format_value",
     "listing",
+    "printable",
     "share",
 ]
 
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -98,6 +101,17 @@ def format_value(value: Any, spec: str = "") -> str:
             return format(value, spec)
         return format_number(value, digits=4)
     return str(value)
+
+
+def printable(text: str) -> str:
+    r"""Put U+FFFD for what is no text: a terminal obeys control characters, and XML forbids them.
+
+    Examples
+    --------
+    >>> printable("Ann\x1b[31m")
+    'Ann�[31m'
+    """
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def count(number: int, noun: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -350,6 +352,82 @@ def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> 
     assert figure.find_element(By.CSS_SELECTOR, ".drawing").is_displayed()
     assert not slider.is_displayed()
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_a_shortened_table_says_that_it_filters_the_rows_shown(browser: Any, page: Path) -> None:
+    n_rows = len(pd.read_csv(page.parent / "tables" / "sellers.csv"))
+    open_page(browser, page)
+    controls = browser.find_element(By.CSS_SELECTOR, "#table-sellers .controls")
+    n_shown = len(browser.find_elements(By.CSS_SELECTOR, "#table-sellers tbody tr"))
+    assert n_shown < n_rows
+    assert controls.find_element(By.TAG_NAME, "label").text == "Filter the rows shown"
+    status = controls.find_element(By.CSS_SELECTOR, "[role=status]")
+    assert status.text == f"{n_shown} rows shown of {n_rows:,}"
+    controls.find_element(By.TAG_NAME, "input").send_keys("nobody")
+    assert status.text == f"0 of the {n_shown} rows shown of {n_rows:,}"
+
+
+@pytest.mark.parametrize(
+    ("sold", "heights"),
+    [
+        # Linear from 0 to 4; the plot's foot is at 244 and its head at 34.
+        ([[4.0, 2.0, 0.0], [2.0, 0.0, 0.0]],
+         [["34.0", "139.0", "244.0"], ["139.0", "244.0", "244.0"]]),
+        # Logarithmic from 0.01 to 100, and those who sell nothing are left out.
+        ([[100.0, 1.0, 0.0], [1.0, 0.01, 0.0]], [["34.0", "139.0"], ["139.0", "244.0"]]),
+    ],
+)  # fmt: skip
+def test_who_is_bought_from_has_one_scale_for_every_gamma(
+    browser: Any, tmp_path: Path, sold: list[list[float]], heights: list[list[str]]
+) -> None:
+    curve = pd.DataFrame(
+        {"scenario": "own", "series": "a", "gamma": [0.1, 1.0], "eta": 1.0, "error": [0.1, 0.2],
+         "payments": [2.0, 1.0]}
+    )  # fmt: skip
+    sellers = pd.DataFrame(
+        {"scenario": "own", "series": "a", "gamma": np.repeat([0.1, 1.0], 3),
+         "sensitivity": [1.0, 2.0, 3.0] * 2, "epsilon": np.ravel(sold)}
+    )  # fmt: skip
+    figures = frontier_figures(curve, sellers, "error", "payments (francs)", "francs")
+    report = Report("One scale", (), (Section("All", figures=tuple(figures)),), {})
+    open_page(browser, write_report(report, tmp_path / "report"))
+    slider = browser.find_element(By.CSS_SELECTOR, "input[type=range]")
+    seen, scales = [], set()
+    for key in (Keys.HOME, Keys.END):
+        slider.send_keys(key)
+        drawn = browser.find_element(By.CSS_SELECTOR, ".offers").get_attribute("d")
+        # A mark begins at its centre.
+        seen.append(re.findall(r"M[\d.]+ ([\d.]+)m", drawn))
+        chart = browser.find_elements(By.CSS_SELECTOR, ".chart")[1]
+        scales.add(tuple(one.text for one in chart.find_elements(By.TAG_NAME, "text")))
+    assert seen == heights
+    assert len(scales) == 1
+    assert "sensitivity c (francs per unit of ε)" in scales.pop()
+
+
+def test_numbers_stay_on_one_line_in_print(browser: Any, tmp_path: Path) -> None:
+    columns = {f"column {i}": [-1.5e-7] for i in range(20)}
+    tables = [
+        Table("wide", "Wide", pd.DataFrame(columns), formats=dict.fromkeys(columns, ".1e")),
+        Table("narrow", "Narrow", pd.DataFrame({"one": [1.0]})),
+    ]
+    report = Report("Print", (), (Section("All", tables=tuple(tables)),), {})
+    open_page(browser, write_report(report, tmp_path / "report"), 680)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    lines = browser.execute_script(
+        """
+        return [...document.querySelectorAll('td')].map(cell => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return range.getClientRects().length;
+        });
+        """
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert lines == [1] * 21
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
+    boxes = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", b64decode(printed))
+    assert {float(width) > float(height) for width, height in boxes} == {True, False}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from convexmarket.errors import ParameterError
 from convexmarket.report import Frontier, Series
-from convexmarket.report.figures import mark_series, series_style
+from convexmarket.report.figures import mark_series, series_style, who_is_bought_from
 from convexmarket.report.frontier import MOST_OFFERS, frontier_figures, frontier_json
 from convexmarket.report.saving import compact_svg, inline_svg, save_figure
 
@@ -138,6 +138,7 @@ def test_the_frontier_for_the_page_by_hand() -> None:
     assert data == {
         "error": "test error",
         "payments": "total payments (money)",
+        "money": "money",
         "gammas": [0.01, 0.1],
         "costs": [[1, 2, 3]],
         "series": [
@@ -175,6 +176,32 @@ def test_many_sellers_are_thinned_and_the_caption_says_so() -> None:
     assert "Of 1,001 sellers, 400 are drawn" in figure.caption
     (figure,) = frontier_figures(points, sellers[:400], "test error")
     assert "are drawn" not in figure.caption
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "scale", "drawn"),
+    [
+        ([4.0, 0.0, 1.0, 0.0], "linear", [[4.0, 0.0], [1.0, 0.0]]),
+        ([40.0, 0.0, 1.0, 0.001], "log", [[40.0], [1.0, 0.001]]),  # who sells nothing is left out
+        ([0.0, 0.0, 0.0, 0.0], "linear", [[0.0, 0.0], [0.0, 0.0]]),
+    ],
+)
+def test_who_is_bought_from_by_hand(
+    epsilon: list[float], scale: str, drawn: list[list[float]]
+) -> None:
+    sellers = pd.DataFrame(
+        {
+            "scenario": "own",
+            "gamma": [0.1, 0.1, 1.0, 1.0],
+            "sensitivity": [1.0, 2.0, 1.0, 2.0],
+            "epsilon": epsilon,
+        }
+    )
+    (axes,) = who_is_bought_from(sellers, "francs").axes
+    assert axes.get_xlabel() == "sensitivity c (francs per unit of ε)"
+    assert axes.get_yscale() == scale
+    assert ("log scale" in axes.get_ylabel()) == (scale == "log")
+    assert [list(one.get_offsets()[:, 1]) for one in axes.collections] == drawn
 
 
 def test_a_colour_is_six_digits() -> None:

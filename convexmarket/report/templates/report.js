@@ -46,16 +46,22 @@
   };
   const filterable = (box, rows) => {
     const controls = make("div", { class: "controls" });
-    const label = make("label", {}, "Filter these rows ");
+    const all = box.dataset.of && Number(box.dataset.of).toLocaleString("en");
+    const label = make("label", {}, all ? "Filter the rows shown " : "Filter these rows ");
     const input = label.appendChild(make("input", { type: "search", autocomplete: "off" }));
-    const status = make("span", { role: "status" }, `${rows.length} rows`);
+    const status = make("span", { role: "status" });
+    const say = (n) => {
+      const some = n < rows.length ? `${n} of ${all ? "the " : ""}` : "";
+      status.textContent = `${some}${rows.length} rows${all ? ` shown of ${all}` : ""}`;
+    };
     const texts = rows.map((row) =>
       [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/);
       rows.forEach((row, i) => { row.hidden = !words.every((word) => texts[i].includes(word)); });
-      status.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+      say(rows.filter((row) => !row.hidden).length);
     });
+    say(rows.length);
     controls.append(label, status);
     box.before(controls);
   };
@@ -151,7 +157,7 @@
   };
 
   const explore = (figure) => {
-    const { gammas, series, costs, error, payments } = JSON.parse(figure.dataset.frontier);
+    const { gammas, series, costs, error, payments, money } = JSON.parse(figure.dataset.frontier);
     const explorer = make("div", { class: "explorer" });
     const control = explorer.appendChild(make("div", { class: "controls" }));
     const label = control.appendChild(make("label", {}, "γ, the weight of payments (move, or click a point) "));
@@ -211,7 +217,15 @@
       };
     });
 
+    // One scale for every γ shows that less is sold. Where the most sold at one γ would be next to
+    // nothing beside the most at another it is logarithmic, without those who sell nothing.
     const horizontal = scaleOf(costs.flat(), LEFT, RIGHT);
+    const sold = series.flatMap((one) => one.offers.filter(Boolean))
+      .map((offer) => offer.epsilon.filter((epsilon) => epsilon > 0)).filter((some) => some.length);
+    const most = sold.map((some) => Math.max(...some));
+    const least = sold.map((some) => Math.min(...some));
+    const wide = Math.max(...most) > 30 * Math.min(...most);
+    const vertical = scaleOf([...most, ...(wide ? least : [0])], BOTTOM, TOP);
     const select = () => {
       const k = Number(slider.value);
       const gamma = `γ = ${show(gammas[k])}`;
@@ -220,12 +234,7 @@
       rings.forEach((move) => move(k));
       readout.replaceChildren();
       offers.svg.replaceChildren();
-      const most = series.map((one) => (one.offers[k] ? Math.max(...one.offers[k].epsilon) : 0)).filter(Boolean);
-      // One model that buys much more than another would press the other to the axis.
-      const least = Math.max(...most) > 10 * Math.min(...most) ? Math.min(...most) / 30 : 0;
-      const vertical = scaleOf([least, ...most], BOTTOM, TOP);
-      const note = least ? `; up to ${show(least, 2)} on the axis` : "";
-      axes(offers.svg, horizontal, vertical, "sensitivity c (money per unit of ε)", `privacy sold, ε${note}`);
+      axes(offers.svg, horizontal, vertical, `sensitivity c (${money} per unit of ε)`, "privacy sold, ε");
       series.forEach((one, i) => {
         const offer = one.offers[k];
         const bought = offer ? `; buys from ${offer.bought.toLocaleString("en")} of ${offer.of.toLocaleString("en")}` : "";
@@ -234,8 +243,8 @@
           line.style.setProperty("--series", one.colour);
         }
         if (!offer) return;
-        const d = offer.epsilon.map((epsilon, j) =>
-          `M${horizontal.at(costs[offer.costs][j]).toFixed(1)} ${vertical.at(Math.max(epsilon, least)).toFixed(1)}${MARKS[i % 4](2.5)}`);
+        const d = offer.epsilon.map((epsilon, j) => (wide && !(epsilon > 0) ? ""
+          : `M${horizontal.at(costs[offer.costs][j]).toFixed(1)} ${vertical.at(epsilon).toFixed(1)}${MARKS[i % 4](2.5)}`));
         draw(offers.svg, "path", { d: d.join(""), class: "offers", stroke: one.colour });
       });
     };
