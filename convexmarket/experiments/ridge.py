@@ -176,7 +176,7 @@ def run_ridge_comparison(
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance={
-            **versions(),
+            "versions": versions(),
             "seed": problem.run.seed,
             "draws": problem.run.draws,
             "samples": problem.run.samples,

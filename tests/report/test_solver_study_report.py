@@ -148,6 +148,10 @@ def test_wrong_claims_are_counted_with_an_example(result: SolverStudyResult) -> 
     said = wrong_words(second)
     assert "says “optimal” of the solve with changed numbers" in said
     assert "compute is 0.5," in said
+    first, other = (claimed[claimed.outcome == "wrong"].head(1) for _ in range(2))
+    first = first.assign(accuracy=0.02, again_accuracy=np.inf)  # the second solve failed
+    other = other.assign(accuracy=0.03, again_accuracy=0.01)
+    assert "compute is 0.03," in wrong_words(pd.concat([first, other]))
     assert wrong_words(result.runs[result.runs.outcome != "wrong"]).startswith("No solver claims")
 
 
