@@ -76,6 +76,8 @@ def test_every_formulation_finds_the_same_also_after_the_change(make, formulatio
                 other.change(again)
             again.solve(solver="ECOS", abstol=1e-11, reltol=1e-11, feastol=1e-11)
             best = other.answer(again)
+        else:  # the same guarantees in other hands have the same value: look at the weights
+            np.testing.assert_allclose(answer, best, atol=1e-4 * np.abs(best).max())
         assert instance.violation(best) < 1e-10
         assert instance.objective(answer, changed) == pytest.approx(
             instance.objective(best, changed), rel=1e-7
