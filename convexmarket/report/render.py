@@ -108,11 +108,6 @@ def check_replaceable(target: Path, fresh: Path | None = None) -> None:
         return
     if not target.is_dir():
         raise ParameterError(f"{target} is a file; a report needs a folder of its own")
-    if Path.cwd().is_relative_to(target):
-        raise ParameterError(
-            f"the working directory lies in {target}, which would be replaced; run the command "
-            "from outside of it"
-        )
     known = _accounted_for(target, fresh)
     for path in sorted(target.rglob("*")):
         inside = path.relative_to(target).as_posix()
@@ -122,6 +117,11 @@ def check_replaceable(target: Path, fresh: Path | None = None) -> None:
                 f"the folder {target} holds {inside!r}, which no report wrote; move it away or "
                 "choose another folder, because writing a report replaces the whole folder"
             )
+    if Path.cwd().is_relative_to(target):
+        raise ParameterError(
+            f"the working directory lies in {target}, which would be replaced; run the command "
+            "from outside of it"
+        )
 
 
 def _accounted_for(folder: Path, fresh: Path | None) -> set[str] | None:
