@@ -56,7 +56,8 @@ def error_over_payments(
             plain_rmse, color=MUTED, linestyle=(0, (2, 2)), lw=1.1, label="without privacy"
         )
         axes.set_title(f"{scenario} sensitivities")
-        _money_axis(axes, money)
+        _money_axis(axes)
+    _name_money(figure, money)
     panels[0].set_ylim(0, HIGHEST * constant_rmse)
     panels[0].yaxis.set_major_locator(MaxNLocator(6))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
@@ -86,7 +87,8 @@ def market_and_one_price(curve: pd.DataFrame, money: str) -> Figure:
             axes.plot(ordered.payments, ordered[column], label=name, **series_style(position))
         axes.axhline(0.0, color=INK, lw=0.8)
         axes.set_title(_named("λ", value))
-        _money_axis(axes, money)
+        _money_axis(axes)
+    _name_money(figure, money)
     highest = float(np.nanmax(curve[["explained", "uniform_explained"]].to_numpy()))
     panels[0].set_ylim(LOWEST_SHARE, max(0.2, 1.15 * highest))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
@@ -132,9 +134,13 @@ def bound_terms(curve: pd.DataFrame, coef_norm: float) -> Figure:
     return figure
 
 
-def _money_axis(axes: Axes, money: str) -> None:
+def _name_money(figure: Figure, money: str) -> None:
+    """Name the horizontal axis of all panels once: one label each has no room."""
+    figure.supxlabel(f"total payments ({money}, log scale)", fontsize="medium")
+
+
+def _money_axis(axes: Axes) -> None:
     axes.set_xscale("log")
-    axes.set_xlabel(f"total payments ({money}, log scale)")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=9))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))

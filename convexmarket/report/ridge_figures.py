@@ -67,11 +67,10 @@ def losses_over(
                 zorder=5,
             )
         axes.set_yscale("log")
-        axes.set_xlabel(PARAMETERS[parameter])
-        axes.set_title(label if statistic == "mean" else f"{label}, std over the noise")
-        if parameter in ("regularization", "label_noise"):
-            _log(axes)
-    panels[0].set_ylabel("loss (log scale)")
+        axes.set_title(label)
+        _parameter_axis(axes, parameter)
+    of = "loss" if statistic == "mean" else "standard deviation of the loss"
+    panels[0].set_ylabel(f"{of} (log scale)")
     handles, labels = panels[0].get_legend_handles_labels()
     if not published[published.statistic == statistic].empty:
         (cross,) = panels[0].plot([], [], linestyle="none", marker="x", color=INK)
@@ -100,9 +99,7 @@ def gain_ratios(gains: pd.DataFrame, method: str, parameter: str) -> Figure:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    if parameter in ("regularization", "label_noise"):
-        _log(axes)
-    axes.set_xlabel(PARAMETERS[parameter])
+    _parameter_axis(axes, parameter)
     axes.set_ylabel(f"{METHODS[method]},\nloss over the paper's choice")
     axes.legend()
     return figure
@@ -132,6 +129,14 @@ def error_bound(bound: pd.DataFrame, coef_norm: float, best: float | None) -> Fi
     axes.set_ylabel("bound on the distance to\nthe true model (log scale)")
     figure.legend(loc="outside upper left", ncols=5)
     return figure
+
+
+def _parameter_axis(axes: Axes, parameter: str) -> None:
+    """Name the horizontal axis, and make it logarithmic for parameters that span decades."""
+    decades = parameter in ("regularization", "label_noise")
+    axes.set_xlabel(PARAMETERS[parameter] + " (log scale)" * decades)
+    if decades:
+        _log(axes)
 
 
 def _log(axes: Axes) -> None:

@@ -101,24 +101,26 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         sign = -1.0 if isinstance(item, cp.constraints.NonNeg) else 1.0
         gradient = _plus(gradient, _expression(item), sign * multiplier)
     for x, point in points.items():
-        for attribute, sign in _SIGNS.items():
-            if x.attributes[attribute]:
-                size = float(np.abs(point).max(initial=0.0)) or 1.0
-                violation = max(violation, float((-sign * point).max(initial=0.0)) / size)
+        if sign := _sign(x):
+            size = float(np.abs(point).max(initial=0.0)) or 1.0
+            violation = max(violation, float((-sign * point).max(initial=0.0)) / size)
     if gradient is None or not np.isfinite(value):
         return Residuals(primal, violation, np.inf, np.inf)
     dual = 0.0
     for x, slope in gradient.items():
-        point = points[x]
-        signs = [sign for attribute, sign in _SIGNS.items() if x.attributes[attribute]]
-        if signs:  # the multiplier of the sign is what the others leave, where it has the right one
-            extra = np.maximum(signs[0] * slope, 0.0)
-            complementarity += float(np.abs(extra * point).sum())
-            slope = np.minimum(signs[0] * slope, 0.0)
-        length = float(np.linalg.norm(point))
+        if sign := _sign(x):  # its multiplier is what the others leave, where that has the sign
+            extra = np.maximum(sign * slope, 0.0)
+            complementarity += float(np.abs(extra * points[x]).sum())
+            slope = np.minimum(sign * slope, 0.0)
+        length = float(np.linalg.norm(points[x]))
         size = max(_largest_piece(problem.objective.expr, x), scale / length if length > 0 else 0.0)
         dual = max(dual, float(np.linalg.norm(slope)) / (size or 1.0))
     return Residuals(primal, violation, dual, complementarity / scale)
+
+
+def _sign(x: cp.Variable) -> float:
+    """Return the sign that a variable is declared with, 0 for none."""
+    return next((sign for name, sign in _SIGNS.items() if x.attributes[name]), 0.0)
 
 
 def _largest_piece(objective: cp.Expression, x: cp.Variable) -> float:
