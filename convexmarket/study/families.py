@@ -153,18 +153,13 @@ def _papers_market(
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
-def _allocation(
-    market_of: MarketOf,
-    name: str = "",
-    own_size: int | None = None,
-) -> Family:
+def _at_best_eta(market: Market) -> PapersInstance:
+    return PapersInstance(market, allocate(market).eta)
+
+
+def _allocation(market_of: MarketOf) -> Family:
     """Return the papers' market at its optimal eta."""
-
-    def make(size: int, rng: np.random.Generator) -> Instance:
-        market = market_of(size, rng)
-        return PapersInstance(market, allocate(market).eta)
-
-    return Family(PapersInstance, make, name, own_size)
+    return Family(PapersInstance, lambda size, rng: _at_best_eta(market_of(size, rng)))
 
 
 # ---------------------------------------------------------------------------------- variants
@@ -195,8 +190,6 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
     if not noisy or _has_no_useful_gradient(example):
         return None
     granted = largest_guarantees(example)
-    if example.standard_form is not None and example.standard_form.mu > 0:
-        return _allocation(market_of, name, own_size)
     if granted is not None:
         mu, sigma = (example.objective.weight_of(kind) for kind in (Spread, Noise))
 
@@ -208,12 +201,19 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
         return Family(GuaranteesInstance, under_guarantees, name, own_size)
     pays = any(isinstance(term, Payments) for term in example.terms)
     budgeted = any(isinstance(item, Budget) for item in example.constraints)
-    kind = BudgetInstance if budgeted and not pays else FixedEtaInstance
+    make: Callable[[Market], Instance]
+    kind: type[Instance]
+    if example.standard_form is not None and example.standard_form.mu > 0:
+        kind, make = PapersInstance, _at_best_eta
+    elif budgeted and not pays:
+        kind = make = BudgetInstance
+    else:
+        kind = make = FixedEtaInstance
     try:
-        kind(example)
-    except ConvexMarketError:  # a market that cannot be, as files show some
+        make(example)
+    except ConvexMarketError:  # a market that cannot be, or leaves eta no choice
         return None
-    return Family(kind, lambda size, rng: kind(market_of(size, rng)), name, own_size)
+    return Family(kind, lambda size, rng: make(market_of(size, rng)), name, own_size)
 
 
 def _has_no_useful_gradient(market: Market) -> bool:

@@ -46,6 +46,11 @@ class PapersInstance(Instance):
     market : Market
         Of the papers' form, with mu > 0.
     eta : float
+
+    Raises
+    ------
+    NotSupportedError
+        If the market's range of eta has no room for another value.
     """
 
     problem_class = "allocation"
@@ -53,7 +58,12 @@ class PapersInstance(Instance):
 
     def __init__(self, market: Market, eta: float) -> None:
         self.market, self.eta = market, eta
-        self.form, self._finite = papers_form(market)
+        self.form, _ = papers_form(market)
+        low, high = self.form.eta_low, self.form.eta_high
+        possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
+        if not possible:
+            raise NotSupportedError(f"{market!r} leaves eta no room; a study changes it")
+        self._second = possible[0]
 
     def declare(self, formulation: str) -> cp.Problem:
         """Return :func:`convexmarket.declare`'s problem, or the one in the weights themselves."""
@@ -68,11 +78,11 @@ class PapersInstance(Instance):
         return cp.Problem(cp.Minimize(objective), constraints)
 
     def change(self, problem: cp.Problem) -> None:
-        """Buy more."""
+        """Buy more, or less where the market allows no more."""
         if isinstance(problem, FixedEtaProblem):
-            problem.eta = CHANGE * self.eta
+            problem.eta = self._second
         else:
-            problem.param_dict["t"].value = self.form.gamma * CHANGE * self.eta
+            problem.param_dict["t"].value = self.form.gamma * self._second
 
     def answer(self, problem: cp.Problem) -> Floats:
         """Return the weights of the sellers with finite virtual costs."""
@@ -82,7 +92,7 @@ class PapersInstance(Instance):
 
     def objective(self, answer: Floats, changed: bool) -> float:
         """Return the market's objective at these weights."""
-        eta = self.eta * (CHANGE if changed else 1.0)
+        eta = self._second if changed else self.eta
         spread = self.form.mu * float(np.linalg.norm(answer))
         payments = self.form.gamma * eta * float(self.form.virtual_costs @ answer)
         return spread + payments + self.form.sigma / eta
@@ -93,7 +103,7 @@ class PapersInstance(Instance):
 
     def exact(self, changed: bool) -> Floats:
         """Return the weights by projection on the capped simplex."""
-        eta = self.eta * (CHANGE if changed else 1.0)
+        eta = self._second if changed else self.eta
         return optimal_weights(self.form, self.form.gamma * eta)
 
 

@@ -112,6 +112,19 @@ def test_violations_by_hand():
     assert instance.violation(uneven) == pytest.approx(1 / 3)  # of the largest weight
 
 
+def test_where_no_more_may_be_bought_the_change_is_to_less():
+    market = cm.Market.standard(sellers(), mu=1.0, sigma=100.0, gamma=0.001)
+    eta = cm.allocate(market).eta
+    for low, high, change in ((0.5, 1.0, 1 / 1.25), (1.0, 2.0, 1.25), (0.5, 2.0, 1.25)):
+        bounded = cm.Market(market.sellers, market.objective, [cm.EtaRange(low * eta, high * eta)])
+        problem = PapersInstance(bounded, eta).declare("primal")
+        PapersInstance(bounded, eta).change(problem)
+        assert problem.eta == pytest.approx(change * eta)
+    bounded = cm.Market(market.sellers, market.objective, [cm.EtaRange(eta, eta)])
+    with pytest.raises(NotSupportedError, match="no room"):
+        PapersInstance(bounded, eta)
+
+
 def test_an_eta_without_room_is_refused():
     market = cm.Market(
         sellers(), cm.Spread(3) + cm.Noise() + cm.Payments(), [cm.EtaRange(2.0, 2.0)]
