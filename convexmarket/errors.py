@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "AllocationError",
+    "BudgetExceededError",
     "ConvexMarketError",
     "CurvatureError",
     "DataError",
@@ -21,9 +22,12 @@ __all__ = [
     "PriorError",
     "PrivacyLeakWarning",
     "ProblemFileError",
+    "QueriesExhaustedError",
+    "ReleaseExhaustedError",
     "SellersError",
     "SolverError",
     "UnattainedOptimumError",
+    "UpdatesExhaustedError",
 ]
 
 
@@ -57,6 +61,32 @@ class ProblemFileError(ConvexMarketError, ValueError):
 
 class NotSupportedError(ConvexMarketError):
     """The request is well formed, but this method cannot serve it."""
+
+
+class BudgetExceededError(ConvexMarketError):
+    """A release would cost some row more than its owner sold; nothing was released."""
+
+
+class ReleaseExhaustedError(ConvexMarketError):
+    """An interactive release answers no more questions.
+
+    Attributes
+    ----------
+    answers : tuple of float
+        Of the questions of the same call that were answered before.
+    """
+
+    def __init__(self, message: str, answers: tuple[float, ...] = ()) -> None:
+        super().__init__(message)
+        self.answers = answers
+
+
+class QueriesExhaustedError(ReleaseExhaustedError):
+    """More questions than the release was set up for."""
+
+
+class UpdatesExhaustedError(ReleaseExhaustedError):
+    """The public model was corrected as often as the release was set up for."""
 
 
 class MarketClosedError(ConvexMarketError):

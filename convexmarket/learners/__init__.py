@@ -1,6 +1,8 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
 from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.kernel_erm import KernelERM, declare_erm
+from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression, logistic_risk_constants
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import (
@@ -18,6 +20,8 @@ from convexmarket.learners.ridge_math import (
 )
 
 __all__ = [
+    "Kernel",
+    "KernelERM",
     "NoisyLoss",
     "NonPersonalizedRidge",
     "NonPrivateRidge",
@@ -25,6 +29,7 @@ __all__ = [
     "PrivateLogisticRegression",
     "RidgeErrorBound",
     "SampledRidge",
+    "declare_erm",
     "expected_loss",
     "logistic_risk_constants",
     "noisy_loss",

@@ -1,5 +1,6 @@
 """Noise and the guarantees it buys: sampling, and the accounting of privacy loss."""
 
+from convexmarket.privacy.accountant import AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
     Accounting,
     Guarantee,
@@ -17,8 +18,10 @@ from convexmarket.privacy.noise import (
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
+    "AccountComposition",
     "Accounting",
     "Guarantee",
+    "PrivacyAccountant",
     "RandomSource",
     "Sensitivity",
     "calibrate_eta",

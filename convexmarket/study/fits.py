@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Self, cast
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation.views import numbers
 from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.release import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
 from convexmarket.study.instances import Floats, Instance
 from convexmarket.study.learning import draw_rows, unknown_formulation
 
@@ -32,37 +32,6 @@ __all__ = ["SemiInteractiveInstance"]
 
 #: Most points whose kernel matrix, dense, is decomposed.
 LARGEST = 2000
-
-
-class _Fit(cp.Problem):
-    """A problem that knows its function, and in which basis it holds the predictions.
-
-    Attributes
-    ----------
-    values, norm : cvxpy.Expression
-        Of the function: its values at the points, and its norm.
-    """
-
-    def __init__(
-        self,
-        residuals: cp.Expression,
-        bound: cp.Constraint,
-        values: cp.Expression,
-        norm: cp.Expression,
-        vectors: Floats | None = None,
-    ) -> None:
-        super().__init__(cp.Minimize(cp.sum_squares(residuals)), [bound])
-        self.values, self.norm, self._vectors = values, norm, vectors
-
-    def fit_to(self, predictions: Floats) -> None:
-        """Set the predictions, without compiling again."""
-        (parameter,) = self.parameters()
-        if self._vectors is None:
-            parameter.value = predictions
-        else:  # and the length of what lies outside the basis
-            inside = self._vectors.T @ predictions
-            outside = np.linalg.norm(predictions - self._vectors @ inside)
-            parameter.value = np.append(inside, outside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,38 +124,21 @@ class SemiInteractiveInstance(Instance):
 
     def declare(self, formulation: str) -> cp.Problem:
         """Return the problem with the first predictions; decomposing the kernel is part of it."""
-        problem = self._declared(formulation)
+        if formulation not in self.formulations:
+            raise unknown_formulation(self, formulation)
+        # Not from the cached basis: whoever declares this has to decompose the kernel first.
+        problem = declare_fit(self.kernel, self.norm_bound, cast(FitFormulation, formulation))
         problem.fit_to(self.predictions)
         return problem
 
-    def _declared(self, formulation: str) -> _Fit:
-        predictions = cp.Parameter(len(self.kernel), name="predictions")
-        if formulation == "quadratic":
-            c = cp.Variable(len(self.kernel), name="c")
-            values, square = self.kernel @ c, cp.quad_form(c, cp.psd_wrap(self.kernel))
-            bound = square <= self.norm_bound**2
-            return _Fit(values - predictions, bound, values, cp.sqrt(square))
-        if formulation not in self.formulations:
-            raise unknown_formulation(self, formulation)
-        # Not the cached one: whoever declares this has to decompose the kernel first.
-        roots, vectors = _decomposed(self.kernel)
-        beta = cp.Variable(roots.size, name="beta")
-        values, norm = (vectors * roots) @ beta, cp.norm(beta, 2)
-        bound = norm <= self.norm_bound
-        if formulation == "primal":
-            return _Fit(values - predictions, bound, values, norm)
-        turned = cp.Parameter(roots.size + 1, name="turned predictions")
-        residuals = cp.hstack([cp.multiply(roots, beta), 0.0]) - turned
-        return _Fit(residuals, bound, values, norm, vectors)
-
     def change(self, problem: cp.Problem) -> None:
         """Take predictions with other noise."""
-        assert isinstance(problem, _Fit)
+        assert isinstance(problem, ConstrainedFit)
         problem.fit_to(self.changed_predictions)
 
     def answer(self, problem: cp.Problem) -> Floats:
         """Return f at the points, followed by its norm, shape (T + 1,)."""
-        assert isinstance(problem, _Fit)
+        assert isinstance(problem, ConstrainedFit)
         return np.append(numbers(problem.values), numbers(problem.norm))
 
     def objective(self, answer: Floats, changed: bool) -> float:
@@ -204,37 +156,14 @@ class SemiInteractiveInstance(Instance):
         return max(0.0, float(answer[-1]) / self.norm_bound - 1.0)
 
     def exact(self, changed: bool) -> Floats:
-        r"""Return the fit by its multiplier.
-
-        For a multiplier nu of half the squared bound on the norm,
-        :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`, whose norm falls in nu: the bound is
-        met at nu = 0, or at the one root.
-        """
-        roots, vectors = self._basis
-        turned = vectors.T @ (self.changed_predictions if changed else self.predictions)
-
-        def beta(nu: float) -> Floats:
-            return roots * turned / (roots**2 + nu)
-
-        def room(nu: float) -> float:  # nearly linear in nu
-            return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / self.norm_bound
-
-        found = beta(0.0)
-        if np.linalg.norm(found) > self.norm_bound:
-            high = float(np.linalg.norm(roots * turned)) / self.norm_bound
-            found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
-        return np.append(vectors @ (roots * found), np.linalg.norm(found))
+        """Return the fit by its multiplier."""
+        predictions = self.changed_predictions if changed else self.predictions
+        beta = self._basis.fit(predictions, self.norm_bound)
+        return np.append(self._basis.values(beta), np.linalg.norm(beta))
 
     @cached_property
-    def _basis(self) -> tuple[Floats, Floats]:
-        return _decomposed(self.kernel)
-
-
-def _decomposed(kernel: Floats) -> tuple[Floats, Floats]:
-    """Return square roots of the eigenvalues above rounding, and their eigenvectors."""
-    values, vectors = np.linalg.eigh(kernel)
-    kept = values > values[-1] * (len(kernel) * np.finfo(float).eps)
-    return np.sqrt(values[kept]), vectors[:, kept]
+    def _basis(self) -> KernelBasis:
+        return KernelBasis(self.kernel)
 
 
 def _check_size(size: int) -> None:

@@ -1,0 +1,538 @@
+r"""The model behind a release of predictions: regularised empirical risk in an RKHS.
+
+.. math:: w^* = \arg\min_w \sum_i a_i\,\ell(\langle w, \phi(x_i)\rangle; y_i)
+          + \tfrac{\lambda}{2}\|w\|^2, \qquad a_i = 1/n \text{ by default}
+
+(K, Eq. 2.) Nothing is released here: the fitted model is as private as its rows. What makes it
+useful is a bound on what one row can do. With an L-Lipschitz loss and
+:math:`\|\phi(x)\| \le R_\phi`, replacing row i moves :math:`w^*` by at most
+:math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
+
+The search runs in the span of some rows' features, chosen by a pivoted Cholesky factorisation of
+the kernel matrix, and ends with a certificate: strong convexity turns the duality gap into a
+distance from :math:`w^*`. That distance counts: releases add it to the sensitivity.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags, RegressorTags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.learners.kernels import Kernel, KernelFunction, cholesky_features
+from convexmarket.learners.losses import Loss, loss_named
+from convexmarket.privacy.accounting import check_weights
+
+__all__ = ["KernelERM", "declare_erm"]
+
+Floats = NDArray[np.float64]
+
+MAX_NEWTON_STEPS = 500
+PATIENCE = 20  # steps without progress, where rounding is all that is left
+# Smooth neighbours of a loss with kinks, each a tenth of the one before.
+FIRST_SMOOTHING, LAST_SMOOTHING = 1.0, 1e-15
+
+
+class KernelERM(BaseEstimator):
+    r"""Regularised empirical risk minimiser with a kernel, and what one row can do to it.
+
+    Parameters
+    ----------
+    loss : {"logistic", "hinge", "huber"}, default "logistic"
+        "logistic" and "hinge" classify, "huber" fits any real labels. All are Lipschitz.
+    kernel : str or callable, default "rbf"
+        "linear", "poly", "rbf", "laplacian", "cosine" or "chi2" of
+        :func:`sklearn.metrics.pairwise.pairwise_kernels`, or a function of two matrices of rows.
+        "sigmoid" and "additive_chi2" are refused: they are not positive semidefinite.
+    regularization : float, default 0.1
+        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` beside the mean
+        loss.
+    gamma : float or None, default None
+        Of "rbf", "laplacian", "poly" (by default 1 / n_features) and "chi2" (by default 1).
+    degree : int, default 3
+        Of "poly".
+    coef0 : float, default 1.0
+        Of "poly", nonnegative.
+    huber_threshold : float, default 1.0
+        Residual at which "huber" becomes linear: its Lipschitz constant.
+    data_norm : float or None, default None
+        Public bound on the Euclidean norm of every row, private or queried. Needed by "linear" and
+        "poly"; with others it is checked where it is given.
+    feature_bound : float or None, default None
+        R_phi, where it is stated. Otherwise it is 1 for "rbf", "laplacian", "cosine" and "chi2",
+        and follows from ``data_norm`` for "linear" and "poly".
+    classes : pair of labels or None, default (-1, 1)
+        The public label set; the second is the positive one. ``None`` infers it from the private
+        labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Unused by "huber".
+    tolerance : float, default 0.01
+        How far any prediction may be from the exact minimiser's, in units of ``sensitivity_``. Each
+        of two neighbouring fits may be off by so much, so releases count twice the tolerance.
+
+    Attributes
+    ----------
+    sensitivity_ : float
+        Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
+        for exact minimisers (K, Theorem 2). With equal weights ``2*L*R_phi**2/(lambda*n)``.
+    row_sensitivities_ : ndarray of shape (n_rows,)
+        The same row by row, the error of the fit on either side included; zero where the weight is
+        zero.
+    norm_bound_ : float
+        Public bound on the norm of the model: ``L*R_phi/lambda``, or ``sqrt(loss(0)/lambda)``
+        where that is smaller, and the error allowed.
+    prediction_error_ : float
+        Certified bound on the error of any prediction, at most ``tolerance * sensitivity_``.
+    feature_bound_, lipschitz_ : float
+        R_phi and L.
+    classes_ : ndarray of shape (2,)
+        The label set; of "logistic" and "hinge" only.
+    pivots_ : ndarray of shape (rank, n_features)
+        Private rows whose features span the model.
+    dual_coef_ : ndarray of shape (rank,)
+        Their coefficients.
+    norm_ : float
+        Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
+    n_steps_ : int
+        Newton steps.
+    n_features_in_ : int
+        Number of features.
+    kernel_ : Kernel
+        The kernel with its parameters and its domain.
+
+    Notes
+    -----
+    There is no guarantee: give the fitted model to :class:`~convexmarket.InteractiveRelease`,
+    :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.PublicRelease` or
+    :class:`~convexmarket.FunctionRelease`, which have one.
+
+    References
+    ----------
+    Jain and Thakurta, Differentially Private Learning with Kernels, Theorem 2.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (200, 2))
+    >>> y = np.where(np.linalg.norm(X, axis=1) < 0.5, 1, -1)
+    >>> erm = KernelERM(gamma=8.0, regularization=0.01).fit(X, y)
+    >>> float((erm.predict(X) == y).mean())
+    0.985
+    >>> erm.sensitivity_
+    1.0
+    """
+
+    def __init__(
+        self,
+        loss: Literal["logistic", "hinge", "huber"] = "logistic",
+        kernel: str | KernelFunction = "rbf",
+        regularization: float = 0.1,
+        *,
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        huber_threshold: float = 1.0,
+        data_norm: float | None = None,
+        feature_bound: float | None = None,
+        classes: tuple[Any, Any] | None = (-1, 1),
+        tolerance: float = 0.01,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.regularization = regularization
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.huber_threshold = huber_threshold
+        self.data_norm = data_norm
+        self.feature_bound = feature_bound
+        self.classes = classes
+        self.tolerance = tolerance
+
+    def fit(self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> Self:
+        """Find the minimiser, to the tolerance.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+            Private rows, inside the public domain.
+        y : array_like of shape (n_rows,)
+            Labels: from ``classes``, or real numbers for "huber".
+        weights : array_like of shape (n_rows,), optional
+            a, nonnegative, summing to one, chosen without looking at the data; equal by default. A
+            row of weight zero is not used. Weights in proportion to what each seller sold make a
+            release cost each seller in that proportion.
+
+        Returns
+        -------
+        KernelERM
+            The fitted model.
+
+        Raises
+        ------
+        ParameterError
+            If a parameter or the weights are out of range, or nothing public bounds the features.
+        NotSupportedError
+            If the kernel is not positive semidefinite.
+        DataError
+            If the data are malformed, a row is outside the domain, or a label unknown.
+        SolverError
+            If the tolerance is not reached.
+        """
+        loss = loss_named(self.loss, self.huber_threshold)
+        _check_positive("regularization", self.regularization)
+        _check_positive("tolerance", self.tolerance)
+        X, y = self._validated(X, y)
+        kernel = self._bounded_kernel(X.shape[1])
+        kernel.check_domain(X, "X")
+        if weights is None:
+            weights = np.full(len(X), 1.0 / len(X))
+        weights = check_weights(weights, len(X))
+        classes, targets = self._targets(loss, y)
+        shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
+        sensitivity = float(shifts.max())
+        allowed = self.tolerance * sensitivity
+        used = weights > 0
+        objective = _Objective.of(
+            kernel, X[used], targets[used], weights[used], loss, self.regularization, allowed
+        )
+        distance_allowed = allowed / kernel.feature_bound
+        theta, distance, n_steps = objective.minimise(distance_allowed)
+        error = distance * kernel.feature_bound
+        if not error <= allowed:
+            raise SolverError(
+                f"Newton's method stopped where a prediction may be off by {error:.3g}, above"
+                f" tolerance * sensitivity_ = {allowed:.3g}: use a larger tolerance or a larger"
+                " regularization."
+            )
+        # Only now, so that a failed fit leaves no half of a model behind.
+        triangle = objective.features[objective.pivots]
+        self.dual_coef_ = solve_triangular(triangle, theta, lower=True, trans="T")
+        self.pivots_ = X[used][objective.pivots]
+        self.norm_ = float(np.linalg.norm(theta))
+        self.kernel_, self.feature_bound_ = kernel, kernel.feature_bound
+        self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
+        self.row_sensitivities_ = np.where(used, shifts + 2.0 * allowed, 0.0)
+        self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
+        self.prediction_error_, self.n_steps_ = error, n_steps
+        if classes is not None:
+            self.classes_ = classes
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the predictions ``<w, phi(x)>``, which are private.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row; of "huber" the prediction itself. Private.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.labels(self.decision_function(X))
+
+    def labels(self, predictions: ArrayLike) -> NDArray[Any]:
+        """Turn predictions, released ones for instance, into labels.
+
+        Parameters
+        ----------
+        predictions : array_like of shape (n_samples,)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The second class where the prediction is positive; of "huber" the predictions.
+        """
+        check_is_fitted(self)
+        values = np.asarray(predictions, dtype=np.float64)
+        if not hasattr(self, "classes_"):
+            return values
+        return np.asarray(self.classes_[(values > 0).astype(np.intp)])
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Return the share of right labels; of "huber" the coefficient of determination."""
+        from sklearn.metrics import accuracy_score, r2_score
+
+        measure = accuracy_score if hasattr(self, "classes_") else r2_score
+        return float(measure(y, self.predict(X)))
+
+    def declare(self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> cp.Problem:
+        """Return the problem that ``fit`` solves, in CVXPY, at full rank.
+
+        Parameters
+        ----------
+        X, y, weights
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        cvxpy.Problem
+            In the variable "beta", the coefficients of every row's kernel.
+        """
+        loss = loss_named(self.loss, self.huber_threshold)
+        X, y = self._validated(X, y)
+        if weights is None:
+            weights = np.full(len(X), 1.0 / len(X))
+        weights = check_weights(weights, len(X))
+        gram = self._bounded_kernel(X.shape[1])(X, X)
+        return declare_erm(gram, self._targets(loss, y)[1], weights, loss, self.regularization)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self.loss == "huber":
+            tags.estimator_type = "regressor"
+            tags.regressor_tags = RegressorTags()
+        else:
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=False)
+        return tags
+
+    def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
+        try:
+            return validate_data(
+                self, X, y, dtype=np.float64, order="C", y_numeric=self.loss == "huber"
+            )
+        except ValueError as error:
+            raise DataError(str(error)) from error
+
+    def _bounded_kernel(self, n_features: int) -> Kernel:
+        gamma = self.gamma
+        if gamma is None:
+            gamma = 1.0 if self.kernel == "chi2" else 1.0 / n_features
+        return Kernel(
+            self.kernel, gamma, self.degree, self.coef0, self.data_norm, self.feature_bound
+        )
+
+    def _targets(self, loss: Loss, y: NDArray[Any]) -> tuple[NDArray[Any] | None, Floats]:
+        """Return the label set, if there is one, and the labels as numbers."""
+        if not loss.classifies:
+            return None, np.asarray(y, dtype=np.float64)
+        if self.classes is not None and len(set(self.classes)) != 2:
+            raise ParameterError(f"classes must be two different labels, not {self.classes!r}.")
+        classes = _infer_classes(y) if self.classes is None else np.asarray(self.classes)
+        positive = np.asarray(y == classes[1])
+        unknown = ~(positive | np.asarray(y == classes[0]))
+        if np.any(unknown):
+            raise DataError(
+                f"{np.count_nonzero(unknown)} labels are none of the public classes"
+                f" {tuple(classes.tolist())}: pass classes=(negative, positive)."
+            )
+        return classes, np.where(positive, 1.0, -1.0)
+
+
+def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
+    r"""Bound the norm of every minimiser without looking at data.
+
+    At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
+    most; and w = 0 is worse than the minimiser by at least :math:`\lambda\|w\|^2/2` through strong
+    convexity, beside the quadratic term itself, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
+    """
+    by_slope = loss.lipschitz * kernel.feature_bound / regularization
+    return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))
+
+
+def declare_erm(
+    gram: Floats, targets: Floats, weights: Floats, loss: Loss, regularization: float
+) -> cp.Problem:
+    """Return the empirical risk problem of a kernel matrix in CVXPY.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n_rows, n_rows)
+        Positive semidefinite.
+    targets, weights : ndarray of shape (n_rows,)
+        Labels as numbers, and a.
+    loss : Loss
+    regularization : float
+
+    Returns
+    -------
+    cvxpy.Problem
+        In the variable "beta", of shape (n_rows,): ``gram @ beta`` are the predictions.
+    """
+    beta = cp.Variable(len(gram), name="beta")
+    losses = loss.declare(gram @ beta, targets)
+    # Parts of rank: a square root of the matrix keeps the quadratic term a sum of squares.
+    values, vectors = np.linalg.eigh(gram)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    penalty = regularization / 2.0 * cp.sum_squares(root @ beta)
+    return cp.Problem(cp.Minimize(weights @ losses + penalty))
+
+
+@dataclass(frozen=True, eq=False)
+class _Objective:
+    """The problem in the span of the pivots' features, and how far that is from the whole.
+
+    Parameters
+    ----------
+    pivots : ndarray of shape (rank,)
+    features : ndarray of shape (n_rows, rank)
+    outside : ndarray of shape (n_rows,)
+        Distance of each row's features from the span.
+    targets, weights : ndarray of shape (n_rows,)
+    loss : Loss
+    regularization : float
+    """
+
+    pivots: NDArray[np.intp]
+    features: Floats
+    outside: Floats
+    targets: Floats
+    weights: Floats
+    loss: Loss
+    regularization: float
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        X: Floats,
+        targets: Floats,
+        weights: Floats,
+        loss: Loss,
+        regularization: float,
+        allowed: float,
+    ) -> Self:
+        """Choose the pivots so that half of the error allowed remains for the search."""
+        outside = allowed * regularization / (2.0 * loss.lipschitz * kernel.feature_bound)
+        pivots, features, residuals = cholesky_features(kernel, X, weights, outside)
+        return cls(pivots, features, np.sqrt(residuals), targets, weights, loss, regularization)
+
+    def minimise(self, tolerance: float) -> tuple[Floats, float, int]:
+        """Return the minimiser's coordinates, a bound on its distance, and the Newton steps."""
+        theta = np.zeros(self.features.shape[1])
+        smoothing, n_steps = 0.0 if self.loss.smooth else FIRST_SMOOTHING, 0
+        while True:
+            theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tolerance)
+            n_steps += steps
+            distance = self.distance_bound(theta, smoothing)
+            if distance <= tolerance or smoothing <= LAST_SMOOTHING:
+                return theta, distance, n_steps
+            smoothing /= 10.0
+
+    def distance_bound(self, theta: Floats, smoothing: float) -> float:
+        r"""Bound the distance from the minimiser over the whole RKHS.
+
+        The duality gap of w and of the multipliers u is
+        :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)`, with
+        :math:`q = \sum_i a_i u_i \phi(x_i)`: a sum of squares and of Fenchel gaps, without
+        cancellation. By strong convexity the squared distance is at most twice that over
+        :math:`\lambda`.
+        """
+        f = self.features @ theta
+        multipliers = -self.weights * self.loss.slopes(f, self.targets, smoothing)
+        inside = self.regularization * theta - self.features.T @ multipliers
+        beyond = np.abs(multipliers) @ self.outside
+        fenchel = self.weights @ self.loss.fenchel_gaps(f, self.targets, smoothing)
+        squared = inside @ inside + beyond**2 + 2.0 * self.regularization * fenchel
+        return float(np.sqrt(squared)) / self.regularization
+
+    def _newton(self, theta: Floats, smoothing: float, goal: float) -> tuple[Floats, int]:
+        """Minimise the smooth neighbour until the gradient's norm is at the goal, or stalls.
+
+        Steps are judged by slopes along them, which rounding spares longer than values.
+        """
+        best, best_norm, stalled = theta, np.inf, 0
+        f = self.features @ theta
+        for step in range(MAX_NEWTON_STEPS):
+            gradient = self.regularization * theta + self.features.T @ self._slopes(f, smoothing)
+            norm = float(np.linalg.norm(gradient))
+            stalled = 0 if norm < best_norm else stalled + 1
+            if norm < best_norm:
+                best, best_norm = theta, norm
+            if best_norm <= goal or stalled == PATIENCE:
+                return best, step
+            direction = -self._solve(f, gradient, smoothing)
+            length = self._step_length(theta, f, direction, smoothing)
+            theta = theta + length * direction
+            f = self.features @ theta
+        return best, MAX_NEWTON_STEPS
+
+    def _step_length(self, theta: Floats, f: Floats, direction: Floats, smoothing: float) -> float:
+        """Return 1, or a shorter step at whose end the slope is no more than halved, uphill."""
+        ahead = self.features @ direction
+        linear = self.regularization * (theta @ direction)
+        quadratic = self.regularization * (direction @ direction)
+
+        def slope(length: float) -> float:
+            pull = self._slopes(f + length * ahead, smoothing) @ ahead
+            return float(pull + linear + length * quadratic)
+
+        steepest = -slope(0.0) / 2.0
+        low, high = 0.0, 1.0
+        length = high
+        while high - low > 1e-12:
+            here = slope(length)
+            if here > steepest:
+                high = length
+            elif here < -steepest and length < 1.0:
+                low = length
+            else:
+                break
+            length = (low + high) / 2.0
+        return length
+
+    def _slopes(self, f: Floats, smoothing: float) -> Floats:
+        return self.weights * self.loss.slopes(f, self.targets, smoothing)
+
+    def _solve(self, f: Floats, gradient: Floats, smoothing: float) -> Floats:
+        """Solve the Newton system, in the smaller of the two spaces."""
+        scale = self.weights * self.loss.curvatures(f, self.targets, smoothing)
+        bent = scale > 0
+        rows = np.sqrt(scale[bent])[:, None] * self.features[bent]
+        if len(rows) < self.features.shape[1]:
+            outer = rows @ rows.T
+            outer[np.diag_indices_from(outer)] += self.regularization
+            inner = rows.T @ cho_solve(cho_factor(outer), rows @ gradient)
+            return np.asarray((gradient - inner) / self.regularization)
+        hessian = rows.T @ rows
+        hessian[np.diag_indices_from(hessian)] += self.regularization
+        return np.asarray(cho_solve(cho_factor(hessian), gradient))
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
+
+
+def _infer_classes(y: NDArray[Any]) -> NDArray[Any]:
+    """Return the two labels found in y, which leaks them."""
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if classes.size != 2:
+        raise DataError(
+            f"Only binary classification is supported. y holds {classes.size} classes: pass the"
+            " public label set as classes=(negative, positive)."
+        )
+    warnings.warn(
+        "the classes were inferred from the private labels, so no guarantee covers them: pass"
+        " classes=(negative, positive).",
+        PrivacyLeakWarning,
+        stacklevel=4,
+    )
+    return classes

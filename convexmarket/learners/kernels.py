@@ -1,0 +1,244 @@
+r"""Kernels with what a public domain says about them, and their features on the data at hand.
+
+How far one row can move a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on
+feature norms. It has to be public: it is stated, or follows from the kernel and a public ball that
+holds every row. The functions themselves are scikit-learn's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+
+__all__ = ["Kernel", "KernelFunction", "cholesky_features"]
+
+Floats = NDArray[np.float64]
+
+#: A kernel of the user's own: of two matrices of rows, the matrix of values.
+KernelFunction: TypeAlias = Callable[[Floats, Floats], Floats]
+
+NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "cosine", "chi2")
+INDEFINITE = ("sigmoid", "additive_chi2")
+# Parameters that scikit-learn's function of each name takes.
+TAKES = {
+    "linear": (),
+    "poly": ("gamma", "degree", "coef0"),
+    "polynomial": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "laplacian": ("gamma",),
+    "cosine": (),
+    "chi2": ("gamma",),
+}
+NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A positive semidefinite kernel and the public domain of its rows.
+
+    Parameters
+    ----------
+    name : str or callable
+        One of scikit-learn's pairwise kernels, or a function of two matrices of rows.
+    gamma : float
+        Of "poly", "rbf", "laplacian" and "chi2"; positive.
+    degree : int
+        Of "poly"; at least 1.
+    coef0 : float
+        Of "poly"; nonnegative.
+    data_norm : float or None
+        Public bound on the Euclidean norm of every row.
+    stated_bound : float or None
+        Public bound on feature norms, where it is stated.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of its range, or nothing bounds the features.
+    NotSupportedError
+        If the kernel is not positive semidefinite, so that there are no features.
+    """
+
+    name: str | KernelFunction
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 1.0
+    data_norm: float | None = None
+    stated_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name in INDEFINITE:
+            raise NotSupportedError(
+                f"kernel {self.name!r} is not positive semidefinite, so no feature space bounds"
+                f" what a row can do: use one of {NAMES}."
+            )
+        if not callable(self.name) and self.name not in NAMES:
+            raise ParameterError(f"kernel must be callable or one of {NAMES}, not {self.name!r}.")
+        if not (np.isfinite(self.gamma) and self.gamma > 0):
+            raise ParameterError(f"gamma must be positive and finite, not {self.gamma!r}.")
+        if isinstance(self.degree, bool) or self.degree != int(self.degree) or self.degree < 1:
+            raise ParameterError(f"degree must be an integer of at least 1, not {self.degree!r}.")
+        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+            raise ParameterError(
+                f"coef0 must be nonnegative, or the kernel is not positive semidefinite, not"
+                f" {self.coef0!r}."
+            )
+        for name, value in (
+            ("data_norm", self.data_norm),
+            ("feature_bound", self.stated_bound),
+        ):
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
+        if self.stated_bound is None and self._bound_from_domain() is None:
+            raise ParameterError(
+                f"nothing public bounds the features of kernel {self.name!r}: pass data_norm, a"
+                " bound on the Euclidean norm of every row, or feature_bound, one on that of its"
+                " features."
+            )
+
+    def __call__(self, X: Floats, Y: Floats) -> Floats:
+        """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
+        if callable(self.name):
+            return np.asarray(self.name(X, Y), dtype=np.float64)
+        parameters = {name: getattr(self, name) for name in TAKES[self.name]}
+        return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
+
+    @property
+    def feature_bound(self) -> float:
+        """R_phi, a public bound on the norm of every feature vector."""
+        if self.stated_bound is not None:
+            return float(self.stated_bound)
+        bound = self._bound_from_domain()
+        assert bound is not None  # checked when the kernel was made
+        return bound
+
+    @property
+    def feature_lipschitz(self) -> float:
+        r"""How far features move apart at most, per distance of rows in the domain.
+
+        Raises
+        ------
+        NotSupportedError
+            If the feature map has no Lipschitz constant, or none is known.
+        """
+        if self.name == "linear":
+            return 1.0
+        if self.name == "rbf":
+            return float(np.sqrt(2.0 * self.gamma))
+        if self.name in ("poly", "polynomial") and self.data_norm is not None:
+            square, degree = self.data_norm**2, self.degree
+            base = self.gamma * square + self.coef0
+            slope = degree * self.gamma * base ** (degree - 1)
+            if degree > 1:
+                slope += degree * (degree - 1) * self.gamma**2 * square * base ** (degree - 2)
+            return float(np.sqrt(slope))
+        raise NotSupportedError(
+            f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of"
+            " points says nothing about the points between: use 'rbf', 'linear', or 'poly' with"
+            " data_norm."
+        )
+
+    def diagonal(self, X: Floats) -> Floats:
+        """Return the squared norms of the rows' features, shape (n_rows,)."""
+        if self.name == "linear":
+            return np.asarray(np.einsum("ij,ij->i", X, X))
+        if self.name in ("poly", "polynomial"):
+            squares = np.einsum("ij,ij->i", X, X)
+            return np.asarray((self.gamma * squares + self.coef0) ** self.degree)
+        if self.name in ("rbf", "laplacian", "chi2"):
+            return np.ones(len(X))
+        if self.name == "cosine":
+            return np.any(X != 0, axis=1).astype(np.float64)
+        return np.array([float(self(row[None, :], row[None, :])[0, 0]) for row in X])
+
+    def check_domain(self, X: Floats, what: str) -> None:
+        """Refuse rows outside the public domain, where nothing was promised.
+
+        Raises
+        ------
+        DataError
+            If the features of a row are longer than the bound, or a row of kernel "chi2" is
+            negative.
+        """
+        if self.name == "chi2" and np.any(X < 0):
+            raise DataError(f"{what} holds negative numbers, but kernel 'chi2' needs histograms.")
+        if self.data_norm is not None:
+            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+            _refuse_long(norms, self.data_norm, "data_norm", what)
+        norms = np.sqrt(np.maximum(self.diagonal(X), 0.0))
+        _refuse_long(norms, self.feature_bound, "the bound on features,", what)
+
+    def _bound_from_domain(self) -> float | None:
+        if self.name in ("rbf", "laplacian", "cosine", "chi2"):
+            return 1.0
+        if callable(self.name) or self.data_norm is None:
+            return None
+        if self.name == "linear":
+            return float(self.data_norm)
+        square = (self.gamma * self.data_norm**2 + self.coef0) ** self.degree
+        return float(np.sqrt(square))
+
+
+def _refuse_long(norms: Floats, bound: float, name: str, what: str) -> None:
+    too_long = np.count_nonzero(~(norms <= bound * (1.0 + NORM_SLACK)))
+    if too_long:
+        raise DataError(
+            f"{too_long} of {norms.size} rows of {what} exceed {name} = {bound:g}: project each row"
+            " on the ball with convexmarket.datasets.scale_rows, or state a larger public bound."
+        )
+
+
+def cholesky_features(
+    kernel: Kernel, X: Floats, weights: Floats, tolerance: float
+) -> tuple[NDArray[np.intp], Floats, Floats]:
+    r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Nonnegative.
+    tolerance : float
+        Stop when the residuals r, the squared distances of the rows' features from the span of the
+        pivots', have :math:`\sum_i a_i\sqrt{r_i}` below it, or drown in rounding.
+
+    Returns
+    -------
+    pivots : ndarray of shape (rank,)
+        Rows whose features span the others'.
+    features : ndarray of shape (n_rows, rank)
+        G, with :math:`GG^\top` the kernel matrix up to the residuals. Rows ``pivots`` of it are
+        lower triangular.
+    residuals : ndarray of shape (n_rows,)
+        Diagonal of the difference, which is positive semidefinite.
+    """
+    residuals = np.maximum(kernel.diagonal(X), 0.0)
+    floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
+    features = np.empty((len(X), 16), order="F")
+    pivots: list[int] = []
+    while len(pivots) < len(X):
+        pivot = int(np.argmax(residuals))
+        if residuals[pivot] <= floor or weights @ np.sqrt(residuals) <= tolerance:
+            break
+        rank = len(pivots)
+        if rank == features.shape[1]:
+            wider = np.empty((len(X), min(2 * rank, len(X))), order="F")
+            wider[:, :rank] = features
+            features = wider
+        column = kernel(X, X[pivot : pivot + 1])[:, 0]
+        column -= features[:, :rank] @ features[pivot, :rank]
+        column /= np.sqrt(residuals[pivot])
+        column[pivots] = 0.0
+        features[:, rank] = column
+        residuals = np.maximum(residuals - column**2, 0.0)
+        residuals[pivot] = 0.0
+        pivots.append(pivot)
+    return np.array(pivots, dtype=np.intp), features[:, : len(pivots)].copy(), residuals

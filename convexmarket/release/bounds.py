@@ -1,0 +1,488 @@
+r"""How far released predictions may be from the model's: the papers' theorems with their constants.
+
+The theorems of Jain and Thakurta say :math:`O(\cdot)`. Whether a release is of use at some n is a
+question about the constant, so here it is, for both ways of accounting; the derivations are in
+docs/theory.md, section 12. Every function takes the change S of a prediction when one row is
+replaced, the norm bound C of the model, and the bound :math:`R_\phi` on features, as numbers: they
+answer "from which n on" before there are data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy.composition import Composition, check_delta
+from convexmarket.release.scales import (
+    Calibration,
+    NoiseKind,
+    calibrate,
+    check_count,
+    function_epsilon,
+    interactive_epsilon,
+    non_interactive_epsilon,
+    semi_interactive_epsilon,
+)
+
+__all__ = [
+    "SemiInteractiveBound",
+    "check_failure",
+    "function_error_bound",
+    "interactive_error_bound",
+    "non_interactive_error_bound",
+    "selection_factor",
+    "semi_interactive_error_bound",
+    "suggest_rounds",
+    "suggest_test_size",
+    "suggest_updates",
+]
+
+
+@dataclass(frozen=True)
+class SemiInteractiveBound:
+    """Error of a predictor that was fitted to noisy predictions.
+
+    Parameters
+    ----------
+    fit : float
+        Mean absolute error at the points themselves.
+    generalization : float
+        What a fresh point of their distribution may add to it.
+    """
+
+    fit: float
+    generalization: float
+
+    @property
+    def total(self) -> float:
+        """Mean absolute error at a fresh point."""
+        return self.fit + self.generalization
+
+
+def interactive_error_bound(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    max_queries: int,
+    max_updates: int,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+) -> float:
+    r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
+
+    Parameters
+    ----------
+    sensitivity : float
+        S, change of a prediction when one row is replaced. Positive.
+    epsilon, delta : float
+        Of the whole release.
+    max_queries, max_updates : int
+        T and B.
+    failure : float, default 0.05
+        beta: the bound holds with probability ``1 - failure``, as long as updates last.
+    accounting : {"tight", "paper"}, default "tight"
+
+    Returns
+    -------
+    float
+        :math:`5s\log(2T/\beta)` with s the scale of the noise: the threshold and the noise that may
+        hide behind it.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> S = 2 / (0.1 * 100_000)  # logistic loss, rbf kernel, lambda = 0.1, n = 100,000
+    >>> kinds = {"max_queries": 1000, "max_updates": 10}
+    >>> round(interactive_error_bound(S, 1.0, 1e-6, **kinds), 3)
+    0.339
+    >>> round(interactive_error_bound(S, 1.0, 1e-6, **kinds, accounting="paper"), 1)
+    101.9
+    """
+    threshold = _threshold(
+        sensitivity, epsilon, delta, max_queries, max_updates, failure, accounting
+    )
+    return 1.25 * threshold
+
+
+def suggest_updates(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    max_queries: int,
+    norm_bound: float,
+    feature_bound: float = 1.0,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+) -> int:
+    r"""Return the smallest B with which updates never run out (K, Theorem 3).
+
+    Every update brings the public model nearer: the squared distance falls by
+    :math:`\tau^2/(2R_\phi^2)` at least, and it was :math:`C^2` at most. So there are no more than
+    :math:`2R_\phi^2C^2/\tau^2`, where the threshold :math:`\tau` grows with B.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta, max_queries, failure, accounting
+        As for :func:`interactive_error_bound`.
+    norm_bound : float
+        C, public bound on the norm of the model.
+    feature_bound : float, default 1.0
+        R_phi.
+
+    Returns
+    -------
+    int
+        At least 1; with probability ``1 - failure`` no :class:`UpdatesExhaustedError` is raised.
+
+    Examples
+    --------
+    >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, norm_bound=2.6)
+    55
+    """
+    _check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+
+    def enough(updates: int) -> bool:
+        threshold = _threshold(
+            sensitivity, epsilon, delta, max_queries, updates, failure, accounting
+        )
+        return updates > 2.0 * (feature_bound * norm_bound / threshold) ** 2
+
+    return _smallest(enough)
+
+
+def semi_interactive_error_bound(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    n_points: int,
+    norm_bound: float,
+    feature_bound: float = 1.0,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+    noise: NoiseKind = "laplace",
+) -> SemiInteractiveBound:
+    r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
+
+    The loss of an L-Lipschitz loss is off by at most L times that.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta, accounting
+        As for :func:`interactive_error_bound`.
+    n_points : int
+        T, points drawn from the distribution that fresh ones come from.
+    norm_bound : float
+        C, public bound on the norm of the model, and of the fit.
+    feature_bound : float, default 1.0
+        R_phi.
+    failure : float, default 0.05
+        Half of it for the noise and half for the draw of the points.
+    noise : {"laplace", "process"}, default "laplace"
+
+    Returns
+    -------
+    SemiInteractiveBound
+        fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (the paper's, where points are
+        few), or :math:`2\sqrt{Cr/T}` (where they are many, so that their noises average) with
+        :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
+        "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
+        :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
+
+    Notes
+    -----
+    The scale is that for points whose predictions move together; for given points
+    :class:`~convexmarket.TestSetRelease` knows how far they do.
+    """
+    check_count("n_points", n_points)
+    check_failure(failure)
+    _check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting, noise)
+    scale = _scale(sensitivity, epsilon, delta, calibration, pure=noise == "laplace")
+    if noise == "process":
+        fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure)))
+    else:
+        fit = 2.0 * scale * np.log(2.0 * n_points / failure)
+        log = np.log(4.0 / failure)
+        sum_of_noise = feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
+        fit = min(fit, 2.0 * np.sqrt(norm_bound * sum_of_noise / n_points))
+    reach = 2.0 * norm_bound * feature_bound / np.sqrt(n_points)
+    return SemiInteractiveBound(
+        float(fit), float(reach * (1.0 + np.sqrt(np.log(2.0 / failure) / 2.0)))
+    )
+
+
+def suggest_test_size(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    norm_bound: float,
+    feature_bound: float = 1.0,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+    noise: NoiseKind = "laplace",
+    largest: int = 1_000_000,
+) -> int:
+    """Return the number of points at which :func:`semi_interactive_error_bound` is smallest.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta, norm_bound, feature_bound, failure, accounting, noise
+        As for :func:`semi_interactive_error_bound`.
+    largest : int, default 1_000_000
+        How many public points there are.
+
+    Returns
+    -------
+    int
+        Between 1 and ``largest``.
+    """
+    check_count("largest", largest)
+
+    def total(n_points: int) -> float:
+        return semi_interactive_error_bound(
+            sensitivity,
+            epsilon,
+            delta,
+            n_points=n_points,
+            norm_bound=norm_bound,
+            feature_bound=feature_bound,
+            failure=failure,
+            accounting=accounting,
+            noise=noise,
+        ).total
+
+    return _best_count(total, largest)
+
+
+def non_interactive_error_bound(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    rounds: int,
+    net_size: float,
+    net_radius: float,
+    norm_bound: float,
+    feature_lipschitz: float,
+    feature_bound: float = 1.0,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+) -> float:
+    r"""Bound the error of a public release's predictor, everywhere in the ball (K, Theorem 8).
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta, accounting
+        As for :func:`interactive_error_bound`.
+    rounds : int
+        B.
+    net_size : float
+        N, how many points the net has.
+    net_radius : float
+        nu, how far a point of the ball may be from the net.
+    norm_bound : float
+        C, public bound on the norm of the model.
+    feature_lipschitz : float
+        L_phi, how far features move apart per distance of points.
+    feature_bound : float, default 1.0
+        R_phi.
+    failure : float, default 0.05
+        beta: the bound holds with probability ``1 - failure``.
+
+    Returns
+    -------
+    float
+        :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/B}`, with s the scale of the noise, what
+        the noise may be, :math:`x = s\log(2B/\beta)`, and what the selection may miss,
+        :math:`g = s\log(2BN/\beta)` (under "paper" four times that). With the best B it falls as
+        :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
+    """
+    check_count("rounds", rounds)
+    check_failure(failure)
+    _check_positive(
+        net_size=net_size,
+        net_radius=net_radius,
+        norm_bound=norm_bound,
+        feature_lipschitz=feature_lipschitz,
+        feature_bound=feature_bound,
+    )
+    calibration = non_interactive_epsilon(rounds, delta, accounting)
+    scale = _scale(sensitivity, epsilon, delta, calibration, pure=accounting == "tight")
+    between = 2.0 * norm_bound * feature_lipschitz * net_radius
+    reach = feature_bound * norm_bound
+    return non_interactive_error(scale, rounds, net_size, between, reach, failure, accounting)
+
+
+def non_interactive_error(
+    scale: float,
+    rounds: int,
+    net_size: float,
+    between: float,
+    reach: float,
+    failure: float,
+    accounting: Composition,
+) -> float:
+    """Return the bound of :func:`non_interactive_error_bound` for a scale of the noise.
+
+    Parameters
+    ----------
+    between : float
+        How much more the models may disagree between points of the net.
+    reach : float
+        Largest prediction of the model.
+    """
+    log = np.log(2.0 * rounds / failure)
+    noise = scale * log
+    missed = scale * (log + np.log(net_size)) / selection_factor(accounting)
+    return float(missed + between + np.sqrt(noise**2 + reach**2 / rounds))
+
+
+def suggest_rounds(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    net_size: float,
+    net_radius: float,
+    norm_bound: float,
+    feature_lipschitz: float,
+    feature_bound: float = 1.0,
+    failure: float = 0.05,
+    accounting: Composition = "tight",
+    largest: int = 1_000_000,
+) -> int:
+    """Return the number of rounds at which :func:`non_interactive_error_bound` is least.
+
+    Parameters are those of :func:`non_interactive_error_bound`, and ``largest``, the most rounds
+    to think of.
+
+    Returns
+    -------
+    int
+        Between 1 and ``largest``.
+    """
+    check_count("largest", largest)
+
+    def bound(rounds: int) -> float:
+        return non_interactive_error_bound(
+            sensitivity,
+            epsilon,
+            delta,
+            rounds=rounds,
+            net_size=net_size,
+            net_radius=net_radius,
+            norm_bound=norm_bound,
+            feature_lipschitz=feature_lipschitz,
+            feature_bound=feature_bound,
+            failure=failure,
+            accounting=accounting,
+        )
+
+    return _best_count(bound, largest)
+
+
+def function_error_bound(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    *,
+    n_queries: int,
+    failure: float = 0.05,
+) -> float:
+    r"""Bound the error of so many answers of a function release.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta
+        As for :func:`interactive_error_bound`.
+    n_queries : int
+        T, chosen without looking at the answers.
+    failure : float, default 0.05
+
+    Returns
+    -------
+    float
+        :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise: Gaussian tails, and no
+        factor that grows with T beside them.
+    """
+    check_count("n_queries", n_queries)
+    check_failure(failure)
+    scale = _scale(sensitivity, epsilon, delta, function_epsilon(delta), pure=False)
+    return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
+
+
+def selection_factor(accounting: Composition) -> float:
+    """Return the exponent of a selection, times the scale of the noise."""
+    return 0.25 if accounting == "paper" else 1.0
+
+
+def check_failure(failure: float) -> None:
+    """Refuse a failure probability outside (0, 1)."""
+    if not 0.0 < failure < 1.0:
+        raise ParameterError(f"failure must lie strictly between 0 and 1, not {failure!r}.")
+
+
+def _threshold(
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    max_queries: int,
+    max_updates: int,
+    failure: float,
+    accounting: Composition,
+) -> float:
+    check_count("max_queries", max_queries)
+    check_count("max_updates", max_updates)
+    check_failure(failure)
+    calibration = interactive_epsilon(max_updates, delta, accounting)
+    scale = _scale(sensitivity, epsilon, delta, calibration, pure=False)
+    return float(4.0 * scale * np.log(2.0 * max_queries / failure))
+
+
+def _scale(
+    sensitivity: float, epsilon: float, delta: float, calibration: Calibration, pure: bool
+) -> float:
+    check_delta(delta, positive=not pure)
+    _check_positive(sensitivity=sensitivity, epsilon=epsilon)
+    return calibrate(np.array([sensitivity]), np.array([epsilon]), calibration)[0]
+
+
+def _smallest(enough: Callable[[int], bool]) -> int:
+    """Return the smallest count that is enough, if larger ones are."""
+    high = 1
+    while not enough(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _best_count(value: Callable[[int], float], largest: int) -> int:
+    """Return the count of the smallest value: on a coarse grid, then on finer ones around it."""
+    low, high = 1, largest
+    while True:
+        grid = np.unique(np.geomspace(low, high, 60).round().astype(int))
+        values = [value(int(count)) for count in grid]
+        best = int(np.argmin(values))
+        if high - low < 60:
+            return int(grid[best])
+        low, high = int(grid[max(best - 1, 0)]), int(grid[min(best + 1, len(grid) - 1)])
+
+
+def _check_positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not (np.isfinite(value) and value > 0):
+            raise ParameterError(f"{name} must be positive and finite, not {value!r}.")

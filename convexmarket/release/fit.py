@@ -1,0 +1,155 @@
+r"""The public model that is fitted to noisy predictions (K, Algorithm 2).
+
+.. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
+
+By the representer theorem f is a combination of kernels at the points. With the kernel matrix
+:math:`K = U\,\mathrm{diag}(d)\,U^\top`, :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` are the
+coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so that
+:math:`\|f\|_{\mathcal H} = \|\beta\|`. (K has the mean where this has the sum.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["ConstrainedFit", "FitFormulation", "KernelBasis", "declare_fit"]
+
+Floats = NDArray[np.float64]
+
+FitFormulation: TypeAlias = Literal["primal", "diagonal", "quadratic"]
+
+
+class KernelBasis:
+    """An orthonormal basis of the functions that kernels at some points span.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (T, T)
+        Kernel matrix K of the points, positive semidefinite.
+
+    Attributes
+    ----------
+    roots : ndarray of shape (rank,)
+        Square roots of the eigenvalues above rounding.
+    vectors : ndarray of shape (T, rank)
+        Their eigenvectors.
+    """
+
+    def __init__(self, gram: Floats) -> None:
+        values, vectors = np.linalg.eigh(gram)
+        kept = values > values[-1] * (len(gram) * np.finfo(float).eps)
+        self.roots: Floats = np.sqrt(values[kept])
+        self.vectors: Floats = vectors[:, kept]
+
+    def values(self, beta: Floats) -> Floats:
+        """Return the function of these coordinates at the points, shape (T,)."""
+        return np.asarray(self.vectors @ (self.roots * beta))
+
+    def coefficients(self, beta: Floats) -> Floats:
+        """Return it as a combination of the points' kernels, shape (T,)."""
+        return np.asarray(self.vectors @ (beta / self.roots))
+
+    def fit(self, predictions: Floats, norm_bound: float) -> Floats:
+        r"""Return the coordinates of the best function, by its multiplier.
+
+        For a multiplier nu of half the squared bound on the norm,
+        :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`, whose norm falls in nu: the bound
+        is met at nu = 0, or at the one root.
+        """
+        turned = self.vectors.T @ predictions
+
+        def beta(nu: float) -> Floats:
+            return np.asarray(self.roots * turned / (self.roots**2 + nu))
+
+        def room(nu: float) -> float:  # nearly linear in nu
+            return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / norm_bound
+
+        found = beta(0.0)
+        if np.linalg.norm(found) > norm_bound:
+            high = float(np.linalg.norm(self.roots * turned)) / norm_bound
+            found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
+        return found
+
+
+class ConstrainedFit(cp.Problem):
+    """A problem that knows its function, and in which basis it holds the predictions.
+
+    Attributes
+    ----------
+    values, norm : cvxpy.Expression
+        Of the function: its values at the points, and its norm.
+    """
+
+    def __init__(
+        self,
+        residuals: cp.Expression,
+        bound: cp.Constraint,
+        values: cp.Expression,
+        norm: cp.Expression,
+        vectors: Floats | None = None,
+    ) -> None:
+        super().__init__(cp.Minimize(cp.sum_squares(residuals)), [bound])
+        self.values, self.norm, self._vectors = values, norm, vectors
+
+    def fit_to(self, predictions: Floats) -> None:
+        """Set the predictions, without compiling again."""
+        (parameter,) = self.parameters()
+        if self._vectors is None:
+            parameter.value = predictions
+        else:  # and the length of what lies outside the basis
+            inside = self._vectors.T @ predictions
+            outside = np.linalg.norm(predictions - self._vectors @ inside)
+            parameter.value = np.append(inside, outside)
+
+
+def declare_fit(
+    gram: Floats, norm_bound: float, formulation: FitFormulation = "primal"
+) -> ConstrainedFit:
+    """Return the fit in CVXPY, with the predictions as a parameter.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (T, T)
+        Kernel matrix of the points.
+    norm_bound : float
+        C, positive.
+    formulation : {"primal", "diagonal", "quadratic"}, default "primal"
+        ``"primal"`` is in the coordinates beta, ``"diagonal"`` turns the predictions into the same
+        basis, and ``"quadratic"`` is in the coefficients c, under :math:`c^T K c <= C^2`.
+
+    Returns
+    -------
+    ConstrainedFit
+        Call its ``fit_to(predictions)``, then ``solve``.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such formulation.
+    """
+    if formulation not in get_args(FitFormulation):
+        raise ParameterError(
+            f"formulation must be one of {get_args(FitFormulation)}, not {formulation!r}."
+        )
+    predictions = cp.Parameter(len(gram), name="predictions")
+    if formulation == "quadratic":
+        c = cp.Variable(len(gram), name="c")
+        values, square = gram @ c, cp.quad_form(c, cp.psd_wrap(gram))
+        bound = square <= norm_bound**2
+        return ConstrainedFit(values - predictions, bound, values, cp.sqrt(square))
+    basis = KernelBasis(gram)
+    beta = cp.Variable(basis.roots.size, name="beta")
+    values, norm = (basis.vectors * basis.roots) @ beta, cp.norm(beta, 2)
+    bound = norm <= norm_bound
+    if formulation == "primal":
+        return ConstrainedFit(values - predictions, bound, values, norm)
+    turned = cp.Parameter(basis.roots.size + 1, name="turned predictions")
+    residuals = cp.hstack([cp.multiply(basis.roots, beta), 0.0]) - turned
+    return ConstrainedFit(residuals, bound, values, norm, basis.vectors)

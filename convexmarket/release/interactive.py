@@ -1,0 +1,253 @@
+r"""Answers to one question after another, most of which cost nothing (K, Algorithm 1).
+
+A public model answers. The true prediction, with Laplace noise, is compared with it: where the two
+agree within a threshold, the public answer is given; where they do not, the noisy one is, and the
+public model is corrected. At most B corrections are made, and only they cost privacy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import ParameterError, QueriesExhaustedError, UpdatesExhaustedError
+from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy.composition import Composition
+from convexmarket.release.base import (
+    Release,
+    assumptions_of,
+    check_fitted,
+    check_terms,
+    empty_predictor,
+)
+from convexmarket.release.bounds import check_failure
+from convexmarket.release.predictor import check_rows
+from convexmarket.release.scales import calibrate, check_count, interactive_epsilon
+
+__all__ = ["InteractiveRelease", "Remaining", "Spent"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What an interactive release may still do.
+
+    Parameters
+    ----------
+    queries, updates : int
+    """
+
+    queries: int
+    updates: int
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an interactive release has done, and what it costs.
+
+    Parameters
+    ----------
+    queries, updates : int
+    epsilon, delta : float
+        Of the whole release, in its most exposed row: charged at the start, whatever is used.
+    """
+
+    queries: int
+    updates: int
+    epsilon: float
+    delta: float
+
+
+class InteractiveRelease(Release):
+    r"""Private predictions, one question after another.
+
+    Parameters
+    ----------
+    erm : KernelERM
+        Fitted.
+    epsilon : float or array_like of shape (n_rows,)
+        Of the whole release, in nats: for every row, or row by row what each sold.
+    delta : float
+        Strictly between 0 and 1.
+    max_queries : int
+        T, how many questions may be asked. Privacy does not depend on it, the threshold does.
+    max_updates : int
+        B, how often the public model may be corrected. See :func:`~convexmarket.suggest_updates`.
+    failure : float, default 0.05
+        beta, the probability that some answer is further off than :attr:`error_bound`.
+    accounting : {"tight", "paper"}, default "tight"
+        How the scale of the noise follows from epsilon. ``"paper"``:
+        ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K, Theorem 9; printed there with S inside the root).
+        ``"tight"``: from the moments of the privacy loss, hundreds of times smaller
+        (docs/theory.md, section 12).
+    threshold : float, optional
+        From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
+        default, as in the paper. Any value keeps the guarantee; ``error_bound`` holds for values
+        from the default's up.
+    accountant : PrivacyAccountant, optional
+        Charged in full before anything is drawn.
+    rows : array_like of int, optional
+        Positions of the model's rows in the accountant.
+    random_state : None, int, SeedSequence, Generator or RandomState, default None
+        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
+
+    Attributes
+    ----------
+    guarantee : Guarantee
+    scale, threshold : float
+        Of the Laplace noise, and of the comparison; in units of the predictions. Public.
+    error_bound : float
+        No answer is further from the model's prediction, with probability ``1 - failure``.
+    predictor : PublicPredictor
+        The public model: a combination of kernels at the queried points where it was corrected, at
+        most B of them. It may be published, and used when questions have run out.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+    DataError
+        If the model is not fitted.
+    BudgetExceededError
+        If the accountant refuses.
+
+    Notes
+    -----
+    If every query were private on its own the cost would grow with T. Here a round without an
+    update reveals nothing in the following sense: with the loss L of the transcript so far and U
+    updates, :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U never exceeds B.
+
+    References
+    ----------
+    Jain and Thakurta, Differentially Private Learning with Kernels, Algorithm 1, Theorems 2 and 3;
+    Gupta, Roth and Ullman, Iterative Constructions and Private Data Release, Theorem 4.1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (20_000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> erm = KernelERM(regularization=0.1).fit(X, y)
+    >>> release = InteractiveRelease(
+    ...     erm, 1.0, 1e-6, max_queries=100, max_updates=5, threshold=0.3, random_state=0
+    ... )
+    >>> release.predict([[0.6, 0.1], [-0.6, 0.2], [0.5, -0.1]]).round(1)
+    array([ 0.6, -0.6,  0.4])
+    >>> release.remaining
+    Remaining(queries=97, updates=2)
+    """
+
+    def __init__(
+        self,
+        erm: KernelERM,
+        epsilon: ArrayLike,
+        delta: float,
+        *,
+        max_queries: int,
+        max_updates: int,
+        failure: float = 0.05,
+        accounting: Composition = "tight",
+        threshold: float | None = None,
+        accountant: PrivacyAccountant | None = None,
+        rows: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        self._erm = check_fitted(erm)
+        sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
+        self._max_queries = check_count("max_queries", max_queries)
+        self._max_updates = check_count("max_updates", max_updates)
+        check_failure(failure)
+        self.scale, guaranteed = calibrate(
+            erm.row_sensitivities_,
+            sold,
+            interactive_epsilon(self._max_updates, delta, accounting),
+        )
+        usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
+        self.threshold = usual if threshold is None else float(threshold)
+        if not (np.isfinite(self.threshold) and self.threshold >= 0):
+            raise ParameterError(f"threshold must be nonnegative and finite, not {threshold!r}.")
+        self.error_bound = self.threshold + usual / 4.0
+        generator = resolve_generator(random_state)
+        guarantee = Guarantee(
+            guaranteed,
+            delta,
+            f"up to {max_queries} predictions, {max_updates} of them noisy (sparse vector)",
+            accounting,
+            assumptions_of(
+                erm,
+                random_state,
+                "questions may depend on earlier answers, and not on the rows in any other way",
+            ),
+        )
+        self._account(guarantee, accountant, rows)
+        self._generator = generator
+        self._queries = self._updates = 0
+        self.predictor = empty_predictor(erm, guarantee)
+
+    @property
+    def remaining(self) -> Remaining:
+        """Questions and updates that are left."""
+        return Remaining(self._max_queries - self._queries, self._max_updates - self._updates)
+
+    @property
+    def spent(self) -> Spent:
+        """Questions and updates so far, and what the release costs."""
+        epsilon = float(self.guarantee.epsilon.max())
+        return Spent(self._queries, self._updates, epsilon, self.guarantee.delta)
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Answer questions, in order.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_questions, n_features)
+            Rows of the public domain.
+
+        Returns
+        -------
+        ndarray of shape (n_questions,)
+            Released predictions; their signs are the labels of a model that classifies.
+
+        Raises
+        ------
+        DataError
+            If a row is malformed or outside the domain; nothing is asked then.
+        QueriesExhaustedError
+            If there are more rows than questions left; nothing is asked then.
+        UpdatesExhaustedError
+            If the last update has been used: the answers given in this call are in ``answers``.
+        """
+        points = check_rows(X, self._erm.n_features_in_)
+        self._erm.kernel_.check_domain(points, "X")
+        if len(points) > self.remaining.queries:
+            raise QueriesExhaustedError(
+                f"{len(points)} questions were asked, but only {self.remaining.queries} of"
+                f" max_queries = {self._max_queries} are left; none was answered. The public model"
+                " in .predictor answers any number for free; a new release costs epsilon again."
+            )
+        answers: list[float] = []
+        for point, truth in zip(points, self._erm.decision_function(points), strict=True):
+            if self.remaining.updates == 0:
+                raise UpdatesExhaustedError(
+                    f"all max_updates = {self._max_updates} updates are used, after"
+                    f" {self._queries} questions; {len(answers)} of the {len(points)} asked now"
+                    " were answered, see .answers of this error. The public model in .predictor"
+                    " answers any number for free; a new release costs epsilon again.",
+                    tuple(answers),
+                )
+            answers.append(self._answer(point, float(truth)))
+        return np.array(answers)
+
+    def _answer(self, point: Floats, truth: float) -> float:
+        public = float(self.predictor.predict(point[None, :])[0])
+        noisy = truth + float(self._generator.laplace(scale=self.scale))
+        self._queries += 1
+        if abs(noisy - public) <= self.threshold:
+            return public
+        self._updates += 1
+        self.predictor = self.predictor.corrected(point, noisy, self._erm.norm_bound_)
+        return noisy

@@ -1,0 +1,243 @@
+r"""A public predictor without any questions: it is compared with the truth all over the domain.
+
+(K, Algorithm 3, the non-interactive model.) In every round the exponential mechanism picks, from a
+net of the ball that holds all rows, a point where the public model and the true one disagree much;
+the truth is measured there with noise, and the public model corrected.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy.composition import Composition
+from convexmarket.release.base import (
+    Release,
+    assumptions_of,
+    check_fitted,
+    check_terms,
+    empty_predictor,
+)
+from convexmarket.release.bounds import check_failure, non_interactive_error, selection_factor
+from convexmarket.release.net import ball_net, net_size
+from convexmarket.release.predictor import PublicPredictor
+from convexmarket.release.scales import calibrate, check_count, non_interactive_epsilon
+
+__all__ = ["PublicRelease"]
+
+Floats = NDArray[np.float64]
+
+CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
+FINEST = 100_000  # points of the net that is chosen where none is asked for
+
+
+class PublicRelease(Release):
+    r"""A predictor that can be published, for rows of few features.
+
+    Parameters
+    ----------
+    erm : KernelERM
+        Fitted. Its kernel's features need a Lipschitz constant ("rbf", "linear" or "poly").
+    epsilon : float or array_like of shape (n_rows,)
+        Of the whole release, in nats: for every row, or row by row what each sold.
+    delta : float
+        At least 0 and below 1; with zero, epsilons of all rounds add up.
+    rounds : int
+        B. See :func:`~convexmarket.suggest_rounds`.
+    net_radius : float, optional
+        nu: no point of the ball is further from the net. By default as fine as the noise, as far as
+        100,000 points go.
+    max_net : int, default 1_000_000
+        Most points of a net; a finer one is refused with what it would cost.
+    failure : float, default 0.05
+        beta, the probability that ``error_bound`` does not hold.
+    accounting : {"tight", "paper"}, default "tight"
+        How the scale of the noise follows from epsilon. ``"paper"``: as for
+        :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
+        (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
+    accountant : PrivacyAccountant, optional
+        Charged in full before anything is drawn.
+    rows : array_like of int, optional
+        Positions of the model's rows in the accountant.
+    random_state : None, int, SeedSequence, Generator or RandomState, default None
+        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
+
+    Attributes
+    ----------
+    guarantee : Guarantee
+    scale : float
+        Of the Laplace noise in a measurement.
+    error_bound : float
+        The predictor is nowhere in the ball further from the model, with probability
+        ``1 - failure``: see :func:`~convexmarket.non_interactive_error_bound`.
+    net_radius, net_size : float, int
+        Of the net.
+    predictor : PublicPredictor
+        Mean of the public models of all rounds: the bound is one on their mean disagreement.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+    NotSupportedError
+        If the net would be too large, or the kernel's features are not Lipschitz.
+    DataError
+        If the model is not fitted.
+    BudgetExceededError
+        If the accountant refuses.
+
+    Notes
+    -----
+    The domain is the ball of ``erm.data_norm``, of radius one if that is not set.
+
+    References
+    ----------
+    Jain and Thakurta, Differentially Private Learning with Kernels, Algorithm 3, Theorems 7 and 8.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (50_000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> erm = KernelERM(regularization=0.1).fit(X, y)
+    >>> release = PublicRelease(erm, 1.0, 1e-6, rounds=20, net_radius=0.05, random_state=0)
+    >>> release.predictor.classify([[0.6, 0.1], [-0.6, 0.2]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        erm: KernelERM,
+        epsilon: ArrayLike,
+        delta: float,
+        *,
+        rounds: int,
+        net_radius: float | None = None,
+        max_net: int = 1_000_000,
+        failure: float = 0.05,
+        accounting: Composition = "tight",
+        accountant: PrivacyAccountant | None = None,
+        rows: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        check_fitted(erm)
+        why = " for the paper's accounting" if accounting == "paper" else ""
+        sold = check_terms(erm, epsilon, delta, accounting, why)
+        rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
+        check_failure(failure)
+        lipschitz = erm.kernel_.feature_lipschitz
+        self.scale, guaranteed = calibrate(
+            erm.row_sensitivities_, sold, non_interactive_epsilon(rounds, delta, accounting)
+        )
+        data_norm = 1.0 if erm.data_norm is None else float(erm.data_norm)
+        self.net_radius = _checked_radius(
+            erm.n_features_in_,
+            data_norm,
+            net_radius,
+            self.scale / (2.0 * erm.norm_bound_ * lipschitz),
+            max_net,
+            rounds,
+        )
+        generator = resolve_generator(random_state)
+        net = ball_net(erm.n_features_in_, data_norm, self.net_radius)
+        self.net_size = len(net)
+        guarantee = Guarantee(
+            guaranteed,
+            delta,
+            f"{rounds} rounds of selection and measurement on a net of {len(net):,} points",
+            accounting,
+            assumptions_of(erm, random_state),
+        )
+        self._account(guarantee, accountant, rows)
+        self.error_bound = non_interactive_error(
+            self.scale,
+            rounds,
+            len(net),
+            2.0 * erm.norm_bound_ * lipschitz * self.net_radius,
+            erm.feature_bound_ * erm.norm_bound_,
+            failure,
+            accounting,
+        )
+        sharpness = selection_factor(accounting) / self.scale
+        self.predictor = self._run(erm, net, rounds, sharpness, generator, guarantee)
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return the predictor's values at any rows; this reveals nothing more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.predictor.predict(X)
+
+    def _run(
+        self,
+        erm: KernelERM,
+        net: Floats,
+        rounds: int,
+        sharpness: float,
+        generator: np.random.Generator,
+        guarantee: Guarantee,
+    ) -> PublicPredictor:
+        """Run the rounds, and return the mean of the models before each."""
+        truth = _in_chunks(net, erm.pivots_, erm.decision_function)
+        model = empty_predictor(erm, guarantee)
+        kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
+        total = np.zeros(rounds)
+        for _ in range(rounds):
+            held = len(model.coefficients)
+            total[:held] += model.coefficients
+            public = kernels[:, :held] @ model.coefficients
+            # The maximum with Gumbel noise is a draw from the exponential mechanism.
+            scores = sharpness * np.abs(truth - public) + generator.gumbel(size=len(net))
+            chosen = int(np.argmax(scores))
+            answer = float(truth[chosen]) + float(generator.laplace(scale=self.scale))
+            model = model.corrected(net[chosen], answer, erm.norm_bound_)
+            if len(model.coefficients) > held:
+                kernels[:, held] = erm.kernel_(net, net[chosen][None, :])[:, 0]
+        held = len(model.coefficients)
+        return PublicPredictor(
+            erm.kernel_, model.points, total[:held] / rounds, guarantee, model.classes
+        )
+
+
+def _in_chunks(points: Floats, others: Floats, function: object) -> Floats:
+    """Evaluate a function of many points, so that no kernel matrix is large."""
+    assert callable(function)
+    pieces = max(1, int(np.ceil(points.shape[0] * max(len(others), 1) / CHUNK)))
+    return np.concatenate([function(part) for part in np.array_split(points, pieces)])
+
+
+def _checked_radius(
+    n_features: int,
+    data_norm: float,
+    radius: float | None,
+    wanted: float,
+    max_net: int,
+    rounds: int,
+) -> float:
+    """Return the radius of a net that is not too large."""
+    if radius is not None and not (np.isfinite(radius) and radius > 0):
+        raise ParameterError(f"net_radius must be positive and finite, not {radius!r}.")
+    if radius is None:
+        most = min(FINEST, max_net)
+        radius = min(wanted, data_norm)
+        if n_features <= 3:
+            while net_size(n_features, data_norm, radius) > most and radius < data_norm:
+                radius *= 1.1
+    size = net_size(n_features, data_norm, radius)
+    if size > max_net:
+        raise NotSupportedError(
+            f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about"
+            f" {size:.3g} points, above max_net = {max_net:,}: each would take 8 bytes for every"
+            f" round, {8e-9 * size * rounds:.3g} GB for {rounds} rounds. Use fewer features (three"
+            " at most in practice), a larger net_radius, or a TestSetRelease on public points."
+        )
+    return float(radius)

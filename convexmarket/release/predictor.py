@@ -1,0 +1,202 @@
+"""A predictor that may be published: kernels at points that are public, and their coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import DataError
+from convexmarket.learners.kernels import Kernel
+from convexmarket.privacy import Guarantee
+
+__all__ = ["PublicPredictor", "check_rows"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicPredictor:
+    """A function in the RKHS that was computed from released answers only.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    points : ndarray of shape (n_points, n_features)
+        Public points: queried ones, those of a test set, or those of a net.
+    coefficients : ndarray of shape (n_points,)
+        The function is their combination of the points' kernels.
+    guarantee : Guarantee
+        Of the release that it belongs to.
+    classes : tuple of two labels, optional
+        The public label set, where the loss classifies.
+    """
+
+    kernel: Kernel
+    points: Floats
+    coefficients: Floats
+    guarantee: Guarantee
+    classes: tuple[Any, Any] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        points: Floats = np.array(self.points, dtype=np.float64)
+        coefficients: Floats = np.array(self.coefficients, dtype=np.float64)
+        points.setflags(write=False)
+        coefficients.setflags(write=False)
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "coefficients", coefficients)
+
+    @property
+    def norm(self) -> float:
+        """Norm of the function in the RKHS."""
+        square = float(self.coefficients @ self.predict(self.points))
+        return float(np.sqrt(max(square, 0.0)))
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return the predictions at any rows; this reveals nothing more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        rows = check_rows(X, self.points.shape[1])
+        if not len(self.points):
+            return np.zeros(len(rows))
+        return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
+
+    def classify(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row: the second class where the prediction is positive.
+
+        Raises
+        ------
+        DataError
+            If the loss does not classify.
+        """
+        if self.classes is None:
+            raise DataError("this predictor fits numbers, not classes: use predict.")
+        return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
+
+    def corrected(self, point: Floats, answer: float, norm_bound: float) -> Self:
+        r"""Return the nearest function that takes the answer at a point, drawn into a ball.
+
+        If the truth f lies in the ball, :math:`|f(z) - v| \le x` for the answer v and the old
+        function is off by d at z, the squared distance from f falls by
+        :math:`(d^2 - x^2)/k(z, z)` at least; drawing into the ball does not increase it.
+
+        Parameters
+        ----------
+        point : ndarray of shape (n_features,)
+        answer : float
+        norm_bound : float
+            Radius of the ball, a public bound on the norm of the truth.
+
+        Returns
+        -------
+        PublicPredictor
+            With one point more.
+        """
+        row = point[None, :]
+        square = float(self.kernel.diagonal(row)[0])
+        if square == 0.0:  # every function vanishes there, so nothing can be learnt
+            return self
+        step = (answer - float(self.predict(row)[0])) / square
+        moved = self._with(np.vstack([self.points, row]), np.append(self.coefficients, step))
+        norm = moved.norm
+        if norm <= norm_bound:
+            return moved
+        return moved._with(moved.points, moved.coefficients * (norm_bound / norm))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is published, ready for JSON.
+
+        Raises
+        ------
+        DataError
+            If the kernel is a function of the user's own, which has no name to write down.
+        """
+        if callable(self.kernel.name):
+            raise DataError("a kernel that is a function cannot be written down: use a named one.")
+        kernel = {
+            name: getattr(self.kernel, name)
+            for name in ("name", "gamma", "degree", "coef0", "data_norm", "stated_bound")
+        }
+        epsilon = self.guarantee.epsilon
+        same = np.ptp(epsilon) == 0.0
+        guarantee = {
+            "n_rows": epsilon.size,
+            "epsilon": float(epsilon[0]) if same else epsilon.tolist(),
+            "delta": self.guarantee.delta,
+            "mechanism": self.guarantee.mechanism,
+            "accounting": self.guarantee.accounting,
+            "assumptions": list(self.guarantee.assumptions),
+        }
+        classes = None if self.classes is None else np.asarray(self.classes).tolist()
+        return {
+            "kernel": kernel,
+            "points": self.points.tolist(),
+            "coefficients": self.coefficients.tolist(),
+            "classes": classes,
+            "guarantee": guarantee,
+        }
+
+    @classmethod
+    def from_dict(cls, published: dict[str, Any]) -> Self:
+        """Return the predictor that :meth:`to_dict` wrote down.
+
+        Raises
+        ------
+        DataError
+            If entries are missing or do not fit together.
+        """
+        try:
+            stated = dict(published["guarantee"])
+            epsilon = np.broadcast_to(np.asarray(stated["epsilon"], float), stated["n_rows"])
+            guarantee = Guarantee(
+                epsilon,
+                float(stated["delta"]),
+                str(stated["mechanism"]),
+                str(stated["accounting"]),
+                tuple(stated["assumptions"]),
+            )
+            classes = published["classes"]
+            kernel = Kernel(**published["kernel"])
+            coefficients = np.asarray(published["coefficients"], dtype=np.float64)
+            points = np.asarray(published["points"], dtype=np.float64)
+            if points.ndim != 2 or coefficients.shape != (len(points),):
+                raise ValueError("points and coefficients do not fit together")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this is not a published predictor: {error}.") from error
+        return cls(kernel, points, coefficients, guarantee, classes and tuple(classes))
+
+    def _with(self, points: Floats, coefficients: Floats) -> Self:
+        return type(self)(self.kernel, points, coefficients, self.guarantee, self.classes)
+
+
+def check_rows(X: ArrayLike, n_features: int) -> Floats:
+    """Return rows as a finite matrix with the right number of columns; one row may be a vector.
+
+    Raises
+    ------
+    DataError
+        If they are not.
+    """
+    try:
+        rows = np.array(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X must hold numbers: {error}.") from error
+    if rows.ndim == 1 and rows.size == n_features:
+        rows = rows[None, :]
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise DataError(
+            f"X has shape {rows.shape}, but the model has {n_features} features: pass a matrix of"
+            " that many columns."
+        )
+    if not np.all(np.isfinite(rows)):
+        raise DataError("X holds missing or infinite numbers.")
+    return rows

@@ -1,0 +1,228 @@
+r"""Noisy predictions on a public set without labels, and a public model fitted to them.
+
+(K, Algorithm 2, the semi-interactive model.) Whoever knows beforehand where predictions are wanted
+has them all released at once; whatever is then computed from them, the fit above all, is public.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy.composition import Composition
+from convexmarket.release.base import (
+    Release,
+    assumptions_of,
+    check_fitted,
+    check_terms,
+    classes_of,
+)
+from convexmarket.release.fit import KernelBasis, declare_fit
+from convexmarket.release.function import process_draw
+from convexmarket.release.predictor import PublicPredictor, check_rows
+from convexmarket.release.scales import NoiseKind, calibrate, semi_interactive_epsilon
+
+__all__ = ["TestSetRelease"]
+
+Floats = NDArray[np.float64]
+
+LARGEST = 5_000  # points whose kernel matrix, dense, is decomposed
+
+
+class TestSetRelease(Release):
+    r"""Private predictions on a given set of points, and a predictor that can be published.
+
+    Parameters
+    ----------
+    erm : KernelERM
+        Fitted.
+    X : array_like of shape (n_points, n_features)
+        Public points without labels, in the public domain; 5,000 at most.
+    epsilon : float or array_like of shape (n_rows,)
+        Of the whole release, in nats: for every row, or row by row what each sold.
+    delta : float
+        At least 0 and below 1. With zero, epsilons of all predictions add up.
+    noise : {"laplace", "process"}, default "laplace"
+        ``"laplace"``: independent noise in every prediction, as in the paper; it grows with the
+        number of points. ``"process"``: one draw of a Gaussian process with the kernel as its
+        covariance; it does not. Needs a positive delta.
+    accounting : {"tight", "paper"}, default "tight"
+        How the scale of Laplace noise follows from epsilon. ``"paper"``: advanced composition
+        (K, Theorem 11). ``"tight"``: moments of the privacy loss, and the points' kernel matrix:
+        predictions that move together cost less.
+    norm_bound : float, optional
+        C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
+        model.
+    solver : str, default "exact"
+        ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
+        solves its declaration.
+    accountant : PrivacyAccountant, optional
+        Charged in full before anything is drawn.
+    rows : array_like of int, optional
+        Positions of the model's rows in the accountant.
+    random_state : None, int, SeedSequence, Generator or RandomState, default None
+        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
+
+    Attributes
+    ----------
+    guarantee : Guarantee
+    scale : float
+        Of the Laplace noise; of the process its standard deviation per unit of feature norm.
+    noisy_predictions : ndarray of shape (n_points,)
+        What was released. The rest follows from it.
+    predictor : PublicPredictor
+        The fit, which may be published.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+    DataError
+        If the model is not fitted, or points are malformed or outside the domain.
+    NotSupportedError
+        If there are more points than a dense kernel matrix serves.
+    BudgetExceededError
+        If the accountant refuses.
+    SolverError
+        If the solver fails; its status is in the message. The noisy predictions are lost with it,
+        and stay charged.
+
+    References
+    ----------
+    Jain and Thakurta, Differentially Private Learning with Kernels, Algorithm 2, Theorems 4, 5, 11
+    and 13. Hall, Rinaldo and Wasserman, Differential Privacy for Functions and Functional Data.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (5_000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> erm = KernelERM(regularization=0.1).fit(X, y)
+    >>> public = rng.uniform(-0.7, 0.7, (50, 2))
+    >>> release = TestSetRelease(erm, public, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> release.predictor.classify([[0.6, 0.1], [-0.6, 0.2]])
+    array([ 1, -1])
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(
+        self,
+        erm: KernelERM,
+        X: ArrayLike,
+        epsilon: ArrayLike,
+        delta: float,
+        *,
+        noise: NoiseKind = "laplace",
+        accounting: Composition = "tight",
+        norm_bound: float | None = None,
+        solver: str = "exact",
+        accountant: PrivacyAccountant | None = None,
+        rows: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        check_fitted(erm)
+        if noise not in get_args(NoiseKind):
+            raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
+        why = " for a Gaussian process" if noise == "process" else ""
+        sold = check_terms(erm, epsilon, delta, accounting, why)
+        bound = erm.norm_bound_ if norm_bound is None else norm_bound
+        if not (np.isfinite(bound) and bound > 0):
+            raise ParameterError(f"norm_bound must be positive and finite, not {norm_bound!r}.")
+        if solver != "exact" and solver not in cp.installed_solvers():
+            raise ParameterError(
+                f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."
+            )
+        points = _checked_points(erm, X)
+        generator = resolve_generator(random_state)
+        gram = erm.kernel_(points, points)
+        gram = (gram + gram.T) / 2.0
+        effective = float(np.linalg.eigvalsh(gram)[-1]) / erm.feature_bound_**2
+        effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
+        shifts = erm.row_sensitivities_
+        if noise == "process":
+            shifts = shifts / erm.feature_bound_  # of the model, in the RKHS
+        self.scale, guaranteed = calibrate(
+            shifts, sold, semi_interactive_epsilon(len(points), effective, delta, accounting, noise)
+        )
+        guarantee = Guarantee(
+            guaranteed,
+            delta,
+            f"predictions at {len(points)} public points ({noise} noise), and a fit to them",
+            "exact" if noise == "process" else accounting,
+            assumptions_of(erm, random_state, "the points do not depend on the private rows"),
+        )
+        self._account(guarantee, accountant, rows)
+        if noise == "process":
+            drawn = self.scale * process_draw(gram, erm.feature_bound_, generator)
+        else:
+            drawn = generator.laplace(scale=self.scale, size=len(points))
+        noisy = erm.decision_function(points) + drawn
+        noisy.setflags(write=False)
+        self.noisy_predictions: Floats = noisy
+        coefficients = fit_coefficients(gram, noisy, float(bound), solver)
+        self.predictor = PublicPredictor(
+            erm.kernel_, points, coefficients, guarantee, classes_of(erm)
+        )
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return the fit's predictions at any rows; this reveals nothing more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.predictor.predict(X)
+
+
+def fit_coefficients(
+    gram: Floats, predictions: Floats, norm_bound: float, solver: str = "exact"
+) -> Floats:
+    """Fit a function no larger than a bound, and return its coefficients, shape (T,).
+
+    Raises
+    ------
+    SolverError
+        If the solver fails.
+    """
+    basis = KernelBasis(gram)
+    if solver == "exact":
+        return basis.coefficients(basis.fit(predictions, norm_bound))
+    problem = declare_fit(gram, norm_bound)
+    problem.fit_to(predictions)
+    try:
+        problem.solve(solver=solver)
+    except cp.SolverError as error:
+        raise SolverError(f"{solver} failed on the fit to noisy predictions: {error}") from error
+    beta = problem.variables()[0].value
+    if problem.status != cp.OPTIMAL or beta is None:
+        raise SolverError(
+            f"{solver} stopped with status {problem.status!r} on the fit to noisy predictions: use"
+            " solver='exact'."
+        )
+    size = float(np.linalg.norm(beta))
+    return basis.coefficients(beta * min(1.0, norm_bound / size) if size > 0 else beta)
+
+
+def _checked_points(erm: KernelERM, X: ArrayLike) -> Floats:
+    points = check_rows(X, erm.n_features_in_)
+    if not len(points):
+        raise ParameterError("X has no points: there is nothing to predict.")
+    if len(points) > LARGEST:
+        raise NotSupportedError(
+            f"X has {len(points):,} points, whose dense kernel matrix would have"
+            f" {len(points) ** 2:,} entries; take {LARGEST:,} at most, and use the predictor for"
+            " the others."
+        )
+    erm.kernel_.check_domain(points, "X")
+    return points
