@@ -8,39 +8,34 @@ useful is a bound on what one row can do. With an L-Lipschitz loss and
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i moves :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
 
-The search runs in the span of some rows' features, chosen by a pivoted Cholesky factorisation of
-the kernel matrix, and ends with a certificate: strong convexity turns the duality gap into a
-distance from :math:`w^*`. That distance counts: releases add it to the sensitivity.
+How the minimiser is found, and how near it, is the business of
+:mod:`convexmarket.learners.kernel_minimiser`. That distance counts: releases add it to the
+sensitivity.
 """
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
-from convexmarket.learners.kernels import Kernel, KernelFunction, cholesky_features
+from convexmarket.errors import DataError, ParameterError, SolverError
+from convexmarket.learners.kernel_minimiser import KernelObjective
+from convexmarket.learners.kernels import Kernel, KernelFunction
+from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
 from convexmarket.privacy.accounting import check_weights
 
 __all__ = ["KernelERM", "declare_erm"]
 
 Floats = NDArray[np.float64]
-
-MAX_NEWTON_STEPS = 500
-PATIENCE = 20  # steps without progress, where rounding is all that is left
-# Smooth neighbours of a loss with kinks, each a tenth of the one before.
-FIRST_SMOOTHING, LAST_SMOOTHING = 1.0, 1e-15
 
 
 class KernelERM(BaseEstimator):
@@ -201,7 +196,7 @@ class KernelERM(BaseEstimator):
         sensitivity = float(shifts.max())
         allowed = self.tolerance * sensitivity
         used = weights > 0
-        objective = _Objective.of(
+        objective = KernelObjective.of(
             kernel, X[used], targets[used], weights[used], loss, self.regularization, allowed
         )
         distance_allowed = allowed / kernel.feature_bound
@@ -225,6 +220,8 @@ class KernelERM(BaseEstimator):
         self.prediction_error_, self.n_steps_ = error, n_steps
         if classes is not None:
             self.classes_ = classes
+        elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
+            del self.classes_
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
@@ -275,8 +272,6 @@ class KernelERM(BaseEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the share of right labels; of "huber" the coefficient of determination."""
-        from sklearn.metrics import accuracy_score, r2_score
-
         measure = accuracy_score if hasattr(self, "classes_") else r2_score
         return float(measure(y, self.predict(X)))
 
@@ -332,17 +327,7 @@ class KernelERM(BaseEstimator):
         """Return the label set, if there is one, and the labels as numbers."""
         if not loss.classifies:
             return None, np.asarray(y, dtype=np.float64)
-        if self.classes is not None and len(set(self.classes)) != 2:
-            raise ParameterError(f"classes must be two different labels, not {self.classes!r}.")
-        classes = _infer_classes(y) if self.classes is None else np.asarray(self.classes)
-        positive = np.asarray(y == classes[1])
-        unknown = ~(positive | np.asarray(y == classes[0]))
-        if np.any(unknown):
-            raise DataError(
-                f"{np.count_nonzero(unknown)} labels are none of the public classes"
-                f" {tuple(classes.tolist())}: pass classes=(negative, positive)."
-            )
-        return classes, np.where(positive, 1.0, -1.0)
+        return binary_signs(y, self.classes)
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
@@ -384,155 +369,6 @@ def declare_erm(
     return cp.Problem(cp.Minimize(weights @ losses + penalty))
 
 
-@dataclass(frozen=True, eq=False)
-class _Objective:
-    """The problem in the span of the pivots' features, and how far that is from the whole.
-
-    Parameters
-    ----------
-    pivots : ndarray of shape (rank,)
-    features : ndarray of shape (n_rows, rank)
-    outside : ndarray of shape (n_rows,)
-        Distance of each row's features from the span.
-    targets, weights : ndarray of shape (n_rows,)
-    loss : Loss
-    regularization : float
-    """
-
-    pivots: NDArray[np.intp]
-    features: Floats
-    outside: Floats
-    targets: Floats
-    weights: Floats
-    loss: Loss
-    regularization: float
-
-    @classmethod
-    def of(
-        cls,
-        kernel: Kernel,
-        X: Floats,
-        targets: Floats,
-        weights: Floats,
-        loss: Loss,
-        regularization: float,
-        allowed: float,
-    ) -> Self:
-        """Choose the pivots so that half of the error allowed remains for the search."""
-        outside = allowed * regularization / (2.0 * loss.lipschitz * kernel.feature_bound)
-        pivots, features, residuals = cholesky_features(kernel, X, weights, outside)
-        return cls(pivots, features, np.sqrt(residuals), targets, weights, loss, regularization)
-
-    def minimise(self, tolerance: float) -> tuple[Floats, float, int]:
-        """Return the minimiser's coordinates, a bound on its distance, and the Newton steps."""
-        theta = np.zeros(self.features.shape[1])
-        smoothing, n_steps = 0.0 if self.loss.smooth else FIRST_SMOOTHING, 0
-        while True:
-            theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tolerance)
-            n_steps += steps
-            distance = self.distance_bound(theta, smoothing)
-            if distance <= tolerance or smoothing <= LAST_SMOOTHING:
-                return theta, distance, n_steps
-            smoothing /= 10.0
-
-    def distance_bound(self, theta: Floats, smoothing: float) -> float:
-        r"""Bound the distance from the minimiser over the whole RKHS.
-
-        The duality gap of w and of the multipliers u is
-        :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)`, with
-        :math:`q = \sum_i a_i u_i \phi(x_i)`: a sum of squares and of Fenchel gaps, without
-        cancellation. By strong convexity the squared distance is at most twice that over
-        :math:`\lambda`.
-        """
-        f = self.features @ theta
-        multipliers = -self.weights * self.loss.slopes(f, self.targets, smoothing)
-        inside = self.regularization * theta - self.features.T @ multipliers
-        beyond = np.abs(multipliers) @ self.outside
-        fenchel = self.weights @ self.loss.fenchel_gaps(f, self.targets, smoothing)
-        squared = inside @ inside + beyond**2 + 2.0 * self.regularization * fenchel
-        return float(np.sqrt(squared)) / self.regularization
-
-    def _newton(self, theta: Floats, smoothing: float, goal: float) -> tuple[Floats, int]:
-        """Minimise the smooth neighbour until the gradient's norm is at the goal, or stalls.
-
-        Steps are judged by slopes along them, which rounding spares longer than values.
-        """
-        best, best_norm, stalled = theta, np.inf, 0
-        f = self.features @ theta
-        for step in range(MAX_NEWTON_STEPS):
-            gradient = self.regularization * theta + self.features.T @ self._slopes(f, smoothing)
-            norm = float(np.linalg.norm(gradient))
-            stalled = 0 if norm < best_norm else stalled + 1
-            if norm < best_norm:
-                best, best_norm = theta, norm
-            if best_norm <= goal or stalled == PATIENCE:
-                return best, step
-            direction = -self._solve(f, gradient, smoothing)
-            length = self._step_length(theta, f, direction, smoothing)
-            theta = theta + length * direction
-            f = self.features @ theta
-        return best, MAX_NEWTON_STEPS
-
-    def _step_length(self, theta: Floats, f: Floats, direction: Floats, smoothing: float) -> float:
-        """Return 1, or a shorter step at whose end the slope is no more than halved, uphill."""
-        ahead = self.features @ direction
-        linear = self.regularization * (theta @ direction)
-        quadratic = self.regularization * (direction @ direction)
-
-        def slope(length: float) -> float:
-            pull = self._slopes(f + length * ahead, smoothing) @ ahead
-            return float(pull + linear + length * quadratic)
-
-        steepest = -slope(0.0) / 2.0
-        low, high = 0.0, 1.0
-        length = high
-        while high - low > 1e-12:
-            here = slope(length)
-            if here > steepest:
-                high = length
-            elif here < -steepest and length < 1.0:
-                low = length
-            else:
-                break
-            length = (low + high) / 2.0
-        return length
-
-    def _slopes(self, f: Floats, smoothing: float) -> Floats:
-        return self.weights * self.loss.slopes(f, self.targets, smoothing)
-
-    def _solve(self, f: Floats, gradient: Floats, smoothing: float) -> Floats:
-        """Solve the Newton system, in the smaller of the two spaces."""
-        scale = self.weights * self.loss.curvatures(f, self.targets, smoothing)
-        bent = scale > 0
-        rows = np.sqrt(scale[bent])[:, None] * self.features[bent]
-        if len(rows) < self.features.shape[1]:
-            outer = rows @ rows.T
-            outer[np.diag_indices_from(outer)] += self.regularization
-            inner = rows.T @ cho_solve(cho_factor(outer), rows @ gradient)
-            return np.asarray((gradient - inner) / self.regularization)
-        hessian = rows.T @ rows
-        hessian[np.diag_indices_from(hessian)] += self.regularization
-        return np.asarray(cho_solve(cho_factor(hessian), gradient))
-
-
 def _check_positive(name: str, value: float) -> None:
     if not (np.isfinite(value) and value > 0):
         raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
-
-
-def _infer_classes(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the two labels found in y, which leaks them."""
-    check_classification_targets(y)
-    classes = np.unique(y)
-    if classes.size != 2:
-        raise DataError(
-            f"Only binary classification is supported. y holds {classes.size} classes: pass the"
-            " public label set as classes=(negative, positive)."
-        )
-    warnings.warn(
-        "the classes were inferred from the private labels, so no guarantee covers them: pass"
-        " classes=(negative, positive).",
-        PrivacyLeakWarning,
-        stacklevel=4,
-    )
-    return classes

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, gammainccinv
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.minimiser import LogisticObjective, Matrix, Vector, minimise
 from convexmarket.privacy.accounting import (
     Accounting,
@@ -231,7 +231,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         if weights is None:
             weights = np.full(X.shape[0], 1.0 / X.shape[0])
         weights = check_weights(weights, X.shape[0])
-        classes, signs = self._signs(y)
+        classes, signs = binary_signs(y, self.classes)
         data_norm = self._checked_data_norm(X)
         noise_eta, guarantee = self._account(weights, eta, data_norm, classes)
         coef, gradient_norm = self._release(X, signs, weights, noise_eta, data_norm)
@@ -298,26 +298,13 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             raise ParameterError(f"data_norm must be positive and finite, not {self.data_norm!r}.")
         if not self.tol > 0:
             raise ParameterError(f"tol must be positive, not {self.tol!r}.")
-        if self.classes is not None and len(set(self.classes)) != 2:
-            raise ParameterError(f"classes must be two different labels, not {self.classes!r}.")
+        check_classes(self.classes)
 
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
         try:
             return validate_data(self, X, y, dtype=np.float64, order="C")
         except ValueError as error:
             raise DataError(str(error)) from error
-
-    def _signs(self, y: NDArray[Any]) -> tuple[NDArray[Any], Vector]:
-        """Return the label set and the labels as -1 and 1."""
-        classes = _infer_classes(y) if self.classes is None else np.asarray(self.classes)
-        positive = np.asarray(y == classes[1])
-        unknown = ~(positive | np.asarray(y == classes[0]))
-        if np.any(unknown):
-            raise DataError(
-                f"{np.count_nonzero(unknown)} labels are none of the public classes"
-                f" {tuple(classes.tolist())}: pass classes=(negative, positive)."
-            )
-        return classes, np.where(positive, 1.0, -1.0)
 
     def _checked_data_norm(self, X: Matrix) -> float:
         """Return the bound R, after checking the rows against it."""
@@ -401,21 +388,3 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
                 " larger regularization, or a larger eta if the noise dwarfs the data."
             )
         return coef, gradient_norm
-
-
-def _infer_classes(y: NDArray[Any]) -> NDArray[Any]:
-    """Return the two labels found in y, which leaks them."""
-    check_classification_targets(y)
-    classes = np.unique(y)
-    if classes.size != 2:
-        raise DataError(
-            f"Only binary classification is supported. y holds {classes.size} classes: pass the"
-            " public label set as classes=(negative, positive)."
-        )
-    warnings.warn(
-        "the classes were inferred from the private labels, so no guarantee covers them: pass"
-        " classes=(negative, positive).",
-        PrivacyLeakWarning,
-        stacklevel=4,
-    )
-    return classes
