@@ -16,8 +16,8 @@ from convexmarket.privacy.composition import Composition, check_delta
 from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
-    "Release",
     "assumptions_of",
+    "charge",
     "check_fitted",
     "check_terms",
     "classes_of",
@@ -27,35 +27,23 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-class Release:
-    """A release of predictions under a guarantee; see its subclasses.
+def charge(
+    guarantee: Guarantee, accountant: PrivacyAccountant | None, rows: ArrayLike | None
+) -> Guarantee:
+    """Charge a release in full, before any noise is drawn, and return its guarantee.
 
-    Attributes
-    ----------
-    guarantee : Guarantee
-        What every row loses at most under the whole release, and what that rests on.
-    scale : float
-        Of the noise, in units of the predictions.
-    predictor : PublicPredictor
-        What may be published.
+    Raises
+    ------
+    BudgetExceededError
+        If a row cannot pay; nothing is charged then.
+    ParameterError
+        If the rows are not those of the accountant.
     """
-
-    guarantee: Guarantee
-    scale: float
-    predictor: PublicPredictor
-
-    def _account(
-        self,
-        guarantee: Guarantee,
-        accountant: PrivacyAccountant | None,
-        rows: ArrayLike | None,
-    ) -> None:
-        """Charge the release in full, before any noise is drawn."""
-        if accountant is not None:
-            accountant.charge(guarantee, rows)
-        elif rows is not None:
-            raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
-        self.guarantee = guarantee
+    if accountant is not None:
+        accountant.charge(guarantee, rows)
+    elif rows is not None:
+        raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
+    return guarantee
 
 
 def check_fitted(erm: KernelERM) -> KernelERM:

@@ -16,8 +16,8 @@ from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
 from convexmarket.release.base import (
-    Release,
     assumptions_of,
+    charge,
     check_fitted,
     check_terms,
     classes_of,
@@ -36,7 +36,7 @@ LARGEST = 5_000  # answers among which noise is correlated
 JITTER = 1e-9
 
 
-class FunctionRelease(Release):
+class FunctionRelease:
     r"""Private predictions at any points, as many as wanted, for the price of one.
 
     Parameters
@@ -118,7 +118,7 @@ class FunctionRelease(Release):
                 "this object remembers the draw, so that it is as private as the rows",
             ),
         )
-        self._account(guarantee, accountant, rows)
+        self.guarantee = charge(guarantee, accountant, rows)
         self._process = _Process(erm, generator)
         self._answers = np.zeros(0)
 
@@ -150,7 +150,7 @@ class FunctionRelease(Release):
         return answers
 
     @property
-    def predictor(self) -> PublicPredictor:  # type: ignore[override]
+    def predictor(self) -> PublicPredictor:
         """A function that was fitted to all answers so far, and may be published."""
         gram = self._erm.kernel_(self._process.points, self._process.points)
         coefficients = np.zeros(0)

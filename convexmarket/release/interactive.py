@@ -17,8 +17,8 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
-    Release,
     assumptions_of,
+    charge,
     check_fitted,
     check_terms,
     empty_predictor,
@@ -62,7 +62,7 @@ class Spent:
     delta: float
 
 
-class InteractiveRelease(Release):
+class InteractiveRelease:
     r"""Private predictions, one question after another.
 
     Parameters
@@ -86,8 +86,8 @@ class InteractiveRelease(Release):
         (docs/theory.md, section 12).
     threshold : float, optional
         From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
-        default, as in the paper. Any value keeps the guarantee; ``error_bound`` holds for values
-        from the default's up.
+        default, as in the paper. Any value keeps the guarantee; under a lower one updates run out
+        earlier.
     accountant : PrivacyAccountant, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
@@ -101,7 +101,8 @@ class InteractiveRelease(Release):
     scale, threshold : float
         Of the Laplace noise, and of the comparison; in units of the predictions. Public.
     error_bound : float
-        No answer is further from the model's prediction, with probability ``1 - failure``.
+        No answer is further from the model's prediction, with probability ``1 - failure``:
+        the threshold, and a quarter of its default.
     predictor : PublicPredictor
         The public model: a combination of kernels at the queried points where it was corrected, at
         most B of them. It may be published, and used when questions have run out.
@@ -183,7 +184,7 @@ class InteractiveRelease(Release):
                 "questions may depend on earlier answers, and not on the rows in any other way",
             ),
         )
-        self._account(guarantee, accountant, rows)
+        self.guarantee = charge(guarantee, accountant, rows)
         self._generator = generator
         self._queries = self._updates = 0
         self.predictor = empty_predictor(erm, guarantee)

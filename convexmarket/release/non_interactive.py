@@ -15,8 +15,8 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
-    Release,
     assumptions_of,
+    charge,
     check_fitted,
     check_terms,
     empty_predictor,
@@ -34,7 +34,7 @@ CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
 FINEST = 100_000  # points of the net that is chosen where none is asked for
 
 
-class PublicRelease(Release):
+class PublicRelease:
     r"""A predictor that can be published, for rows of few features.
 
     Parameters
@@ -151,7 +151,7 @@ class PublicRelease(Release):
             accounting,
             assumptions_of(erm, random_state),
         )
-        self._account(guarantee, accountant, rows)
+        self.guarantee = charge(guarantee, accountant, rows)
         self.error_bound = non_interactive_error(
             self.scale,
             rounds,

@@ -17,8 +17,8 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
-    Release,
     assumptions_of,
+    charge,
     check_fitted,
     check_terms,
     classes_of,
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 LARGEST = 5_000  # points whose kernel matrix, dense, is decomposed
 
 
-class TestSetRelease(Release):
+class TestSetRelease:
     r"""Private predictions on a given set of points, and a predictor that can be published.
 
     Parameters
@@ -158,7 +158,7 @@ class TestSetRelease(Release):
             "exact" if noise == "process" else accounting,
             assumptions_of(erm, random_state, "the points do not depend on the private rows"),
         )
-        self._account(guarantee, accountant, rows)
+        self.guarantee = charge(guarantee, accountant, rows)
         if noise == "process":
             drawn = self.scale * process_draw(gram, erm.feature_bound_, generator)
         else:
