@@ -17,13 +17,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, make_circles
 
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
     "MarketData",
     "RegressionData",
+    "circles",
     "correlate",
     "from_csv",
     "medical",
@@ -37,6 +38,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 TYPICAL_QUANTILE = 0.9  # of the public rows' norms: what is scaled to the bound
+CIRCLES_RADIUS = 1.5  # of the ball that is scaled to the unit ball; the outer circle has radius 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +179,57 @@ def wdbc(
     labels = np.where(bunch.target == 0, 1.0, -1.0)
     title = "Wisconsin breast cancer (diagnostic); 1 is malignant"
     return _split_and_scale(bunch.data, labels, names, title, seed, fractions, data_norm)
+
+
+def circles(
+    n_rows: int,
+    noise: float = 0.15,
+    factor: float = 0.4,
+    seed: int | np.random.Generator = 0,
+) -> tuple[Array, Array]:
+    """Two noisy circles, one inside the other, in the unit ball: no line tells them apart.
+
+    Parameters
+    ----------
+    n_rows : int
+        At least 1; half of the rows lie on either circle.
+    noise : float, default 0.15
+        Standard deviation per coordinate, in radii of the outer circle; nonnegative.
+    factor : float, default 0.4
+        Radius of the inner circle, in the same unit; at least 0 and below 1.
+    seed : int or numpy.random.Generator, default 0
+        Decides the rows.
+
+    Returns
+    -------
+    X : ndarray of shape (n_rows, 2)
+        Scikit-learn's circles, divided by :data:`CIRCLES_RADIUS`; rows that are still outside the
+        unit ball are projected on it.
+    y : ndarray of shape (n_rows,)
+        1 on the inner circle, -1 on the outer one.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> X, y = circles(4, noise=0.0, seed=1)
+    >>> np.linalg.norm(X, axis=1).round(3)
+    array([0.667, 0.667, 0.267, 0.267])
+    >>> y
+    array([-1., -1.,  1.,  1.])
+    """
+    if n_rows < 1:
+        raise ParameterError(f"n_rows must be at least 1, not {n_rows}.")
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ParameterError(f"noise must be nonnegative and finite, not {noise!r}.")
+    if not 0 <= factor < 1:
+        raise ParameterError(f"factor must be at least 0 and below 1, not {factor!r}.")
+    state = np.random.RandomState(np.random.default_rng(seed).bit_generator)
+    X, inner = make_circles(n_rows, noise=noise, factor=factor, random_state=state)
+    return scale_rows(X / CIRCLES_RADIUS), np.where(inner == 1, 1.0, -1.0)
 
 
 def from_csv(

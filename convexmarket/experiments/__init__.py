@@ -22,6 +22,10 @@ from convexmarket.experiments.regression_market import (
     RegressionMarketResult,
     run_regression_market,
 )
+from convexmarket.experiments.release_comparison import (
+    ReleaseComparisonResult,
+    run_release_comparison,
+)
 from convexmarket.experiments.ridge import RidgeComparisonResult, run_ridge_comparison
 from convexmarket.experiments.solver_study import (
     SolverStudyResult,
@@ -37,6 +41,7 @@ from convexmarket.problems import (
     OnlineMarketProblem,
     OnlineStudyProblem,
     RegressionMarketProblem,
+    ReleaseComparisonProblem,
     RidgeComparisonProblem,
     SolverStudyProblem,
     TradeoffProblem,
@@ -52,6 +57,7 @@ __all__ = [
     "OnlineStudyResult",
     "QuotedList",
     "RegressionMarketResult",
+    "ReleaseComparisonResult",
     "RidgeComparisonResult",
     "SolverStudyResult",
     "TradeoffResult",
@@ -70,6 +76,7 @@ __all__ = [
     "run_online_study",
     "run_problem",
     "run_regression_market",
+    "run_release_comparison",
     "run_ridge_comparison",
     "run_solver_study",
     "run_tradeoff",
@@ -96,6 +103,7 @@ def run_problem(problem: Any, progress: Callable[[str, int, int], None] | None =
 run_problem.register(TradeoffProblem, run_tradeoff)
 run_problem.register(JointTradeoffProblem, run_joint_tradeoff)
 run_problem.register(RegressionMarketProblem, run_regression_market)
+run_problem.register(ReleaseComparisonProblem, run_release_comparison)
 run_problem.register(RidgeComparisonProblem, run_ridge_comparison)
 run_problem.register(VariantsProblem, run_variants)
 run_problem.register(JointMethodsProblem, run_joint_methods)

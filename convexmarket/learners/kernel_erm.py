@@ -26,12 +26,13 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from convexmarket.errors import DataError, ParameterError, SolverError
+from convexmarket.errors import DataError, SolverError
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
 from convexmarket.privacy.accounting import check_weights
+from convexmarket.privacy.checks import check_positive
 
 __all__ = ["KernelERM", "declare_erm"]
 
@@ -71,7 +72,8 @@ class KernelERM(BaseEstimator):
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Unused by "huber".
     tolerance : float, default 0.01
         How far any prediction may be from the exact minimiser's, in units of ``sensitivity_``. Each
-        of two neighbouring fits may be off by so much, so releases count twice the tolerance.
+        of two neighbouring fits may be off by so much, so releases count twice the tolerance, in
+        every row: with unequal weights take it well below the smallest over the largest.
 
     Attributes
     ----------
@@ -98,6 +100,8 @@ class KernelERM(BaseEstimator):
         Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
     n_steps_ : int
         Newton steps.
+    assumptions_ : tuple of str
+        What the sensitivities rest on.
     n_features_in_ : int
         Number of features.
     kernel_ : Kernel
@@ -183,8 +187,7 @@ class KernelERM(BaseEstimator):
             If the tolerance is not reached.
         """
         loss = loss_named(self.loss, self.huber_threshold)
-        _check_positive("regularization", self.regularization)
-        _check_positive("tolerance", self.tolerance)
+        check_positive(regularization=self.regularization, tolerance=self.tolerance)
         X, y = self._validated(X, y)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
@@ -218,6 +221,7 @@ class KernelERM(BaseEstimator):
         self.row_sensitivities_ = np.where(used, shifts + 2.0 * allowed, 0.0)
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
+        self.assumptions_ = self._assumptions(kernel, classes)
         if classes is not None:
             self.classes_ = classes
         elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
@@ -307,6 +311,25 @@ class KernelERM(BaseEstimator):
             tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
 
+    def _assumptions(self, kernel: Kernel, classes: NDArray[Any] | None) -> tuple[str, ...]:
+        domain = (
+            f"features of private and of queried rows have norm at most {kernel.feature_bound:g}"
+        )
+        if kernel.data_norm is not None:
+            domain += f", rows have norm at most {kernel.data_norm:g}"
+        found = [f"{domain}: a public domain"]
+        if callable(kernel.name):
+            found.append("the kernel is a function that is positive semidefinite and never random")
+        if classes is not None and self.classes is None:
+            found.append("VIOLATED: the label set was inferred from the private labels")
+        elif classes is not None:
+            found.append(f"the label set {tuple(classes.tolist())} is public")
+        found.append(
+            f"predictions are within {self.tolerance:g} sensitivities of the exact minimiser's,"
+            " which the noise covers"
+        )
+        return tuple(found)
+
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
         try:
             return validate_data(
@@ -326,8 +349,11 @@ class KernelERM(BaseEstimator):
     def _targets(self, loss: Loss, y: NDArray[Any]) -> tuple[NDArray[Any] | None, Floats]:
         """Return the label set, if there is one, and the labels as numbers."""
         if not loss.classifies:
-            return None, np.asarray(y, dtype=np.float64)
-        return binary_signs(y, self.classes)
+            try:
+                return None, np.asarray(y, dtype=np.float64)
+            except ValueError as error:
+                raise DataError(f"loss 'huber' fits numbers: {error}.") from error
+        return binary_signs(y, self.classes, stacklevel=5)
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
@@ -367,8 +393,3 @@ def declare_erm(
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     penalty = regularization / 2.0 * cp.sum_squares(root @ beta)
     return cp.Problem(cp.Minimize(weights @ losses + penalty))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise ParameterError(f"{name} must be positive and finite, not {value!r}.")

@@ -24,7 +24,7 @@ __all__ = ["KernelObjective"]
 Floats = NDArray[np.float64]
 
 MAX_NEWTON_STEPS = 500
-PATIENCE = 20  # steps without progress, where rounding is all that is left
+ROUNDING = 4e-16  # relative; a step that small changes nothing
 # Smooth neighbours of a loss with kinks, each a tenth of the one before.
 FIRST_SMOOTHING, LAST_SMOOTHING = 1.0, 1e-15
 
@@ -70,14 +70,17 @@ class KernelObjective:
 
     def minimise(self, tolerance: float) -> tuple[Floats, float, int]:
         """Return the minimiser's coordinates, a bound on its distance, and the Newton steps."""
-        theta = np.zeros(self.features.shape[1])
-        smoothing, n_steps = 0.0 if self.loss.smooth else FIRST_SMOOTHING, 0
+        theta = best = np.zeros(self.features.shape[1])
+        nearest, n_steps = np.inf, 0
+        smoothing = 0.0 if self.loss.smooth else FIRST_SMOOTHING
         while True:
             theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tolerance)
             n_steps += steps
             distance = self.distance_bound(theta, smoothing)
-            if distance <= tolerance or smoothing <= LAST_SMOOTHING:
-                return theta, distance, n_steps
+            if distance < nearest:
+                best, nearest = theta, distance
+            if nearest <= tolerance or smoothing <= LAST_SMOOTHING:
+                return best, nearest, n_steps
             smoothing /= 10.0
 
     def distance_bound(self, theta: Floats, smoothing: float) -> float:
@@ -98,28 +101,29 @@ class KernelObjective:
         return float(np.sqrt(squared)) / self.regularization
 
     def _newton(self, theta: Floats, smoothing: float, goal: float) -> tuple[Floats, int]:
-        """Minimise the smooth neighbour until the gradient's norm is at the goal, or stalls.
+        """Minimise the smooth neighbour until the gradient's norm is at the goal, or steps end.
 
         Steps are judged by slopes along them, which rounding spares longer than values.
         """
-        best, best_norm, stalled = theta, np.inf, 0
+        best, best_norm = theta, np.inf
         f = self.features @ theta
         for step in range(MAX_NEWTON_STEPS):
             gradient = self.regularization * theta + self.features.T @ self._slopes(f, smoothing)
             norm = float(np.linalg.norm(gradient))
-            stalled = 0 if norm < best_norm else stalled + 1
             if norm < best_norm:
                 best, best_norm = theta, norm
-            if best_norm <= goal or stalled == PATIENCE:
+            if best_norm <= goal:
                 return best, step
             direction = -self._solve(f, gradient, smoothing)
-            length = self._step_length(theta, f, direction, smoothing)
-            theta = theta + length * direction
+            move = self._step_length(theta, f, direction, smoothing) * direction
+            if np.linalg.norm(move) <= ROUNDING * np.linalg.norm(theta):
+                return best, step
+            theta = theta + move
             f = self.features @ theta
         return best, MAX_NEWTON_STEPS
 
     def _step_length(self, theta: Floats, f: Floats, direction: Floats, smoothing: float) -> float:
-        """Return 1, or a shorter step at whose end the slope is no more than halved, uphill."""
+        """Return 1, or a shorter step at whose end the slope is a hundredth at most."""
         ahead = self.features @ direction
         linear = self.regularization * (theta @ direction)
         quadratic = self.regularization * (direction @ direction)
@@ -128,7 +132,7 @@ class KernelObjective:
             pull = self._slopes(f + length * ahead, smoothing) @ ahead
             return float(pull + linear + length * quadratic)
 
-        steepest = -slope(0.0) / 2.0
+        steepest = -slope(0.0) / 100.0
         low, high = 0.0, 1.0
         length = high
         while high - low > 1e-12:

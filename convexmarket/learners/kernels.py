@@ -13,9 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.privacy.checks import check_count, check_positive, is_number
 
 __all__ = ["Kernel", "KernelFunction", "cholesky_features"]
 
@@ -36,6 +38,7 @@ TAKES = {
     "cosine": (),
     "chi2": ("gamma",),
 }
+SEMIDEFINITE_SLACK = 1e-6  # relative to the largest squared feature norm
 NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
 
 
@@ -74,28 +77,25 @@ class Kernel:
     stated_bound: float | None = None
 
     def __post_init__(self) -> None:
-        if self.name in INDEFINITE:
+        named = isinstance(self.name, str)
+        if named and self.name in INDEFINITE:
             raise NotSupportedError(
                 f"kernel {self.name!r} is not positive semidefinite, so no feature space bounds"
                 f" what a row can do: use one of {NAMES}."
             )
-        if not callable(self.name) and self.name not in NAMES:
+        if not callable(self.name) and not (named and self.name in NAMES):
             raise ParameterError(f"kernel must be callable or one of {NAMES}, not {self.name!r}.")
-        if not (np.isfinite(self.gamma) and self.gamma > 0):
-            raise ParameterError(f"gamma must be positive and finite, not {self.gamma!r}.")
-        if isinstance(self.degree, bool) or self.degree != int(self.degree) or self.degree < 1:
-            raise ParameterError(f"degree must be an integer of at least 1, not {self.degree!r}.")
-        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+        check_positive(gamma=self.gamma)
+        check_count("degree", self.degree)
+        if not (is_number(self.coef0) and np.isfinite(self.coef0) and self.coef0 >= 0):
             raise ParameterError(
                 f"coef0 must be nonnegative, or the kernel is not positive semidefinite, not"
                 f" {self.coef0!r}."
             )
-        for name, value in (
-            ("data_norm", self.data_norm),
-            ("feature_bound", self.stated_bound),
-        ):
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
+        if self.data_norm is not None:
+            check_positive(data_norm=self.data_norm)
+        if self.stated_bound is not None:
+            check_positive(feature_bound=self.stated_bound)
         if self.stated_bound is None and self._bound_from_domain() is None:
             raise ParameterError(
                 f"nothing public bounds the features of kernel {self.name!r}: pass data_norm, a"
@@ -105,8 +105,12 @@ class Kernel:
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
         """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
+        if not len(X) or not len(Y):
+            return np.zeros((len(X), len(Y)))
         if callable(self.name):
             return np.asarray(self.name(X, Y), dtype=np.float64)
+        if self.name == "rbf":  # by differences: squares lose the digits of rows far from zero
+            return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
         parameters = {name: getattr(self, name) for name in TAKES[self.name]}
         return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
 
@@ -155,7 +159,7 @@ class Kernel:
         if self.name in ("rbf", "laplacian", "chi2"):
             return np.ones(len(X))
         if self.name == "cosine":
-            return np.any(X != 0, axis=1).astype(np.float64)
+            return (np.einsum("ij,ij->i", X, X) > 0).astype(np.float64)
         return np.array([float(self(row[None, :], row[None, :])[0, 0]) for row in X])
 
     def check_domain(self, X: Floats, what: str) -> None:
@@ -169,8 +173,11 @@ class Kernel:
         """
         if self.name == "chi2" and np.any(X < 0):
             raise DataError(f"{what} holds negative numbers, but kernel 'chi2' needs histograms.")
-        if self.data_norm is not None:
+        with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        if not np.all(np.isfinite(norms)):  # kernels would overflow, in ways that depend on data
+            raise DataError(f"{what} holds rows whose norms overflow: scale them.")
+        if self.data_norm is not None:
             _refuse_long(norms, self.data_norm, "data_norm", what)
         norms = np.sqrt(np.maximum(self.diagonal(X), 0.0))
         _refuse_long(norms, self.feature_bound, "the bound on features,", what)
@@ -219,9 +226,16 @@ def cholesky_features(
         lower triangular.
     residuals : ndarray of shape (n_rows,)
         Diagonal of the difference, which is positive semidefinite.
+
+    Raises
+    ------
+    NotSupportedError
+        If the kernel turns out not to be positive semidefinite.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
-    floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
+    largest = float(residuals.max(initial=0.0))
+    floor = 4.0 * np.finfo(np.float64).eps * largest
+    slack = SEMIDEFINITE_SLACK * largest
     features = np.empty((len(X), 16), order="F")
     pivots: list[int] = []
     while len(pivots) < len(X):
@@ -235,6 +249,12 @@ def cholesky_features(
             features = wider
         column = kernel(X, X[pivot : pivot + 1])[:, 0]
         column -= features[:, :rank] @ features[pivot, :rank]
+        excess = np.abs(column) - np.sqrt(residuals[pivot] * residuals)
+        if abs(column[pivot] - residuals[pivot]) > slack or np.any(excess > slack):
+            raise NotSupportedError(
+                "the kernel is not positive semidefinite on these rows, as far as rounding tells:"
+                " use another, or scale the rows."
+            )
         column /= np.sqrt(residuals[pivot])
         column[pivots] = 0.0
         features[:, rank] = column

@@ -22,12 +22,14 @@ def check_classes(classes: tuple[Any, Any] | None) -> None:
     ParameterError
         If it does not.
     """
-    if classes is not None and len(set(classes)) != 2:
+    if classes is None:
+        return
+    if not isinstance(classes, (tuple, list, np.ndarray)) or len(set(classes)) != 2:
         raise ParameterError(f"classes must be two different labels, not {classes!r}.")
 
 
 def binary_signs(
-    y: NDArray[Any], classes: tuple[Any, Any] | None
+    y: NDArray[Any], classes: tuple[Any, Any] | None, stacklevel: int = 4
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return the label set, and the labels as -1 and 1.
 
@@ -38,6 +40,8 @@ def binary_signs(
     classes : pair of labels or None
         The public label set, whose second label is the positive one. ``None`` infers it, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
+    stacklevel : int, default 4
+        Of the warning: 4 blames the caller of the caller.
 
     Raises
     ------
@@ -47,7 +51,7 @@ def binary_signs(
         If a label is not in it.
     """
     check_classes(classes)
-    known = _inferred(y) if classes is None else np.asarray(classes)
+    known = _inferred(y, stacklevel) if classes is None else np.asarray(classes)
     positive = np.asarray(y == known[1])
     unknown = ~(positive | np.asarray(y == known[0]))
     if np.any(unknown):
@@ -58,7 +62,7 @@ def binary_signs(
     return known, np.where(positive, 1.0, -1.0)
 
 
-def _inferred(y: NDArray[Any]) -> NDArray[Any]:
+def _inferred(y: NDArray[Any], stacklevel: int) -> NDArray[Any]:
     """Return the two labels found in y, which leaks them."""
     check_classification_targets(y)
     classes = np.unique(y)
@@ -71,6 +75,6 @@ def _inferred(y: NDArray[Any]) -> NDArray[Any]:
         "the classes were inferred from the private labels, so no guarantee covers them: pass"
         " classes=(negative, positive).",
         PrivacyLeakWarning,
-        stacklevel=4,
+        stacklevel=stacklevel,
     )
     return classes

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from convexmarket.errors import ParameterError
+from convexmarket.privacy.checks import check_positive
 
 __all__ = ["HingeLoss", "HuberLoss", "LogisticLoss", "Loss", "loss_named"]
 
@@ -166,10 +167,7 @@ class HuberLoss(Loss):
     classifies = False
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.threshold) and self.threshold > 0):
-            raise ParameterError(
-                f"huber_threshold must be positive and finite, not {self.threshold!r}."
-            )
+        check_positive(huber_threshold=self.threshold)
 
     @property
     def lipschitz(self) -> float:

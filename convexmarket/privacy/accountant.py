@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
-from convexmarket.privacy.composition import check_delta
+from convexmarket.privacy.checks import check_delta
 
 __all__ = ["AccountComposition", "PrivacyAccountant"]
 
@@ -66,8 +66,9 @@ class PrivacyAccountant:
     Releases, their budgets and their order may depend on earlier answers: both sums are filters
     against which the next release is held, not after-the-fact totals (Rogers, Roth, Ullman and
     Vadhan, Privacy Odometers and Filters; Feldman and Zrnic, Individual Privacy Accounting via a
-    Rényi Filter). Weights and budgets of later releases may not depend on the rows in any other
-    way.
+    Rényi Filter). Interactive releases may be asked side by side (Vadhan and Zhang, Concurrent
+    Composition Theorems for Differential Privacy). Weights and budgets of later releases may not
+    depend on the rows in any other way.
 
     Examples
     --------
@@ -141,9 +142,8 @@ class PrivacyAccountant:
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
         if self._composition == "basic":
-            return np.maximum(self._budget - self._used, 0.0)
-        left = np.maximum(self._limit() - self._used, 0.0)
-        return _epsilon_of_rho(left)
+            return self._left()
+        return _epsilon_of_rho(self._left())
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
@@ -180,6 +180,7 @@ class PrivacyAccountant:
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
         """Return what would have been used after the release, and its epsilon in every row."""
+        check_delta(guarantee.delta)
         epsilon = self._spread(guarantee.epsilon, rows)
         price = epsilon if self._composition == "basic" else _rho_of_epsilon(epsilon)
         used = self._used + price
@@ -243,6 +244,13 @@ class PrivacyAccountant:
         with np.errstate(invalid="ignore"):
             rho = (self._budget / (np.sqrt(log + self._budget) + np.sqrt(log))) ** 2
         return np.where(np.isinf(self._budget), np.inf, rho)
+
+    def _left(self) -> Floats:
+        """Return what may still be used in every row, in the units that add up."""
+        limit = self._limit()
+        unlimited = np.isinf(limit)
+        left = np.subtract(limit, self._used, out=np.full_like(limit, np.inf), where=~unlimited)
+        return np.maximum(left, 0.0)
 
     def _in_epsilon(self, used: Floats) -> Floats:
         if self._composition == "basic":

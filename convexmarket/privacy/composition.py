@@ -22,16 +22,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp, xlogy
-
-from convexmarket.errors import ParameterError
+from scipy.special import log_ndtr, xlogy
 
 __all__ = [
     "ORDERS",
     "Composition",
     "advanced_composition",
     "advanced_share",
-    "check_delta",
     "epsilon_of_moments",
     "gaussian_epsilon",
     "gaussian_moments",
@@ -50,6 +47,8 @@ Floats = NDArray[np.float64]
 #: of an epsilon.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 ORDERS.setflags(write=False)
+
+BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
 
 
 def pure_moments(epsilon: ArrayLike) -> Floats:
@@ -203,8 +202,17 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     array([0.   , 0.926])
     """
     shifts = np.asarray(shift, dtype=np.float64)
-    solved = {size: _gaussian_epsilon(float(size), delta) for size in np.unique(shifts)}
-    return np.vectorize(solved.__getitem__, otypes=[np.float64])(shifts)
+    bounded = np.isfinite(shifts) & (shifts > 0)
+    size = shifts[bounded]
+    low: Floats = np.zeros_like(size)
+    high: Floats = epsilon_of_moments(gaussian_moments(size), delta)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2.0
+        enough = _gaussian_log_delta(size, middle) <= np.log(delta)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    epsilon = np.where(shifts > 0, np.inf, 0.0)
+    epsilon[bounded] = high
+    return epsilon
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
@@ -255,36 +263,14 @@ def advanced_share(epsilon: float, count: int, delta: float) -> float:
     return share * (1.0 - 1e-12)
 
 
-def check_delta(delta: float, *, positive: bool = False, why: str = "") -> float:
-    """Return delta, after checking that it is a probability below one."""
-    least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
-    if not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
-        raise ParameterError(f"delta must be {least}{why}, not {delta!r}: try 1e-6.")
-    return float(delta)
-
-
 def _column(values: ArrayLike) -> Floats:
     """Return the values with one more axis, which the orders extend along."""
     return np.asarray(values, dtype=np.float64)[..., None]
 
 
-def _gaussian_epsilon(shift: float, delta: float) -> float:
-    if shift == 0.0:
-        return 0.0
-    if not np.isfinite(shift):
-        return float("inf")
-
-    def excess(epsilon: float) -> float:
-        """Logarithm of the delta at epsilon, less the one asked for."""
-        terms = (
-            log_ndtr(shift / 2.0 - epsilon / shift),
-            epsilon + log_ndtr(-shift / 2.0 - epsilon / shift),
-        )
-        if terms[1] >= terms[0]:
-            return -np.inf
-        return float(logsumexp(terms, b=[1.0, -1.0]) - np.log(delta))
-
-    if excess(0.0) <= 0.0:
-        return 0.0
-    high = float(epsilon_of_moments(gaussian_moments(shift), delta)) * 1.01 + 1e-9
-    return min(high, float(brentq(lambda e: max(excess(e), -1e3), 0.0, high)) * (1.0 + 1e-9))
+def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
+    """Return the logarithm of the delta of Gaussian noise at an epsilon."""
+    tail = log_ndtr(shift / 2.0 - epsilon / shift)
+    other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
+    with np.errstate(divide="ignore"):
+        return np.asarray(tail + np.log1p(-np.exp(np.minimum(other - tail, 0.0))))

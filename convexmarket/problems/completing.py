@@ -71,7 +71,7 @@ def with_value(
     return {**table, key: with_value(inner, rest, value, named_by)}
 
 
-def refusal(path: tuple[str, ...], found: Any, words: str) -> ValidationError:
+def refusal(path: tuple[str | int, ...], found: Any, words: str) -> ValidationError:
     """Return an error about one key, to be raised while a table is validated."""
     detail = InitErrorDetails(
         type="value_error", loc=path, input=found, ctx={"error": ValueError(words)}

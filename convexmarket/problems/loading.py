@@ -24,6 +24,7 @@ from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
 from convexmarket.problems.online_market import OnlineMarketProblem
 from convexmarket.problems.online_study import OnlineStudyProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
+from convexmarket.problems.release_comparison import ReleaseComparisonProblem
 from convexmarket.problems.ridge_comparison import RidgeComparisonProblem
 from convexmarket.problems.solver_study import SolverStudyProblem
 from convexmarket.problems.tradeoff import TradeoffProblem
@@ -51,6 +52,7 @@ Problem: TypeAlias = (
     | JointTradeoffProblem
     | OnlineMarketProblem
     | OnlineStudyProblem
+    | ReleaseComparisonProblem
     | SolverStudyProblem
 )
 
@@ -63,6 +65,7 @@ KINDS: dict[str, type[Problem]] = {
     "online-market": OnlineMarketProblem,
     "online-study": OnlineStudyProblem,
     "regression-market": RegressionMarketProblem,
+    "release-comparison": ReleaseComparisonProblem,
     "ridge-comparison": RidgeComparisonProblem,
     "solver-study": SolverStudyProblem,
     "variants": VariantsProblem,

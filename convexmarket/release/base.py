@@ -2,52 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from copy import deepcopy
+from typing import Any, NoReturn, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
-from convexmarket.privacy.composition import Composition, check_delta
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.composition import Composition
 from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
+    "SingleCopy",
+    "admit",
     "assumptions_of",
-    "charge",
-    "check_fitted",
     "check_terms",
     "classes_of",
     "empty_predictor",
+    "fitted_copy",
 ]
 
 Floats = NDArray[np.float64]
 
 
-def charge(
-    guarantee: Guarantee, accountant: PrivacyAccountant | None, rows: ArrayLike | None
-) -> Guarantee:
-    """Charge a release in full, before any noise is drawn, and return its guarantee.
+class SingleCopy:
+    """A release whose state is its noise: a copy would repeat it, or draw it twice."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotSupportedError(
+            f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat its noise,"
+            " or draw it twice. Publish .predictor, or make a release in each process and charge"
+            " both."
+        )
+
+
+def admit(
+    guarantee: Guarantee,
+    accountant: PrivacyAccountant | None,
+    rows: ArrayLike | None,
+    random_state: RandomSource,
+) -> np.random.Generator:
+    """Charge a release in full, and return the source of its noise.
 
     Raises
     ------
     BudgetExceededError
-        If a row cannot pay; nothing is charged then.
+        If a row cannot pay; nothing is charged then, and ``random_state`` has not advanced.
     ParameterError
-        If the rows are not those of the accountant.
+        If the rows are not those of the accountant, or ``random_state`` is no source.
     """
-    if accountant is not None:
-        accountant.charge(guarantee, rows)
-    elif rows is not None:
-        raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
-    return guarantee
+    if accountant is None:
+        if rows is not None:
+            raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
+        return resolve_generator(random_state)
+    accountant.check(guarantee, rows)
+    generator = resolve_generator(random_state)
+    accountant.charge(guarantee, rows)
+    return generator
 
 
-def check_fitted(erm: KernelERM) -> KernelERM:
-    """Return a fitted model.
+def fitted_copy(erm: KernelERM) -> KernelERM:
+    """Return a copy of a fitted model, which nobody fits again while the release lives.
 
     Raises
     ------
@@ -58,7 +78,7 @@ def check_fitted(erm: KernelERM) -> KernelERM:
         check_is_fitted(erm)
     except (NotFittedError, TypeError) as error:
         raise DataError("erm is not fitted: call erm.fit(X, y) first.") from error
-    return erm
+    return deepcopy(erm)
 
 
 def check_terms(
@@ -101,24 +121,13 @@ def check_terms(
 
 def assumptions_of(erm: KernelERM, random_state: RandomSource, *others: str) -> tuple[str, ...]:
     """Return what every release of a model's predictions rests on."""
-    kernel = erm.kernel_
-    domain = f"features of private and of queried rows have norm at most {kernel.feature_bound:g}"
-    if kernel.data_norm is not None:
-        domain += f", rows have norm at most {kernel.data_norm:g}"
-    assumptions = [f"{domain}: a public domain"]
-    if erm.classes is None and hasattr(erm, "classes_"):
-        assumptions.append("VIOLATED: the label set was inferred from the private labels")
-    elif hasattr(erm, "classes_"):
-        assumptions.append(f"the label set {tuple(erm.classes_.tolist())} is public")
     noise = "the noise comes from a fresh seed of the operating system, and is never published"
     if random_state is not None:
         noise = "the random_state that was passed stays secret and is used for no other release"
     return (
-        *assumptions,
+        *erm.assumptions_,
         "weights, kernel, regularization and everything else that was chosen does not depend on"
         " the private rows",
-        f"predictions are within {erm.tolerance:g} sensitivities of the exact minimiser's, which"
-        " the noise covers",
         *others,
         noise,
         "noise and predictions are real numbers: they are computed in double precision",

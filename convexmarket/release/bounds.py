@@ -11,29 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.composition import Composition, check_delta
+from convexmarket.privacy.checks import check_count, check_delta, check_failure, check_positive
+from convexmarket.privacy.composition import Composition
 from convexmarket.release.scales import (
     Calibration,
     NoiseKind,
     calibrate,
-    check_count,
     function_epsilon,
     interactive_epsilon,
     non_interactive_epsilon,
+    selection_factor,
     semi_interactive_epsilon,
 )
 
 __all__ = [
     "SemiInteractiveBound",
-    "check_failure",
     "function_error_bound",
     "interactive_error_bound",
     "non_interactive_error_bound",
-    "selection_factor",
     "semi_interactive_error_bound",
     "suggest_rounds",
     "suggest_test_size",
@@ -148,7 +148,7 @@ def suggest_updates(
     >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, norm_bound=2.6)
     55
     """
-    _check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
 
     def enough(updates: int) -> bool:
         threshold = _threshold(
@@ -205,9 +205,12 @@ def semi_interactive_error_bound(
     """
     check_count("n_points", n_points)
     check_failure(failure)
-    _check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    if noise not in get_args(NoiseKind):
+        raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
+    _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
     calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting, noise)
-    scale = _scale(sensitivity, epsilon, delta, calibration, pure=noise == "laplace")
+    scale = _scale(sensitivity, epsilon, calibration)
     if noise == "process":
         fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure)))
     else:
@@ -303,22 +306,22 @@ def non_interactive_error_bound(
     Returns
     -------
     float
-        :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/B}`, with s the scale of the noise, what
-        the noise may be, :math:`x = s\log(2B/\beta)`, and what the selection may miss,
-        :math:`g = s\log(2BN/\beta)` (under "paper" four times that). With the best B it falls as
-        :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
+        :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M the
+        number of models, B + 1, what the noise may be, :math:`x = s\log(2M/\beta)`, and what the
+        selection may miss, :math:`g = s\log(2MN/\beta)` (under "paper" four times that). With the
+        best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
     """
     check_count("rounds", rounds)
     check_failure(failure)
-    _check_positive(
+    check_positive(
         net_size=net_size,
         net_radius=net_radius,
         norm_bound=norm_bound,
         feature_lipschitz=feature_lipschitz,
         feature_bound=feature_bound,
     )
-    calibration = non_interactive_epsilon(rounds, delta, accounting)
-    scale = _scale(sensitivity, epsilon, delta, calibration, pure=accounting == "tight")
+    _check_terms(sensitivity, epsilon, delta, accounting, pure=accounting == "tight")
+    scale = _scale(sensitivity, epsilon, non_interactive_epsilon(rounds, delta, accounting))
     between = 2.0 * norm_bound * feature_lipschitz * net_radius
     reach = feature_bound * norm_bound
     return non_interactive_error(scale, rounds, net_size, between, reach, failure, accounting)
@@ -342,10 +345,11 @@ def non_interactive_error(
     reach : float
         Largest prediction of the model.
     """
-    log = np.log(2.0 * rounds / failure)
+    n_models = rounds + 1
+    log = np.log(2.0 * n_models / failure)
     noise = scale * log
     missed = scale * (log + np.log(net_size)) / selection_factor(accounting)
-    return float(missed + between + np.sqrt(noise**2 + reach**2 / rounds))
+    return float(missed + between + np.sqrt(noise**2 + reach**2 / n_models))
 
 
 def suggest_rounds(
@@ -418,19 +422,9 @@ def function_error_bound(
     """
     check_count("n_queries", n_queries)
     check_failure(failure)
-    scale = _scale(sensitivity, epsilon, delta, function_epsilon(delta), pure=False)
+    _check_terms(sensitivity, epsilon, delta, "tight", pure=False)
+    scale = _scale(sensitivity, epsilon, function_epsilon(delta))
     return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
-
-
-def selection_factor(accounting: Composition) -> float:
-    """Return the exponent of a selection, times the scale of the noise."""
-    return 0.25 if accounting == "paper" else 1.0
-
-
-def check_failure(failure: float) -> None:
-    """Refuse a failure probability outside (0, 1)."""
-    if not 0.0 < failure < 1.0:
-        raise ParameterError(f"failure must lie strictly between 0 and 1, not {failure!r}.")
 
 
 def _threshold(
@@ -445,16 +439,23 @@ def _threshold(
     check_count("max_queries", max_queries)
     check_count("max_updates", max_updates)
     check_failure(failure)
-    calibration = interactive_epsilon(max_updates, delta, accounting)
-    scale = _scale(sensitivity, epsilon, delta, calibration, pure=False)
+    _check_terms(sensitivity, epsilon, delta, accounting, pure=False)
+    scale = _scale(sensitivity, epsilon, interactive_epsilon(max_updates, delta, accounting))
     return float(4.0 * scale * np.log(2.0 * max_queries / failure))
 
 
-def _scale(
-    sensitivity: float, epsilon: float, delta: float, calibration: Calibration, pure: bool
-) -> float:
+def _check_terms(
+    sensitivity: float, epsilon: float, delta: float, accounting: Composition, pure: bool
+) -> None:
+    check_positive(sensitivity=sensitivity, epsilon=epsilon)
     check_delta(delta, positive=not pure)
-    _check_positive(sensitivity=sensitivity, epsilon=epsilon)
+    if accounting not in get_args(Composition):
+        raise ParameterError(
+            f"accounting must be one of {get_args(Composition)}, not {accounting!r}."
+        )
+
+
+def _scale(sensitivity: float, epsilon: float, calibration: Calibration) -> float:
     return calibrate(np.array([sensitivity]), np.array([epsilon]), calibration)[0]
 
 
@@ -480,9 +481,3 @@ def _best_count(value: Callable[[int], float], largest: int) -> int:
         if high - low < 60:
             return int(grid[best])
         low, high = int(grid[max(best - 1, 0)]), int(grid[min(best + 1, len(grid) - 1)])
-
-
-def _check_positive(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not (np.isfinite(value) and value > 0):
-            raise ParameterError(f"{name} must be positive and finite, not {value!r}.")

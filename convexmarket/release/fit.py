@@ -73,7 +73,7 @@ class KernelBasis:
 
         found = beta(0.0)
         if np.linalg.norm(found) > norm_bound:
-            high = float(np.linalg.norm(self.roots * turned)) / norm_bound
+            high = 2.0 * float(np.linalg.norm(self.roots * turned)) / norm_bound
             found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
         return found
 

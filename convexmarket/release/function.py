@@ -8,19 +8,22 @@ any number of answers, to questions that depend on earlier answers, is that of o
 
 from __future__ import annotations
 
+from threading import Lock
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
 from convexmarket.release.base import (
+    SingleCopy,
+    admit,
     assumptions_of,
-    charge,
-    check_fitted,
     check_terms,
     classes_of,
+    fitted_copy,
 )
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.predictor import PublicPredictor, check_rows
@@ -36,7 +39,7 @@ LARGEST = 5_000  # answers among which noise is correlated
 JITTER = 1e-9
 
 
-class FunctionRelease:
+class FunctionRelease(SingleCopy):
     r"""Private predictions at any points, as many as wanted, for the price of one.
 
     Parameters
@@ -101,9 +104,8 @@ class FunctionRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        self._erm = check_fitted(erm)
+        erm = self._erm = fitted_copy(erm)
         sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
-        generator = resolve_generator(random_state)
         shifts = erm.row_sensitivities_ / erm.feature_bound_
         self.scale, guaranteed = calibrate(shifts, sold, function_epsilon(delta))
         guarantee = Guarantee(
@@ -118,9 +120,11 @@ class FunctionRelease:
                 "this object remembers the draw, so that it is as private as the rows",
             ),
         )
-        self.guarantee = charge(guarantee, accountant, rows)
+        generator = admit(guarantee, accountant, rows, random_state)
+        self.guarantee = guarantee
         self._process = _Process(erm, generator)
         self._answers = np.zeros(0)
+        self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
         """Answer questions.
@@ -143,24 +147,29 @@ class FunctionRelease:
             If the answers would be more than 5,000 in all. :attr:`predictor` then answers the rest.
         """
         points = check_rows(X, self._erm.n_features_in_)
+        if not len(points):
+            return np.zeros(0)
         self._erm.kernel_.check_domain(points, "X")
-        noise = self.scale * self._process.at(points)
-        answers = self._erm.decision_function(points) + noise
-        self._answers = np.append(self._answers, answers)
+        truth = self._erm.decision_function(points)
+        with self._lock:
+            answers = truth + self.scale * self._process.at(points)
+            self._answers = np.append(self._answers, answers)
         return answers
 
     @property
     def predictor(self) -> PublicPredictor:
         """A function that was fitted to all answers so far, and may be published."""
-        gram = self._erm.kernel_(self._process.points, self._process.points)
+        with self._lock:
+            points, answers = self._process.points, self._answers
+        gram = self._erm.kernel_(points, points)
         coefficients = np.zeros(0)
         if len(gram):
             basis = KernelBasis((gram + gram.T) / 2.0)
-            beta = basis.fit(self._answers, self._erm.norm_bound_)
+            beta = basis.fit(answers, self._erm.norm_bound_)
             coefficients = basis.coefficients(beta)
         return PublicPredictor(
             self._erm.kernel_,
-            self._process.points,
+            points,
             coefficients,
             self.guarantee,
             classes_of(self._erm),
@@ -185,8 +194,6 @@ class _Process:
                 f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process"
                 f" remembers {LARGEST:,} at most: use .predictor, which is public."
             )
-        if not n_new:
-            return np.zeros(0)
         inside = self._kernel(points, points)
         inside[np.diag_indices(n_new)] += self._jitter
         across: Floats = np.zeros((n_new, n_old))

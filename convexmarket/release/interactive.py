@@ -8,24 +8,26 @@ public model is corrected. At most B corrections are made, and only they cost pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.errors import ParameterError, QueriesExhaustedError, UpdatesExhaustedError
+from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
+    SingleCopy,
+    admit,
     assumptions_of,
-    charge,
-    check_fitted,
     check_terms,
     empty_predictor,
+    fitted_copy,
 )
-from convexmarket.release.bounds import check_failure
 from convexmarket.release.predictor import check_rows
-from convexmarket.release.scales import calibrate, check_count, interactive_epsilon
+from convexmarket.release.scales import calibrate, interactive_epsilon
 
 __all__ = ["InteractiveRelease", "Remaining", "Spent"]
 
@@ -62,7 +64,7 @@ class Spent:
     delta: float
 
 
-class InteractiveRelease:
+class InteractiveRelease(SingleCopy):
     r"""Private predictions, one question after another.
 
     Parameters
@@ -157,7 +159,7 @@ class InteractiveRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        self._erm = check_fitted(erm)
+        erm = self._erm = fitted_copy(erm)
         sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
@@ -168,11 +170,10 @@ class InteractiveRelease:
             interactive_epsilon(self._max_updates, delta, accounting),
         )
         usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
+        if threshold is not None and threshold != 0:
+            check_positive(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)
-        if not (np.isfinite(self.threshold) and self.threshold >= 0):
-            raise ParameterError(f"threshold must be nonnegative and finite, not {threshold!r}.")
         self.error_bound = self.threshold + usual / 4.0
-        generator = resolve_generator(random_state)
         guarantee = Guarantee(
             guaranteed,
             delta,
@@ -184,9 +185,11 @@ class InteractiveRelease:
                 "questions may depend on earlier answers, and not on the rows in any other way",
             ),
         )
-        self.guarantee = charge(guarantee, accountant, rows)
+        generator = admit(guarantee, accountant, rows, random_state)
+        self.guarantee = guarantee
         self._generator = generator
         self._queries = self._updates = 0
+        self._lock = Lock()
         self.predictor = empty_predictor(erm, guarantee)
 
     @property
@@ -224,12 +227,18 @@ class InteractiveRelease:
         """
         points = check_rows(X, self._erm.n_features_in_)
         self._erm.kernel_.check_domain(points, "X")
+        with self._lock:
+            return self._answer_all(points)
+
+    def _answer_all(self, points: Floats) -> Floats:
         if len(points) > self.remaining.queries:
             raise QueriesExhaustedError(
                 f"{len(points)} questions were asked, but only {self.remaining.queries} of"
                 f" max_queries = {self._max_queries} are left; none was answered. The public model"
                 " in .predictor answers any number for free; a new release costs epsilon again."
             )
+        if not len(points):
+            return np.zeros(0)
         answers: list[float] = []
         for point, truth in zip(points, self._erm.decision_function(points), strict=True):
             if self.remaining.updates == 0:

@@ -10,27 +10,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
+    admit,
     assumptions_of,
-    charge,
-    check_fitted,
     check_terms,
     empty_predictor,
+    fitted_copy,
 )
-from convexmarket.release.bounds import check_failure, non_interactive_error, selection_factor
+from convexmarket.release.bounds import non_interactive_error
 from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.predictor import PublicPredictor
-from convexmarket.release.scales import calibrate, check_count, non_interactive_epsilon
+from convexmarket.release.scales import calibrate, non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]
 
 Floats = NDArray[np.float64]
 
 CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
+MOST_BYTES = 8e9  # of kernels between a net and the points of the rounds
 FINEST = 100_000  # points of the net that is chosen where none is asked for
 
 
@@ -76,7 +78,8 @@ class PublicRelease:
     net_radius, net_size : float, int
         Of the net.
     predictor : PublicPredictor
-        Mean of the public models of all rounds: the bound is one on their mean disagreement.
+        Mean of the public models before, between and after the rounds: the bound is one on their
+        mean disagreement.
 
     Raises
     ------
@@ -91,7 +94,8 @@ class PublicRelease:
 
     Notes
     -----
-    The domain is the ball of ``erm.data_norm``, of radius one if that is not set.
+    The domain is the ball of the model's ``data_norm``. Without one it is that of ``feature_bound``
+    for the linear kernel, and the unit ball for others.
 
     References
     ----------
@@ -123,7 +127,7 @@ class PublicRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        check_fitted(erm)
+        erm = fitted_copy(erm)
         why = " for the paper's accounting" if accounting == "paper" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
@@ -132,8 +136,8 @@ class PublicRelease:
         self.scale, guaranteed = calibrate(
             erm.row_sensitivities_, sold, non_interactive_epsilon(rounds, delta, accounting)
         )
-        data_norm = 1.0 if erm.data_norm is None else float(erm.data_norm)
-        self.net_radius = _checked_radius(
+        data_norm = _domain_radius(erm)
+        self.net_radius, net = _net(
             erm.n_features_in_,
             data_norm,
             net_radius,
@@ -141,8 +145,7 @@ class PublicRelease:
             max_net,
             rounds,
         )
-        generator = resolve_generator(random_state)
-        net = ball_net(erm.n_features_in_, data_norm, self.net_radius)
+        erm.kernel_.check_domain(net, "the net")
         self.net_size = len(net)
         guarantee = Guarantee(
             guaranteed,
@@ -151,7 +154,8 @@ class PublicRelease:
             accounting,
             assumptions_of(erm, random_state),
         )
-        self.guarantee = charge(guarantee, accountant, rows)
+        generator = admit(guarantee, accountant, rows, random_state)
+        self.guarantee = guarantee
         self.error_bound = non_interactive_error(
             self.scale,
             rounds,
@@ -186,26 +190,33 @@ class PublicRelease:
         generator: np.random.Generator,
         guarantee: Guarantee,
     ) -> PublicPredictor:
-        """Run the rounds, and return the mean of the models before each."""
+        """Run the rounds, and return the mean of all models, the first of which says zero."""
         truth = _in_chunks(net, erm.pivots_, erm.decision_function)
         model = empty_predictor(erm, guarantee)
         kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
         total = np.zeros(rounds)
         for _ in range(rounds):
             held = len(model.coefficients)
-            total[:held] += model.coefficients
             public = kernels[:, :held] @ model.coefficients
             # The maximum with Gumbel noise is a draw from the exponential mechanism.
             scores = sharpness * np.abs(truth - public) + generator.gumbel(size=len(net))
             chosen = int(np.argmax(scores))
             answer = float(truth[chosen]) + float(generator.laplace(scale=self.scale))
-            model = model.corrected(net[chosen], answer, erm.norm_bound_)
+            model = model.corrected(
+                net[chosen], answer, erm.norm_bound_, divisor=erm.feature_bound_**2
+            )
             if len(model.coefficients) > held:
                 kernels[:, held] = erm.kernel_(net, net[chosen][None, :])[:, 0]
-        held = len(model.coefficients)
-        return PublicPredictor(
-            erm.kernel_, model.points, total[:held] / rounds, guarantee, model.classes
-        )
+            total[: len(model.coefficients)] += model.coefficients
+        mean = total[: len(model.coefficients)] / (rounds + 1)
+        return PublicPredictor(erm.kernel_, model.points, mean, guarantee, model.classes)
+
+
+def _domain_radius(erm: KernelERM) -> float:
+    kernel = erm.kernel_
+    if kernel.data_norm is not None:
+        return float(kernel.data_norm)
+    return kernel.feature_bound if kernel.name == "linear" else 1.0
 
 
 def _in_chunks(points: Floats, others: Floats, function: object) -> Floats:
@@ -215,29 +226,33 @@ def _in_chunks(points: Floats, others: Floats, function: object) -> Floats:
     return np.concatenate([function(part) for part in np.array_split(points, pieces)])
 
 
-def _checked_radius(
+def _net(
     n_features: int,
     data_norm: float,
     radius: float | None,
     wanted: float,
     max_net: int,
     rounds: int,
-) -> float:
-    """Return the radius of a net that is not too large."""
-    if radius is not None and not (np.isfinite(radius) and radius > 0):
-        raise ParameterError(f"net_radius must be positive and finite, not {radius!r}.")
-    if radius is None:
+) -> tuple[float, Floats]:
+    """Return the radius and the points of a net that is not too large."""
+    if radius is not None:
+        check_positive(net_radius=radius)
+    else:
         most = min(FINEST, max_net)
         radius = min(wanted, data_norm)
         if n_features <= 3:
             while net_size(n_features, data_norm, radius) > most and radius < data_norm:
                 radius *= 1.1
     size = net_size(n_features, data_norm, radius)
-    if size > max_net:
-        raise NotSupportedError(
-            f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about"
-            f" {size:.3g} points, above max_net = {max_net:,}: each would take 8 bytes for every"
-            f" round, {8e-9 * size * rounds:.3g} GB for {rounds} rounds. Use fewer features (three"
-            " at most in practice), a larger net_radius, or a TestSetRelease on public points."
-        )
-    return float(radius)
+    if size <= max_net and 8.0 * size * rounds <= MOST_BYTES:
+        net = ball_net(n_features, data_norm, radius)
+        size = float(len(net))
+        if size <= max_net:
+            return float(radius), net
+    raise NotSupportedError(
+        f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about"
+        f" {size:.3g} points (max_net = {max_net:,}): each would take 8 bytes for every round,"
+        f" {8e-9 * size * rounds:.3g} GB for {rounds:,} rounds ({1e-9 * MOST_BYTES:g} GB at"
+        " most). Use fewer features (three at most in practice), a larger net_radius, fewer rounds,"
+        " or a TestSetRelease on public points."
+    )

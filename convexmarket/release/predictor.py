@@ -16,6 +16,8 @@ __all__ = ["PublicPredictor", "check_rows"]
 
 Floats = NDArray[np.float64]
 
+TINY = 1e-280  # a squared feature norm that a step cannot be divided by
+
 
 @dataclass(frozen=True, eq=False)
 class PublicPredictor:
@@ -66,8 +68,6 @@ class PublicPredictor:
         ndarray of shape (n_samples,)
         """
         rows = check_rows(X, self.points.shape[1])
-        if not len(self.points):
-            return np.zeros(len(rows))
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
@@ -82,12 +82,14 @@ class PublicPredictor:
             raise DataError("this predictor fits numbers, not classes: use predict.")
         return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
 
-    def corrected(self, point: Floats, answer: float, norm_bound: float) -> Self:
-        r"""Return the nearest function that takes the answer at a point, drawn into a ball.
+    def corrected(
+        self, point: Floats, answer: float, norm_bound: float, divisor: float | None = None
+    ) -> Self:
+        r"""Return a function that is nearer to the answer at a point, drawn into a ball.
 
         If the truth f lies in the ball, :math:`|f(z) - v| \le x` for the answer v and the old
         function is off by d at z, the squared distance from f falls by
-        :math:`(d^2 - x^2)/k(z, z)` at least; drawing into the ball does not increase it.
+        :math:`(d^2 - x^2)/D` at least; drawing into the ball does not increase it.
 
         Parameters
         ----------
@@ -95,6 +97,9 @@ class PublicPredictor:
         answer : float
         norm_bound : float
             Radius of the ball, a public bound on the norm of the truth.
+        divisor : float, optional
+            D, at least k(z, z), which is the default: then the function takes the answer. Where the
+            noise may exceed the disagreement, a D that is the same everywhere keeps its harm small.
 
         Returns
         -------
@@ -103,9 +108,9 @@ class PublicPredictor:
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
-        if square == 0.0:  # every function vanishes there, so nothing can be learnt
+        if square <= TINY:  # every function vanishes there, so nothing can be learnt
             return self
-        step = (answer - float(self.predict(row)[0])) / square
+        step = (answer - float(self.predict(row)[0])) / (divisor or square)
         moved = self._with(np.vstack([self.points, row]), np.append(self.coefficients, step))
         norm = moved.norm
         if norm <= norm_bound:
@@ -139,6 +144,7 @@ class PublicPredictor:
         classes = None if self.classes is None else np.asarray(self.classes).tolist()
         return {
             "kernel": kernel,
+            "n_features": self.points.shape[1],
             "points": self.points.tolist(),
             "coefficients": self.coefficients.tolist(),
             "classes": classes,
@@ -167,9 +173,10 @@ class PublicPredictor:
             classes = published["classes"]
             kernel = Kernel(**published["kernel"])
             coefficients = np.asarray(published["coefficients"], dtype=np.float64)
-            points = np.asarray(published["points"], dtype=np.float64)
-            if points.ndim != 2 or coefficients.shape != (len(points),):
-                raise ValueError("points and coefficients do not fit together")
+            if coefficients.ndim != 1:
+                raise ValueError("coefficients are not a vector")
+            shape = (coefficients.size, int(published["n_features"]))
+            points = np.asarray(published["points"], dtype=np.float64).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"this is not a published predictor: {error}.") from error
         return cls(kernel, points, coefficients, guarantee, classes and tuple(classes))

@@ -29,10 +29,10 @@ __all__ = [
     "Calibration",
     "NoiseKind",
     "calibrate",
-    "check_count",
     "function_epsilon",
     "interactive_epsilon",
     "non_interactive_epsilon",
+    "selection_factor",
     "semi_interactive_epsilon",
 ]
 
@@ -44,29 +44,30 @@ Calibration: TypeAlias = Callable[[Floats], Floats]
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
+LARGEST_LOG = 600.0  # of the scale of the noise
 ROUNDING = 1e-9  # relative; added to every scale, so that rounding never makes noise too small
+MOST_UPDATES = 10**12
 CONSTANT = 200.0  # of Gupta, Roth and Ullman, Theorem 4.1
-
-
-def check_count(name: str, value: int) -> int:
-    """Return a count of at least one.
-
-    Raises
-    ------
-    ParameterError
-        If it is not one.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ParameterError(f"{name} must be an integer of at least 1, not {value!r}.")
-    return int(value)
 
 
 def interactive_epsilon(max_updates: int, delta: float, accounting: Composition) -> Calibration:
     """Return the calibration of the sparse-vector scheme with so many updates."""
-    if accounting == "paper":
-        factor = CONSTANT * np.sqrt(max_updates) * np.log(4.0 / delta)
-        return lambda shifts: factor * shifts
-    return lambda shifts: epsilon_of_moments(max_updates * update_moments(shifts), delta)
+    if max_updates > MOST_UPDATES:
+        raise ParameterError(
+            f"max_updates must be at most {MOST_UPDATES:,}, not {max_updates:,}: beyond, rounding"
+            " spoils the accounting."
+        )
+
+    def tight(shifts: Floats) -> Floats:
+        return epsilon_of_moments(max_updates * update_moments(shifts), delta)
+
+    return tight if accounting == "tight" else _published(max_updates, delta, tight)
+
+
+def _published(count: int, delta: float, proven: Calibration) -> Calibration:
+    """Return the published calibration, or ours where the published one claims too much."""
+    factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
+    return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 
 
 def semi_interactive_epsilon(
@@ -117,17 +118,21 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
 
     Selections have the exponent ``|disagreement| / scale``, under "paper" a quarter of it.
     """
-    if accounting == "paper":
-        return interactive_epsilon(rounds, delta, "paper")
+    sharpness = selection_factor(accounting)
 
     def tight(shifts: Floats) -> Floats:
-        pure = 3.0 * rounds * shifts
+        pure = (2.0 * sharpness + 1.0) * rounds * shifts
         if delta == 0.0:
             return pure
-        moments = selection_moments(2.0 * shifts) + laplace_moments(shifts)
+        moments = selection_moments(2.0 * sharpness * shifts) + laplace_moments(shifts)
         return np.minimum(pure, epsilon_of_moments(rounds * moments, delta))
 
-    return tight
+    return tight if accounting == "tight" else _published(rounds, delta, tight)
+
+
+def selection_factor(accounting: Composition) -> float:
+    """Return the exponent of a selection, times the scale of the noise."""
+    return 0.25 if accounting == "paper" else 1.0
 
 
 def function_epsilon(delta: float) -> Calibration:
@@ -160,12 +165,40 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
     moves, bounds = pairs[used].T
+    ratios = np.log(moves) - np.log(bounds)
+    if not np.all(np.abs(ratios) < LARGEST_LOG):
+        raise ParameterError(
+            f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of"
+            f" floating point, for predictions that move by {moves.min():g} to {moves.max():g}: use"
+            " another epsilon, or leave out the smallest."
+        )
+    scale = _smallest_scale(*_frontier(moves, bounds), epsilon_of) * (1.0 + ROUNDING)
+    while np.any(epsilon_of(moves / scale) > bounds):
+        scale *= 1.0 + ROUNDING
+    epsilon = np.zeros(len(pairs))
+    # An epsilon that rounds to zero is still the price of a row that was used, at this delta.
+    epsilon[used] = np.maximum(
+        epsilon_of(moves / scale), np.minimum(bounds, np.finfo(np.float64).tiny)
+    )
+    return scale, epsilon[places.reshape(-1)]
+
+
+def _frontier(moves: Floats, bounds: Floats) -> tuple[Floats, Floats]:
+    """Return the rows that no other row outdoes, moving as much and selling as little."""
+    order = np.lexsort((-moves, bounds))
+    moves, bounds = moves[order], bounds[order]
+    before = np.concatenate([[0.0], np.maximum.accumulate(moves)[:-1]])
+    return moves[moves > before], bounds[moves > before]
+
+
+def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> float:
+    """Return the scale at which the first of the epsilons reaches its bound."""
 
     def log_excess(log_scale: float) -> float:
         epsilon = np.clip(epsilon_of(moves / np.exp(log_scale)), 1e-300, 1e300)
-        return float(np.log(np.max(epsilon / bounds)))
+        return float(np.max(np.log(epsilon) - np.log(bounds)))
 
-    low = high = float(np.log(np.max(moves / bounds)))
+    low = high = float(np.max(np.log(moves) - np.log(bounds)))
     while log_excess(high) > 0:
         high += 2.0
         if high - low > 100.0:
@@ -173,14 +206,8 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
                 "no amount of noise gives this epsilon at this delta: use a larger epsilon or a"
                 " larger delta."
             )
-    while log_excess(low) <= 0:
+    while log_excess(low) <= 0 and high - low < 100.0:
         low -= 2.0
-        if high - low > 100.0:
-            break
-    log_scale = high if log_excess(low) <= 0 else brentq(log_excess, low, high, xtol=1e-12)
-    scale = float(np.exp(log_scale)) * (1.0 + ROUNDING)
-    while np.any(epsilon_of(moves / scale) > bounds):
-        scale *= 1.0 + ROUNDING
-    epsilon = np.zeros(len(pairs))
-    epsilon[used] = epsilon_of(moves / scale)
-    return scale, epsilon[places.reshape(-1)]
+    if log_excess(low) <= 0:
+        return float(np.exp(high))
+    return float(np.exp(brentq(log_excess, low, high, xtol=1e-12)))

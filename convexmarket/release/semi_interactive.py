@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy.checks import check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
+    admit,
     assumptions_of,
-    charge,
-    check_fitted,
     check_terms,
     classes_of,
+    fitted_copy,
 )
 from convexmarket.release.fit import KernelBasis, declare_fit
 from convexmarket.release.function import process_draw
@@ -127,20 +128,18 @@ class TestSetRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        check_fitted(erm)
+        erm = fitted_copy(erm)
         if noise not in get_args(NoiseKind):
             raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         bound = erm.norm_bound_ if norm_bound is None else norm_bound
-        if not (np.isfinite(bound) and bound > 0):
-            raise ParameterError(f"norm_bound must be positive and finite, not {norm_bound!r}.")
+        check_positive(norm_bound=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."
             )
         points = _checked_points(erm, X)
-        generator = resolve_generator(random_state)
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
         effective = float(np.linalg.eigvalsh(gram)[-1]) / erm.feature_bound_**2
@@ -158,7 +157,8 @@ class TestSetRelease:
             "exact" if noise == "process" else accounting,
             assumptions_of(erm, random_state, "the points do not depend on the private rows"),
         )
-        self.guarantee = charge(guarantee, accountant, rows)
+        generator = admit(guarantee, accountant, rows, random_state)
+        self.guarantee = guarantee
         if noise == "process":
             drawn = self.scale * process_draw(gram, erm.feature_bound_, generator)
         else:

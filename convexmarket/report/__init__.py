@@ -19,6 +19,7 @@ from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
 from convexmarket.experiments.online_market import OnlineMarketResult
 from convexmarket.experiments.online_study import OnlineStudyResult
 from convexmarket.experiments.regression_market import RegressionMarketResult
+from convexmarket.experiments.release_comparison import ReleaseComparisonResult
 from convexmarket.experiments.ridge import RidgeComparisonResult
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.experiments.tradeoff import TradeoffResult
@@ -41,6 +42,7 @@ from convexmarket.report.model import (
 from convexmarket.report.online_market import online_market_report
 from convexmarket.report.online_study import online_study_report
 from convexmarket.report.regression_market import regression_market_report
+from convexmarket.report.release_comparison import release_comparison_report
 from convexmarket.report.render import write_folder
 from convexmarket.report.results import read_results
 from convexmarket.report.ridge import ridge_comparison_report
@@ -67,6 +69,7 @@ __all__ = [
     "online_study_report",
     "read_results",
     "regression_market_report",
+    "release_comparison_report",
     "rewrite_report",
     "ridge_comparison_report",
     "solver_study_report",
@@ -101,6 +104,7 @@ build_report.register(JointSweepResult, joint_sweep_report)
 build_report.register(OnlineMarketResult, online_market_report)
 build_report.register(OnlineStudyResult, online_study_report)
 build_report.register(SolverStudyResult, solver_study_report)
+build_report.register(ReleaseComparisonResult, release_comparison_report)
 build_report.register(Diff, diff_report)
 
 

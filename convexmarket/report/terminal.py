@@ -19,6 +19,7 @@ from convexmarket.experiments import (
     OnlineMarketResult,
     OnlineStudyResult,
     RegressionMarketResult,
+    ReleaseComparisonResult,
     RidgeComparisonResult,
     TradeoffResult,
     VariantsResult,
@@ -27,6 +28,8 @@ from convexmarket.experiments.joint_methods_claims import BEST
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.report.claims import JOINT_WARNING
 from convexmarket.report.online_study_figures import POLICIES
+from convexmarket.report.parts import select
+from convexmarket.report.release_comparison_words import main_epsilon, without_noise
 from convexmarket.report.solver_study import overview
 from convexmarket.report.solver_study_words import contender_name, settings, wrong_words
 from convexmarket.report.words import format_number, format_percent, format_value
@@ -321,6 +324,43 @@ def _solver_study_summary(result: SolverStudyResult) -> list[Table | str]:
             tables.append(f"{len(own) - _MOST_CONTENDERS} slower ones are in the report.")
     absent = [f"Not installed: {escape(', '.join(result.absent))}."] if result.absent else []
     return [_title(result), *tables, escape(wrong_words(counted(result.runs))), *absent]
+
+
+_RELEASE_COLUMNS: dict[str, Callable[[Mapping[Any, Any]], str]] = {
+    "accuracy": lambda row: format_percent(row["accuracy"]),
+    "lost": lambda row: format_percent(row["lost"]),
+    "error": lambda row: format_number(row["error"]),
+    "bound": lambda row: format_number(row["bound"]),
+    "n measured": lambda row: format_number(row["n_measured"]),
+    "n by theory": lambda row: format_number(row["n_bound"]),
+}
+
+
+@summary.register
+def _release_comparison_summary(result: ReleaseComparisonResult) -> list[Table | str]:
+    """Return one table of all releases, at the largest size and a middle epsilon."""
+    size, epsilon = result.problem.study.sizes[-1], main_epsilon(result.problem)
+    rows = select(result.points, size=size, epsilon=epsilon)
+    rows = rows.merge(select(result.useful, epsilon=epsilon), on=["epsilon", "release"])
+    table = Table(
+        title=f"{size:,} rows, epsilon = {epsilon:g}", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("release")
+    for name in _RELEASE_COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    refused = []
+    for row in rows.to_dict("records"):
+        label = escape(row["release"])
+        if row["refused"]:
+            table.add_row(label, "[red]refused[/red]")
+            refused.append(f"{label}: {escape(row['refused'])}")
+        else:
+            table.add_row(label, *(write(row) for write in _RELEASE_COLUMNS.values()))
+    words = (
+        f"Accuracy without noise: {format_percent(without_noise(result, size))}. “n” is from how "
+        "many rows on a release is of use, as measured at this epsilon and by theory's bound."
+    )
+    return [_title(result), table, words, *refused]
 
 
 def offers_summary(offers: Offers) -> Table:

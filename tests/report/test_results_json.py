@@ -57,6 +57,12 @@ SMALL = {
     "online-clinic/market": ["simulation.arrivals=30"],
     "online-uniform04": ["study.sizes=[100, 1000]", "study.draws=2"],
     "medical-market": GRID,
+    "release-wdbc": [
+        "study.sizes=[50]",
+        "study.epsilons=[10.0]",
+        "study.fits=1",
+        "study.draws=1",
+    ],
     "ridge-bound": FEW,
     "solver-study": [
         'study.problems=["quickstart.toml"]',

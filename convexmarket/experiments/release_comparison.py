@@ -1,0 +1,553 @@
+"""Releases of a kernel model's predictions, side by side (K).
+
+For every size some data sets are drawn and a model fitted to each; every release is then made from
+the same models, with every epsilon, as often as the study says, and answers the test rows in order.
+What it loses against the model without noise is measured, and set beside what theory promises.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import delayed
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from convexmarket.datasets import circles
+from convexmarket.errors import ConvexMarketError, UpdatesExhaustedError
+from convexmarket.experiments.provenance import problem_file, versions
+from convexmarket.experiments.release_useful import (
+    MOST_POINTS,
+    PublicModel,
+    best_bound,
+    measured_n,
+    smallest_n,
+)
+from convexmarket.experiments.stages import Progress, Stages
+from convexmarket.learners import KernelERM, PrivateLogisticRegression
+from convexmarket.problems.release_comparison import (
+    CirclesData,
+    FunctionReleaseTable,
+    InteractiveReleaseTable,
+    NonInteractiveReleaseTable,
+    ObjectivePerturbationTable,
+    ReleaseComparisonProblem,
+    ReleaseTable,
+    SemiInteractiveReleaseTable,
+)
+from convexmarket.problems.rows import load_rows
+from convexmarket.release import (
+    FunctionRelease,
+    InteractiveRelease,
+    PublicRelease,
+    TestSetRelease,
+    function_error_bound,
+    semi_interactive_error_bound,
+)
+from convexmarket.release.semi_interactive import LARGEST as MOST_AT_ONCE
+
+__all__ = ["ReleaseComparisonResult", "run_release_comparison"]
+
+Floats = NDArray[np.float64]
+Rows = list[dict[str, Any]]
+
+# Branches of the seed.
+_TRAINING, _TEST, _POINTS, _NOISE = range(4)
+
+MARKS = 60  # numbers of questions at which updates are counted
+CONFIDENCE = 0.95
+#: Of one draw, averaged over draws.
+MEASURED = ("error", "worst", "updates", "answered")
+#: Of one release of one model, the same in all draws.
+STATED = ("scale", "bound")
+
+CAVEATS = (
+    "Every row has the same weight and the same guarantee: epsilon, with the study's delta; under "
+    "objective perturbation delta is 0. A guarantee is of one release; whoever made all that are "
+    "compared here would lose the sum.",
+    "Intervals are Student's over fits and draws. The draws of one fit share its rows, and all "
+    "share the test rows, so that intervals are too narrow for other test rows.",
+    "A loss of accuracy is measured against the kernel model without noise, also for the linear "
+    "model of objective perturbation.",
+)
+EXHAUSTED = (
+    "Once the updates of an interactive release are used, its public model answers the remaining "
+    "test rows. The bound on its error does not cover these."
+)
+OWN_THRESHOLD = (
+    "The guarantee of an interactive release holds with any threshold. With one below theory's, "
+    "nothing promises that updates last, so theory names no number of rows for it."
+)
+MANY_POINTS = (
+    "Theory's number of rows for a semi-interactive release goes with the best number of public "
+    f"points, up to {MOST_POINTS:,}; a release of this toolkit takes {MOST_AT_ONCE:,} at most."
+)
+OF_ONE_SET = (
+    "Training rows of a size are drawn from the same data, without repeats. With all of them there "
+    "is one model, and the interval tells of the noise only."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseComparisonResult:
+    """What :func:`run_release_comparison` found.
+
+    Attributes
+    ----------
+    problem : ReleaseComparisonProblem
+    models : DataFrame
+        One row per size and fit: accuracy (without noise), linear_accuracy (without noise, of the
+        first objective perturbation's model; NaN if there is none), sensitivity (of a prediction
+        to one row), norm_bound, norm, typical (median size of a prediction at test rows), rank,
+        prediction_error, seconds.
+    draws : DataFrame
+        One row per size, epsilon, release, fit and draw, unless refused: accuracy, error (mean
+        distance from the model's predictions at test rows; NaN of objective perturbation), worst
+        (the largest), updates (NaN unless interactive), answered (test rows before updates ran
+        out, or all), seconds.
+    points : DataFrame
+        One row per size, epsilon and release: the means of these; accuracy_low and accuracy_high
+        (95% interval over fits and draws; NaN of one); scale (of the noise) and bound (theory's on
+        ``worst``, of "semi-interactive" on ``error``; NaN of objective perturbation), means over
+        fits; lost (accuracy without noise less accuracy); refused (the error's text, or nothing;
+        all numbers are NaN then).
+    updates : DataFrame
+        One row per interactive release, epsilon and number of queries, at the largest size: updates
+        (mean over fits and draws), low, high (least and most).
+    useful : DataFrame
+        One row per epsilon and release: n_bound (from how many rows on theory's bound is at most
+        ``useful_error``, within a thousandth, with the best number of updates, points (a million at
+        most) or rounds; NaN if more than 1e12 are needed, or theory says nothing), n_measured (the
+        size of the study from which on ``lost`` is at most ``useful_loss``; NaN if none).
+    caveats : tuple of str
+    timings, provenance : dict
+    """
+
+    problem: ReleaseComparisonProblem
+    models: pd.DataFrame
+    draws: pd.DataFrame
+    points: pd.DataFrame
+    updates: pd.DataFrame
+    useful: pd.DataFrame
+    caveats: tuple[str, ...]
+    timings: dict[str, float]
+    provenance: dict[str, Any]
+
+
+def run_release_comparison(
+    problem: ReleaseComparisonProblem, progress: Progress | None = None
+) -> ReleaseComparisonResult:
+    """Make every release from the same models, and compare what they answer.
+
+    Parameters
+    ----------
+    problem : ReleaseComparisonProblem
+    progress : callable, optional
+        Called with the stage, the steps done and the steps in all.
+
+    Returns
+    -------
+    ReleaseComparisonResult
+        The same for the same problem, whatever the number of jobs; seconds apart. A release's rows
+        do not depend on which others are listed.
+
+    Raises
+    ------
+    SolverError
+        If a model cannot be fitted to the tolerance.
+    """
+    stages, study = Stages(progress), problem.study
+    places = [(size, fit) for size in study.sizes for fit in range(study.fits)]
+    # The largest first, so that no job is left with them at the end.
+    found = stages.parallel(
+        "releases", problem.run.jobs, (delayed(_released)(problem, *at) for at in places[::-1])
+    )[::-1]
+    models = pd.DataFrame([each.model for each in found])
+    draws = _ordered(problem, [row for each in found for row in each.draws], DRAWS)
+    stated = pd.DataFrame([row for each in found for row in each.stated])
+    points = _points(problem, models, draws, stated)
+    return ReleaseComparisonResult(
+        problem=problem,
+        models=models,
+        draws=draws,
+        points=points,
+        updates=_updates(problem, [row for each in found for row in each.updates]),
+        useful=_useful(problem, found[0].public, points, stages),
+        caveats=_caveats(problem),
+        timings=stages.timings(),
+        provenance={
+            "versions": versions(),
+            "seed": problem.run.seed,
+            "problem_file": problem_file(problem),
+        },
+    )
+
+
+# ------------------------------------------------------------------------------- rows and one model
+
+
+def _random(problem: ReleaseComparisonProblem, *key: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(problem.run.seed, spawn_key=key))
+
+
+def _training_rows(problem: ReleaseComparisonProblem, size: int, fit: int) -> tuple[Floats, Floats]:
+    data, rng = problem.data, _random(problem, _TRAINING, size, fit)
+    if isinstance(data, CirclesData):
+        return circles(size, data.noise, data.factor, rng)
+    rows = load_rows(data)
+    chosen = rng.permutation(rows.y_train.size)[:size]
+    return rows.X_train[chosen], rows.y_train[chosen]
+
+
+def _test_rows(problem: ReleaseComparisonProblem) -> tuple[Floats, Floats]:
+    data = problem.data
+    if isinstance(data, CirclesData):
+        return circles(data.n_test, data.noise, data.factor, _random(problem, _TEST))
+    rows = load_rows(data)
+    return rows.X_test, rows.y_test
+
+
+def _public_points(
+    problem: ReleaseComparisonProblem, n_points: int | None, size: int, fit: int
+) -> Floats:
+    data = problem.data
+    if isinstance(data, CirclesData):
+        assert n_points is not None  # the problem file's check
+        rng = _random(problem, _POINTS, size, fit)
+        return circles(n_points, data.noise, data.factor, rng)[0]
+    return load_rows(data).X_validation[:n_points]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """One model, and the test rows that all releases of it answer."""
+
+    problem: ReleaseComparisonProblem
+    size: int
+    fit: int
+    X: Floats
+    y: Floats
+    X_test: Floats
+    y_test: Floats
+    erm: KernelERM
+    truth: Floats
+
+    def accuracy(self, predictions: Floats) -> float:
+        """Return the share of test rows whose label is the sign of the prediction."""
+        return float(np.mean((predictions > 0) == (self.y_test > 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """All rows of one model."""
+
+    model: dict[str, Any]
+    public: PublicModel
+    draws: Rows = field(default_factory=list)
+    stated: Rows = field(default_factory=list)
+    updates: Rows = field(default_factory=list)
+
+
+def _released(problem: ReleaseComparisonProblem, size: int, fit: int) -> _Found:
+    """Fit a model, and make all releases of it."""
+    X, y = _training_rows(problem, size, fit)
+    X_test, y_test = _test_rows(problem)
+    start = time.perf_counter()
+    erm = problem.model.learner().fit(X, y)
+    seconds = time.perf_counter() - start
+    truth = erm.decision_function(X_test)
+    fitted = _Fit(problem, size, fit, X, y, X_test, y_test, erm, truth)
+    found = _Found(
+        {"size": size, "fit": fit, **_measured_model(fitted), "seconds": seconds},
+        PublicModel.of(erm),
+    )
+    for place, epsilon in enumerate(problem.study.epsilons):
+        for release in problem.releases:
+            _draw(found, fitted, release, epsilon, place)
+    return found
+
+
+def _measured_model(fitted: _Fit) -> dict[str, Any]:
+    erm, linear = fitted.erm, math.nan
+    for release in fitted.problem.releases:
+        if isinstance(release, ObjectivePerturbationTable):
+            model = _linear_model(fitted, release)
+            model.fit(fitted.X, fitted.y, eta=math.inf)
+            linear = fitted.accuracy(model.decision_function(fitted.X_test))
+            break
+    return {
+        "accuracy": fitted.accuracy(fitted.truth),
+        "linear_accuracy": linear,
+        "sensitivity": erm.sensitivity_,
+        "norm_bound": erm.norm_bound_,
+        "norm": erm.norm_,
+        "typical": float(np.median(np.abs(fitted.truth))),
+        "rank": len(erm.pivots_),
+        "prediction_error": erm.prediction_error_,
+    }
+
+
+# ------------------------------------------------------------------------------------- one release
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What a release said of the test rows, and of itself."""
+
+    predictions: Floats
+    scale: float = math.nan
+    bound: float = math.nan
+    counts: tuple[int, ...] = ()  # updates, of an interactive release, after so many questions
+    answered: int | None = None
+
+
+def _draw(found: _Found, fitted: _Fit, release: ReleaseTable, epsilon: float, place: int) -> None:
+    """Make a release so often as the study says, and add what is found."""
+    problem = fitted.problem
+    key = {"size": fitted.size, "epsilon": epsilon, "release": release.label}
+    stated = {**key, "scale": math.nan, "bound": math.nan, "refused": ""}
+    # A release's own number: other releases in the file do not change its noise.
+    name = zlib.crc32(release.label.encode())
+    for draw in range(problem.study.draws):
+        branch = (_NOISE, fitted.size, fitted.fit, place, name, draw)
+        seed = np.random.SeedSequence(problem.run.seed, spawn_key=branch)
+        start = time.perf_counter()
+        try:
+            answers = _answers(fitted, release, epsilon, seed)
+        except ConvexMarketError as error:
+            stated["refused"] = str(error)
+            break
+        seconds = time.perf_counter() - start
+        stated |= {"scale": answers.scale, "bound": answers.bound}
+        row = {**key, "fit": fitted.fit, "draw": draw, **_measured(fitted, release, answers)}
+        found.draws.append({**row, "seconds": seconds})
+        if answers.counts and fitted.size == problem.study.sizes[-1]:
+            marks = zip(_marks(len(fitted.X_test)), answers.counts, strict=True)
+            found.updates.extend({**key, "queries": at, "updates": used} for at, used in marks)
+    found.stated.append(stated)
+
+
+def _measured(fitted: _Fit, release: ReleaseTable, answers: _Answers) -> dict[str, Any]:
+    distances = np.abs(answers.predictions - fitted.truth)
+    if isinstance(release, ObjectivePerturbationTable):  # another model's predictions
+        distances = np.full(1, math.nan)
+    return {
+        "accuracy": fitted.accuracy(answers.predictions),
+        "error": float(distances.mean()),
+        "worst": float(distances.max()),
+        "updates": float(answers.counts[-1]) if answers.counts else math.nan,
+        "answered": len(fitted.X_test) if answers.answered is None else answers.answered,
+    }
+
+
+def _answers(
+    fitted: _Fit, release: ReleaseTable, epsilon: float, seed: np.random.SeedSequence
+) -> _Answers:
+    """Make a release once, and let it answer the test rows."""
+    study, erm, X_test = fitted.problem.study, fitted.erm, fitted.X_test
+    sold = (erm, epsilon, study.delta)
+    # What the bounds are stated in: the fits' errors are part of it.
+    change = float(erm.row_sensitivities_.max())
+    match release:
+        case InteractiveReleaseTable():
+            return _interactive(fitted, release, epsilon, seed)
+        case SemiInteractiveReleaseTable(noise=noise, accounting=accounting):
+            points = _public_points(fitted.problem, release.n_points, fitted.size, fitted.fit)
+            kinds: dict[str, Any] = {"noise": noise, "accounting": accounting}
+            at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=seed)
+            bound = semi_interactive_error_bound(
+                change,
+                *sold[1:],
+                n_points=len(points),
+                norm_bound=erm.norm_bound_,
+                feature_bound=erm.feature_bound_,
+                failure=study.failure,
+                **kinds,
+            )
+            return _Answers(at_points.predict(X_test), at_points.scale, bound.total)
+        case NonInteractiveReleaseTable():
+            public = PublicRelease(
+                *sold,
+                rounds=release.rounds,
+                net_radius=release.net_radius,
+                max_net=release.max_net,
+                failure=study.failure,
+                accounting=release.accounting,
+                random_state=seed,
+            )
+            return _Answers(public.predict(X_test), public.scale, public.error_bound)
+        case FunctionReleaseTable():
+            whole = FunctionRelease(*sold, random_state=seed)
+            worst = function_error_bound(
+                change, *sold[1:], n_queries=len(X_test), failure=study.failure
+            )
+            return _Answers(whole.predict(X_test), whole.scale, worst)
+        case ObjectivePerturbationTable():
+            model = _linear_model(fitted, release).set_params(random_state=seed)
+            model.fit(fitted.X, fitted.y, eta=fitted.size * epsilon)
+            return _Answers(model.decision_function(X_test))
+
+
+def _linear_model(fitted: _Fit, release: ObjectivePerturbationTable) -> PrivateLogisticRegression:
+    return PrivateLogisticRegression(
+        release.regularization,
+        data_norm=fitted.problem.model.data_norm,
+        accounting=release.accounting,
+        calibration="total",
+    )
+
+
+def _marks(n_queries: int) -> NDArray[np.int_]:
+    """Return the numbers of questions at which updates are counted; the last is of all."""
+    return np.unique(np.linspace(1, n_queries, min(n_queries, MARKS)).round().astype(int))
+
+
+def _interactive(
+    fitted: _Fit, table: InteractiveReleaseTable, epsilon: float, seed: np.random.SeedSequence
+) -> _Answers:
+    """Ask for the test rows in order; without updates the public model answers."""
+    study, X_test = fitted.problem.study, fitted.X_test
+    make = partial(
+        InteractiveRelease,
+        fitted.erm,
+        epsilon,
+        study.delta,
+        max_queries=len(X_test),
+        max_updates=table.max_updates,
+        failure=study.failure,
+        accounting=table.accounting,
+        random_state=seed,
+    )
+    release = make()
+    if table.threshold is not None:
+        release = make(threshold=table.threshold * release.scale)
+    answers: list[float] = []
+    counts = []
+    for part in np.split(X_test, _marks(len(X_test))[:-1]):
+        try:
+            answers.extend(release.predict(part))
+        except UpdatesExhaustedError as error:
+            answers.extend(error.answers)
+        counts.append(release.spent.updates)
+    predictions = release.predictor.predict(X_test)
+    predictions[: len(answers)] = answers
+    return _Answers(predictions, release.scale, release.error_bound, tuple(counts), len(answers))
+
+
+# ---------------------------------------------------------------------------------- what is found
+
+KEY = ["size", "epsilon", "release"]
+DRAWS = [*KEY, "fit", "draw", "accuracy", *MEASURED, "seconds"]
+
+
+def _ordered(problem: ReleaseComparisonProblem, rows: Rows, columns: list[str]) -> pd.DataFrame:
+    """Return rows in the order of sizes, epsilons, and of the releases in the file."""
+    place = {release.label: place for place, release in enumerate(problem.releases)}
+    rows = sorted(rows, key=lambda row: (row["size"], row["epsilon"], place[row["release"]]))
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _interval(values: pd.Series, name: str) -> dict[str, float]:
+    """Return mean and 95% interval; no interval of a single value."""
+    mean, half = float(values.mean()), math.nan
+    if len(values) > 1:
+        deviation = float(values.std(ddof=1)) / math.sqrt(len(values))
+        half = float(student.ppf((1.0 + CONFIDENCE) / 2.0, len(values) - 1)) * deviation
+    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+
+
+def _keys(problem: ReleaseComparisonProblem) -> Iterator[tuple[int, float, str]]:
+    for size in problem.study.sizes:
+        for epsilon in problem.study.epsilons:
+            for release in problem.releases:
+                yield size, epsilon, release.label
+
+
+def _points(
+    problem: ReleaseComparisonProblem,
+    models: pd.DataFrame,
+    draws: pd.DataFrame,
+    stated: pd.DataFrame,
+) -> pd.DataFrame:
+    """Average over fits and draws; numbers of what was refused, in any fit, are missing."""
+    without_noise = models.groupby("size").accuracy.mean()
+    measured, said = dict(list(draws.groupby(KEY))), dict(list(stated.groupby(KEY)))
+    nothing = draws.iloc[:0]
+    table = []
+    for key in _keys(problem):
+        refused = next((text for text in said[key].refused if text), "")
+        rows = nothing if refused else measured[key]
+        accuracy = _interval(rows.accuracy, "accuracy")
+        row = dict(zip(KEY, key, strict=True)) | accuracy
+        row |= {name: float(rows[name].mean()) for name in MEASURED}
+        row |= {name: math.nan if refused else float(said[key][name].mean()) for name in STATED}
+        lost = float(without_noise[key[0]]) - accuracy["accuracy"]
+        ends = {"lost": lost, "refused": refused, "seconds": float(rows.seconds.mean())}
+        table.append({**row, **ends})
+    return pd.DataFrame(table)
+
+
+def _updates(problem: ReleaseComparisonProblem, rows: Rows) -> pd.DataFrame:
+    """Average the updates after so many questions."""
+    table = pd.DataFrame(rows, columns=["release", "epsilon", "queries", "updates"])
+    grouped = table.groupby(["release", "epsilon", "queries"], sort=False).updates
+    counted = grouped.agg(updates="mean", low="min", high="max").reset_index()
+    place = {release.label: place for place, release in enumerate(problem.releases)}
+    counted = counted.assign(place=counted.release.map(place))
+    counted = counted.sort_values(["place", "epsilon", "queries"]).drop(columns="place")
+    return counted.reset_index(drop=True)
+
+
+def _useful(
+    problem: ReleaseComparisonProblem, public: PublicModel, points: pd.DataFrame, stages: Stages
+) -> pd.DataFrame:
+    """Say from which n on releases are useful."""
+    n_queries = len(_test_rows(problem)[0])
+    pairs = [
+        (epsilon, release) for epsilon in problem.study.epsilons for release in problem.releases
+    ]
+    by_theory = stages.parallel(
+        "theory",
+        problem.run.jobs,
+        (
+            delayed(_theory_n)(problem, public, release, epsilon, n_queries)
+            for epsilon, release in pairs
+        ),
+    )
+    table = []
+    for (epsilon, release), n_bound in zip(pairs, by_theory, strict=True):
+        rows = points[(points.epsilon == epsilon) & (points.release == release.label)]
+        n_measured = measured_n(problem, rows)
+        key = {"epsilon": epsilon, "release": release.label}
+        table.append({**key, "n_bound": n_bound, "n_measured": n_measured})
+    return pd.DataFrame(table)
+
+
+def _theory_n(
+    problem: ReleaseComparisonProblem,
+    public: PublicModel,
+    release: ReleaseTable,
+    epsilon: float,
+    n_queries: int,
+) -> float:
+    bound = partial(best_bound, release, public, problem.study, epsilon, n_queries)
+    return smallest_n(bound, problem.study.useful_error)
+
+
+def _caveats(problem: ReleaseComparisonProblem) -> tuple[str, ...]:
+    interactive = [each for each in problem.releases if isinstance(each, InteractiveReleaseTable)]
+    more = {
+        EXHAUSTED: bool(interactive),
+        OWN_THRESHOLD: any(each.threshold is not None for each in interactive),
+        MANY_POINTS: any(isinstance(r, SemiInteractiveReleaseTable) for r in problem.releases),
+        OF_ONE_SET: not isinstance(problem.data, CirclesData),
+    }
+    return (*CAVEATS, *(caveat for caveat, holds in more.items() if holds))

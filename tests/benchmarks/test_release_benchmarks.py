@@ -1,0 +1,112 @@
+"""Cost of releases: a question, a fit to noisy predictions, a round on a large net.
+
+Run with ``pytest tests/benchmarks --benchmark-only``. Ratios are in ``extra_info``; the clock
+decides no assertion.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.release.fit import declare_fit
+from convexmarket.release.semi_interactive import fit_coefficients
+
+N_ROWS = 20_000
+TERMS = {"epsilon": 1.0, "delta": 1e-6}
+
+
+@cache
+def model() -> cm.KernelERM:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (N_ROWS, 2))
+    return cm.KernelERM(regularization=0.1).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
+
+
+def seconds(run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def questions(n_points: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-0.7, 0.7, (n_points, 2))
+
+
+@pytest.mark.parametrize("threshold", ["usual", "zero"])
+@pytest.mark.benchmark(group="1,000 questions, one after another")
+def test_interactive_questions(benchmark, threshold) -> None:
+    erm, X = model(), questions(1000)
+    limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
+    own = 0.0 if threshold == "zero" else None
+    X = X[: limits["max_updates"]] if threshold == "zero" else X
+
+    def ask():
+        release = cm.InteractiveRelease(erm, **TERMS, **limits, threshold=own, random_state=0)
+        for x in X:
+            release.predict(x)
+        return release
+
+    release = benchmark.pedantic(ask, rounds=3, warmup_rounds=1)
+    benchmark.extra_info["updates"] = release.spent.updates
+    benchmark.extra_info["ms per question"] = 1e3 * seconds(ask) / len(X)
+    assert release.spent.queries == len(X)
+
+
+@pytest.mark.parametrize("n_points", [50, 500])
+@pytest.mark.benchmark(group="fit to noisy predictions")
+def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
+    X = questions(n_points)
+    gram = model().kernel_(X, X)
+    noisy = np.random.default_rng(2).laplace(size=n_points)
+    benchmark.pedantic(lambda: fit_coefficients(gram, noisy, 1.0), rounds=5, warmup_rounds=1)
+
+    def solve():
+        problem = declare_fit(gram, 1.0)
+        problem.fit_to(noisy)
+        problem.solve(solver="CLARABEL")
+        return problem
+
+    exact = min(seconds(lambda: fit_coefficients(gram, noisy, 1.0)) for _ in range(5))
+    benchmark.extra_info["CLARABEL / exact"] = seconds(solve) / exact
+    value = ((gram @ fit_coefficients(gram, noisy, 1.0) - noisy) ** 2).sum()
+    assert value == pytest.approx(solve().value, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.benchmark(group="1,000 public points")
+def test_test_set(benchmark, noise) -> None:
+    erm, X = model(), questions(1000)
+    release = benchmark.pedantic(
+        lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=0), rounds=3
+    )
+    benchmark.extra_info["scale"] = release.scale
+    assert release.noisy_predictions.shape == (1000,)
+
+
+@pytest.mark.benchmark(group="50 rounds on a net of about 50,000 points")
+def test_public(benchmark) -> None:
+    erm = model()
+    release = benchmark.pedantic(
+        lambda: cm.PublicRelease(erm, **TERMS, rounds=50, net_radius=0.0057, random_state=0),
+        rounds=3,
+    )
+    benchmark.extra_info["net"] = release.net_size
+    benchmark.extra_info["error_bound"] = release.error_bound
+    assert 40_000 < release.net_size < 60_000
+
+
+@pytest.mark.parametrize("batch", [1, 1000])
+@pytest.mark.benchmark(group="1,000 answers of a function")
+def test_function(benchmark, batch) -> None:
+    erm, X = model(), questions(1000)
+
+    def ask():
+        release = cm.FunctionRelease(erm, **TERMS, random_state=0)
+        return np.concatenate([release.predict(part) for part in np.split(X, 1000 // batch)])
+
+    assert benchmark.pedantic(ask, rounds=2).shape == (1000,)

@@ -1,0 +1,343 @@
+"""Kernels are scikit-learn's, and what their public domain promises holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics.pairwise import (
+    KERNEL_PARAMS,
+    PAIRWISE_KERNEL_FUNCTIONS,
+    chi2_kernel,
+    cosine_similarity,
+    laplacian_kernel,
+    linear_kernel,
+    polynomial_kernel,
+    rbf_kernel,
+)
+
+from convexmarket.datasets import scale_rows
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners.kernels import INDEFINITE, NAMES, TAKES, Kernel, cholesky_features
+
+RADIUS = 1.7
+POLY = {"gamma": 0.6, "degree": 4, "coef0": 0.5, "data_norm": RADIUS}
+KERNELS = {
+    "linear": Kernel("linear", data_norm=RADIUS),
+    "poly": Kernel("poly", **POLY),
+    "polynomial": Kernel("polynomial", gamma=2.0, degree=1, coef0=0.0, data_norm=RADIUS),
+    "rbf": Kernel("rbf", gamma=0.8, data_norm=RADIUS),
+    "laplacian": Kernel("laplacian", gamma=0.8, data_norm=RADIUS),
+    "cosine": Kernel("cosine", data_norm=RADIUS),
+    "chi2": Kernel("chi2", gamma=0.8, data_norm=RADIUS),
+}
+REFERENCE = {
+    "linear": linear_kernel,
+    "poly": lambda X, Y: polynomial_kernel(X, Y, degree=4, gamma=0.6, coef0=0.5),
+    "polynomial": lambda X, Y: polynomial_kernel(X, Y, degree=1, gamma=2.0, coef0=0.0),
+    "rbf": lambda X, Y: rbf_kernel(X, Y, gamma=0.8),
+    "laplacian": lambda X, Y: laplacian_kernel(X, Y, gamma=0.8),
+    "cosine": cosine_similarity,
+    "chi2": lambda X, Y: chi2_kernel(X, Y, gamma=0.8),
+}
+
+
+def rows(seed: int, n_rows: int, n_features: int, name: str = "") -> np.ndarray:
+    """Return rows of the ball, many of them on its sphere, one of them zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_features)) * RADIUS
+    X = np.abs(X) if name == "chi2" else X
+    X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]
+    norms = np.linalg.norm(X, axis=1)[:, None]
+    X = np.where(norms > RADIUS, X * RADIUS / norms, X)
+    X[0] = 0.0
+    return X
+
+
+def test_every_kernel_of_scikit_learn_is_known() -> None:
+    assert set(NAMES) | set(INDEFINITE) == set(PAIRWISE_KERNEL_FUNCTIONS)
+    assert set(KERNELS) == set(REFERENCE) == set(NAMES)
+    for name in NAMES:
+        assert set(TAKES[name]) == set(KERNEL_PARAMS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_diagonal_are_scikit_learns(name) -> None:
+    X, Y = rows(0, 12, 3, name), rows(1, 7, 3, name)
+    kernel = KERNELS[name]
+    expected = REFERENCE[name](X, Y)
+    assert kernel(X, Y) == pytest.approx(expected, rel=1e-13, abs=1e-15)
+    assert expected.std() > 0.01
+    assert kernel.diagonal(X) == pytest.approx(np.diag(REFERENCE[name](X, X)), rel=1e-13)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_features=st.sampled_from([1, 2, 8]),
+    name=st.sampled_from(NAMES),
+)
+def test_features_exist_and_are_no_longer_than_the_bound(seed, n_features, name) -> None:
+    X, kernel = rows(seed, 25, n_features, name), KERNELS[name]
+    gram = kernel(X, X)
+    values = np.linalg.eigvalsh(gram)
+    assert values[0] >= -1e-13 * max(1.0, values[-1])
+    kernel.check_domain(X, "X")
+    longest = np.sqrt(kernel.diagonal(X).max())
+    assert longest <= kernel.feature_bound * (1 + 1e-12)
+    edge = np.eye(n_features)[:1] * RADIUS
+    assert np.sqrt(kernel.diagonal(edge)) == pytest.approx(kernel.feature_bound, rel=1e-14)
+
+
+def test_a_negative_coef0_is_rightly_refused() -> None:
+    """Three rows show that the kernel matrix would have a negative eigenvalue."""
+    X = np.array([[0.0], [0.5], [1.0]])
+    gram = polynomial_kernel(X, X, degree=3, gamma=1.0, coef0=-0.5)
+    assert np.linalg.eigvalsh(gram)[0] < -0.01
+    with pytest.raises(ParameterError, match=r"coef0 must be nonnegative.*not -0\.5"):
+        Kernel("poly", coef0=-0.5, data_norm=1.0)
+
+
+# ------------------------------------------------------------------- how fast features move
+
+LIPSCHITZ = {
+    "linear": KERNELS["linear"],
+    "rbf": KERNELS["rbf"],
+    "sharp rbf": Kernel("rbf", gamma=300.0),
+    "poly": KERNELS["poly"],
+    "even": Kernel("poly", gamma=3.0, degree=2, coef0=0.0, data_norm=RADIUS),
+    "affine": KERNELS["polynomial"],
+}
+
+
+def speeds(kernel: Kernel, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Return the distances of features over those of rows, of every pair that is told apart."""
+    apart = np.linalg.norm(X - Y, axis=1) > 1e-9
+    X, Y = X[apart], Y[apart]
+    pairs = [kernel(x[None], y[None])[0, 0] for x, y in zip(X, Y, strict=True)]
+    squares = kernel.diagonal(X) + kernel.diagonal(Y) - 2 * np.array(pairs)
+    return np.sqrt(np.maximum(squares, 0.0)) / np.linalg.norm(X - Y, axis=1)
+
+
+@pytest.mark.parametrize("name", LIPSCHITZ)
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_no_pair_of_rows_moves_features_faster_than_promised(name, n_features) -> None:
+    kernel, rng = LIPSCHITZ[name], np.random.default_rng(0)
+    X, Y = rows(0, 400, n_features)[1:], rows(1, 400, n_features)[1:]
+    nudge = rng.standard_normal(X.shape)
+    nudge *= 2e-4 / np.linalg.norm(nudge, axis=1)[:, None]
+    near = scale_rows(X + nudge, RADIUS)
+    edge = X * RADIUS / np.linalg.norm(X, axis=1)[:, None]
+    found = np.concatenate(
+        [speeds(kernel, X, Y), speeds(kernel, X, near), speeds(kernel, edge, edge * (1 - 1e-4))]
+    )
+    # differences of values near one lose digits: 1e-16 of a squared distance of 1e-8
+    assert found.max() <= kernel.feature_lipschitz * (1 + 1e-5)
+    assert found.max() >= 0.998 * kernel.feature_lipschitz
+
+
+@pytest.mark.parametrize("name", ["laplacian", "cosine", "chi2"])
+def test_kernels_without_a_lipschitz_constant_say_so(name) -> None:
+    with pytest.raises(NotSupportedError, match=f"kernel '{name}' have no known Lipschitz"):
+        _ = KERNELS[name].feature_lipschitz
+    at, near = np.full((1, 1), 1e-8), np.full((1, 1), 4e-8 if name != "cosine" else -1e-8)
+    assert speeds(KERNELS[name], at, near)[0] > 1e3  # and there is none
+
+
+def test_other_kernels_have_no_known_lipschitz_constant() -> None:
+    for kernel in (Kernel(linear_kernel, stated_bound=1.0), Kernel("poly", stated_bound=9.0)):
+        with pytest.raises(NotSupportedError, match="Lipschitz"):
+            _ = kernel.feature_lipschitz
+
+
+# ------------------------------------------------------------------------ pivoted Cholesky
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_rows=st.sampled_from([1, 2, 15, 40]),
+    name=st.sampled_from(NAMES),
+    repeated=st.sampled_from([1, 3]),
+    log_tolerance=st.floats(-18, 1),
+)
+def test_the_factor_and_its_residuals_are_the_kernel_matrix(
+    seed, n_rows, name, repeated, log_tolerance
+) -> None:
+    X, kernel = np.repeat(rows(seed, n_rows, 3, name), repeated, axis=0), KERNELS[name]
+    rng, tolerance = np.random.default_rng(seed), 10.0**log_tolerance
+    X = X[rng.permutation(len(X))]
+    weights = rng.dirichlet(np.ones(len(X)))
+    pivots, G, residuals = cholesky_features(kernel, X, weights, tolerance)
+    scale = kernel.feature_bound**2
+    rest = kernel(X, X) - G @ G.T
+    assert G.shape == (len(X), len(pivots))
+    assert len(set(pivots)) == len(pivots)
+    if tolerance >= 1e-5:  # below, rounding may tell duplicates apart
+        assert len(pivots) <= n_rows
+    assert np.abs(np.diag(rest) - residuals).max() <= 1e-13 * scale
+    assert np.linalg.eigvalsh(rest)[0] >= -1e-11 * scale
+    assert np.all(residuals >= 0)
+    assert np.all(residuals[pivots] == 0)
+    if len(pivots):
+        triangle = G[pivots]
+        assert np.array_equal(triangle, np.tril(triangle))
+        assert np.all(np.diag(triangle) > 0)
+    check_stop(kernel, X, weights, tolerance, G, residuals)
+
+
+def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
+    """Hold that it stopped when it could, and not a pivot later."""
+    floor = 4 * np.finfo(float).eps * kernel.diagonal(X).max()
+    assert weights @ np.sqrt(residuals) <= tolerance or residuals.max() <= floor
+    if G.shape[1]:
+        before = kernel.diagonal(X) - np.einsum("ij,ij->i", G[:, :-1], G[:, :-1])
+        before = np.maximum(before, 0.0)
+        assert weights @ np.sqrt(before) > tolerance * (1 - 1e-6) - 1e-7
+        assert before.max() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_rows", [1, 5, 40])
+def test_duplicates_need_one_pivot(name, n_rows) -> None:
+    X = np.repeat(rows(0, 2, 3, name)[1:], n_rows, axis=0)
+    weights = np.full(n_rows, 1 / n_rows)
+    pivots, G, residuals = cholesky_features(KERNELS[name], X, weights, 0.0)
+    assert len(pivots) == 1
+    assert np.ptp(G) <= 1e-15 * G.max()
+    assert residuals.max() <= 1e-15 * KERNELS[name].feature_bound ** 2
+
+
+def test_the_rank_is_that_of_the_features() -> None:
+    X, weights = rows(0, 60, 4), np.full(60, 1 / 60)
+    assert len(cholesky_features(KERNELS["linear"], X, weights, 1e-12)[0]) == 4
+    square = Kernel("poly", gamma=1.0, degree=2, coef0=0.0, data_norm=RADIUS)
+    assert len(cholesky_features(square, X, weights, 1e-7)[0]) == 10  # products of two features
+    assert len(cholesky_features(KERNELS["rbf"], X, weights, 0.0)[0]) == 60
+
+
+def test_zero_features_need_no_pivot() -> None:
+    X, weights = np.zeros((5, 3)), np.full(5, 0.2)
+    for name in ("linear", "cosine"):
+        pivots, G, residuals = cholesky_features(KERNELS[name], X, weights, 0.0)
+        assert pivots.size == 0
+        assert G.shape == (5, 0)
+        assert np.array_equal(residuals, np.zeros(5))
+
+
+def test_a_large_tolerance_needs_no_pivot() -> None:
+    X = rows(0, 30, 3)
+    weights = np.full(30, 1 / 30)
+    mean = weights @ np.sqrt(KERNELS["rbf"].diagonal(X))
+    assert cholesky_features(KERNELS["rbf"], X, weights, mean * 1.001)[0].size == 0
+    assert cholesky_features(KERNELS["rbf"], X, weights, mean * 0.999)[0].size == 1
+
+
+def test_rows_of_little_weight_are_left_out_of_the_stop() -> None:
+    X = np.eye(3)
+    kernel = Kernel("linear", data_norm=1.0)
+    pivots, _, residuals = cholesky_features(kernel, X, np.array([0.0, 0.5, 0.5]), 0.6)
+    assert sorted(pivots)[0] == 0  # the longest first, whatever its weight
+    assert np.array([0.0, 0.5, 0.5]) @ np.sqrt(residuals) <= 0.6
+
+
+# ----------------------------------------------------------------------------- domain
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_outside_the_ball_are_counted(name) -> None:
+    X = rows(0, 10, 3, name)
+    X[2:4] = [[RADIUS, RADIUS, 0.0], [0.0, 0.0, RADIUS * (1 + 1e-9)]]
+    with pytest.raises(DataError, match=r"2 of 10 rows of the questions exceed data_norm = 1\.7"):
+        KERNELS[name].check_domain(X, "the questions")
+    X[3, 2] = RADIUS * (1 + 1e-13)
+    X[2] = 0.0
+    KERNELS[name].check_domain(X, "X")
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine", "chi2"])
+def test_without_a_norm_the_domain_is_everything(name) -> None:
+    kernel = Kernel(name)
+    assert kernel.feature_bound == 1.0
+    kernel.check_domain(np.array([[1e6, 0.0]]), "X")
+
+
+def test_histograms_are_not_negative() -> None:
+    with pytest.raises(DataError, match="X holds negative numbers, but kernel 'chi2'"):
+        Kernel("chi2").check_domain(np.array([[0.5, -1e-9]]), "X")
+    Kernel("rbf").check_domain(np.array([[0.5, -1e-9]]), "X")
+
+
+def test_a_stated_bound_is_held_against_the_rows() -> None:
+    kernel = Kernel("linear", stated_bound=2.0)
+    assert kernel.feature_bound == 2.0
+    kernel.check_domain(np.array([[2.0, 0.0]]), "X")
+    with pytest.raises(DataError, match="1 of 2 rows of X exceed the bound on features, = 2"):
+        kernel.check_domain(np.array([[2.0, 0.0], [2.0, 0.1]]), "X")
+    with pytest.raises(DataError, match="exceed the bound on features"):
+        Kernel("rbf", stated_bound=0.9).check_domain(np.zeros((1, 2)), "X")
+    assert Kernel("linear", data_norm=3.0, stated_bound=2.0).feature_bound == 2.0
+
+
+def test_a_kernel_of_ones_own() -> None:
+    def product(X, Y):
+        return 2.0 * X @ Y.T
+
+    kernel = Kernel(product, stated_bound=2.0)
+    X, Y = rows(0, 6, 3), rows(1, 4, 3)
+    assert kernel(X, Y) == pytest.approx(2 * X @ Y.T)
+    assert kernel.diagonal(X) == pytest.approx(2 * np.sum(X**2, axis=1))
+    with pytest.raises(DataError, match="1 of 7 rows"):
+        kernel.check_domain(np.vstack([X / 2, [[1.5, 0.0, 0.0]]]), "X")
+
+
+# ----------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("name", INDEFINITE)
+def test_kernels_without_features_are_refused(name) -> None:
+    X = rows(0, 20, 2, "chi2")
+    values = np.linalg.eigvalsh(PAIRWISE_KERNEL_FUNCTIONS[name](X, X))
+    assert values[0] < -1e-3 * values[-1]  # with reason
+    with pytest.raises(NotSupportedError, match=f"kernel '{name}' is not positive semidefinite"):
+        Kernel(name, data_norm=1.0, stated_bound=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "gauss"}, "kernel must be callable or one of .*not 'gauss'"),
+        ({"name": None}, "kernel must be callable or one of .*not None"),
+        ({"gamma": 0.0}, "gamma must be positive and finite, not 0"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"gamma": np.nan}, "gamma"),
+        ({"gamma": np.inf}, "gamma"),
+        ({"degree": 0}, "degree must be an integer of at least 1, not 0"),
+        ({"degree": 2.5}, r"degree must be an integer of at least 1, not 2\.5"),
+        ({"degree": True}, "degree"),
+        ({"coef0": -1e-9}, "coef0 must be nonnegative"),
+        ({"coef0": np.nan}, "coef0"),
+        ({"coef0": np.inf}, "coef0"),
+        ({"data_norm": 0.0}, "data_norm must be positive and finite"),
+        ({"data_norm": -1.0}, "data_norm"),
+        ({"data_norm": np.inf}, "data_norm"),
+        ({"data_norm": np.nan}, "data_norm"),
+        ({"stated_bound": 0.0}, "feature_bound must be positive and finite"),
+        ({"stated_bound": np.inf}, "feature_bound"),
+    ],
+)
+def test_bad_parameters_are_named(arguments, words) -> None:
+    with pytest.raises(ParameterError, match=words):
+        Kernel(**({"name": "rbf"} | arguments))
+
+
+@pytest.mark.parametrize("name", ["linear", "poly", "polynomial", linear_kernel])
+def test_nothing_bounds_the_features_of_an_unbounded_domain(name) -> None:
+    with pytest.raises(ParameterError, match="nothing public bounds the features of kernel"):
+        Kernel(name)
+
+
+def test_a_norm_does_not_bound_a_kernel_of_ones_own() -> None:
+    with pytest.raises(ParameterError, match=r"pass data_norm.*or feature_bound"):
+        Kernel(linear_kernel, data_norm=1.0)

@@ -1,0 +1,511 @@
+"""Bounds on the privacy loss of several answers, against integrals, sums and attacks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, optimize, signal, stats
+from scipy.special import gammaln, logsumexp
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.composition import (
+    ORDERS,
+    advanced_composition,
+    advanced_share,
+    epsilon_of_moments,
+    gaussian_epsilon,
+    gaussian_moments,
+    laplace_moments,
+    pure_moments,
+    selection_moments,
+    update_moments,
+)
+
+ROUNDING = 1e-12  # of sums of a few hundred logarithms, relative to the larger of 1 and the sum
+SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
+
+
+def moments_of(log_p, log_q) -> np.ndarray:
+    """Sum over the outcomes, whatever their number."""
+    return logsumexp(log_p + ORDERS[:, None] * (log_p - log_q), axis=1)
+
+
+def exceeds(found, bound) -> np.ndarray:
+    return found > bound + ROUNDING * np.maximum(1.0, np.abs(bound))
+
+
+def response(epsilon):
+    """Return the log-probabilities of randomised response for the two data sets."""
+    log_p = np.array([epsilon, 0.0]) - np.logaddexp(0.0, epsilon)
+    return log_p, log_p[::-1]
+
+
+def normalised(logs) -> np.ndarray:
+    return logs - logsumexp(logs)
+
+
+def pure_pair(rng, epsilon, n_outcomes):
+    """Return two distributions whose log-ratios lie in [-epsilon, epsilon]; extremes are common."""
+    log_q = np.log(rng.dirichlet(np.full(n_outcomes, rng.choice([0.1, 1.0, 10.0]))) + 1e-300)
+    log_q = normalised(log_q)
+    raw = rng.choice([-1.0, 0.0, 1.0], n_outcomes) * epsilon * 10.0 ** rng.uniform(-1, 1)
+    raw += rng.uniform(-0.5, 0.5, n_outcomes) * epsilon
+
+    def excess(shift: float) -> float:
+        return float(logsumexp(log_q + np.clip(raw + shift, -epsilon, epsilon)))
+
+    far = np.abs(raw).max() + epsilon
+    shift = optimize.brentq(excess, -far, far, xtol=1e-15 * (1 + far))
+    return log_q + np.clip(raw + shift, -epsilon, epsilon), log_q
+
+
+# -------------------------------------------------------------------------- one answer
+
+
+def integral_of_moments(log_p, log_q, order, breaks, peak) -> float:
+    """Integrate p**(1 + order) / q**order, in units of its largest value."""
+
+    def exponent(x):
+        return (1 + order) * log_p(x) - order * log_q(x)
+
+    top = exponent(peak)
+    total = 0.0
+    for low, high in pairwise(breaks):
+        total += integrate.quad(lambda x: np.exp(exponent(x) - top), low, high, epsrel=1e-12)[0]
+    return float(top + np.log(total))
+
+
+@pytest.mark.parametrize("shift", [0.01, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("index", SMALL_ORDERS)
+def test_the_moments_of_noise_are_integrals(shift, index) -> None:
+    order = ORDERS[index]
+    laplace = integral_of_moments(
+        lambda x: stats.laplace.logpdf(x, shift),
+        lambda x: stats.laplace.logpdf(x),
+        order,
+        [-60.0, 0.0, *np.linspace(0, shift, 20)[1:], shift + 60.0],
+        shift,
+    )
+    assert laplace_moments(shift)[index] == pytest.approx(laplace, rel=1e-6, abs=1e-10)
+    centre = (1 + order) * shift
+    gaussian = integral_of_moments(
+        lambda x: stats.norm.logpdf(x, shift),
+        lambda x: stats.norm.logpdf(x),
+        order,
+        centre + np.linspace(-12, 12, 13),
+        centre,
+    )
+    assert gaussian_moments(shift)[index] == pytest.approx(gaussian, rel=1e-6, abs=1e-10)
+    # another shift is not taken for this one
+    assert abs(laplace_moments(1.01 * shift)[index] - laplace) > 1e-3 * laplace
+    assert abs(gaussian_moments(1.01 * shift)[index] - gaussian) > 1e-3 * gaussian
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1, 1.0, 5.0, 40.0])
+def test_randomised_response_attains_the_moments_of_a_pure_answer(epsilon) -> None:
+    bound = pure_moments(epsilon)
+    assert bound == pytest.approx(moments_of(*response(epsilon)), rel=1e-11, abs=1e-14)
+    tangent = ORDERS * (ORDERS + 1) * epsilon * np.tanh(epsilon / 2)
+    assert not exceeds(bound, tangent).any()
+    assert not exceeds(laplace_moments(epsilon), bound).any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    log_epsilon=st.floats(-4, 1.5),
+    n_outcomes=st.sampled_from([2, 3, 10, 60]),
+)
+def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
+    epsilon = 10.0**log_epsilon
+    found = moments_of(*pure_pair(np.random.default_rng(seed), epsilon, n_outcomes))
+    assert not exceeds(found, pure_moments(epsilon)).any()
+    assert not exceeds(found, gaussian_moments(epsilon)).any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    log_spread=st.floats(-4, 2),
+    n_choices=st.sampled_from([2, 3, 10, 60]),
+    extreme=st.booleans(),
+)
+def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choices, extreme) -> None:
+    """Two data sets move every exponent by half the spread at most, here often exactly."""
+    rng = np.random.default_rng(seed)
+    spread = 10.0**log_spread
+    exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
+    moves = rng.choice([-0.5, 0.5], n_choices) if extreme else rng.uniform(-0.5, 0.5, n_choices)
+    found = moments_of(normalised(exponents + spread * moves), normalised(exponents))
+    assert not exceeds(found, selection_moments(spread)).any()
+
+
+@pytest.mark.parametrize("order", [0.01, 1.0, 20.0])
+def test_the_worst_choice_comes_close_to_the_bound(order) -> None:
+    """Two choices, at whose best odds the bound leaves less than a percent."""
+    spread, index = 0.02, np.searchsorted(ORDERS, order)
+
+    def moments(log_odds: float) -> float:
+        odds = np.array([[log_odds + spread, 0.0], [log_odds, 0.0]])
+        return moments_of(*map(normalised, odds))[index]
+
+    worst = -optimize.minimize_scalar(lambda x: -moments(x), bounds=(-3, 3), method="bounded").fun
+    assert 0.99 < worst / selection_moments(spread)[index] <= 1.0
+    assert worst > selection_moments(0.99 * spread)[index]
+
+
+# ----------------------------------------------------------------- updates of the sparse vector
+
+
+def growth(log_p, log_q, updates, kappa) -> np.ndarray:
+    """Return the logarithm of the left side of the inequality, at every order."""
+    losses = ORDERS[:, None] * (log_p - log_q)
+    return logsumexp(log_p + losses - np.where(updates, kappa[:, None], 0.0), axis=1)
+
+
+def extreme_pair(epsilon, share_up, share_down):
+    """Return a pair whose updates have the extreme ratios; the shares range over all such pairs.
+
+    The first outcome is no update. The probabilities under Q of the updates with the ratio
+    exp(epsilon) and with the ratio exp(-epsilon) range over a rectangle: at its sides the first
+    outcome has an extreme ratio as well.
+    """
+    up = share_up / (1 + np.exp(epsilon))
+    down = share_down / (1 + np.exp(-epsilon))
+    silent = 1 / (1 + np.exp(epsilon)) - up + 1 / (1 + np.exp(-epsilon)) - down
+    silent_p = 1 / (1 + np.exp(-epsilon)) - up * np.exp(epsilon)
+    silent_p += 1 / (1 + np.exp(epsilon)) - down * np.exp(-epsilon)
+    log_q = np.log(np.maximum([silent, up, down], 1e-300))
+    ratio = np.log(max(silent_p, 1e-300)) - log_q[0]
+    return log_q + np.array([np.clip(ratio, -epsilon, epsilon), epsilon, -epsilon]), log_q
+
+
+NO_UPDATE_FIRST = np.array([False, True, True])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    log_epsilon=st.floats(-4, 1.5),
+    n_outcomes=st.sampled_from([2, 3, 8, 40]),
+)
+def test_an_update_pays_for_its_round_whatever_counts_as_one(seed, log_epsilon, n_outcomes) -> None:
+    rng = np.random.default_rng(seed)
+    epsilon = 10.0**log_epsilon
+    log_p, log_q = pure_pair(rng, epsilon, n_outcomes)
+    updates = rng.random(n_outcomes) < rng.random()
+    # "as the public model says" is one outcome: what the others share of it is not seen
+    log_p = np.append(log_p[updates], logsumexp(log_p[~updates]) if not updates.all() else -800.0)
+    log_q = np.append(log_q[updates], logsumexp(log_q[~updates]) if not updates.all() else -800.0)
+    seen = np.append(np.ones(updates.sum(), dtype=bool), False)
+    kappa = update_moments(epsilon)
+    finite = np.isfinite(kappa)
+    assert np.all(growth(log_p, log_q, seen, kappa)[finite] <= 1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.05, 0.5, 2.0])
+@pytest.mark.parametrize("order", [1e-3, 0.01, 0.03])
+def test_no_pair_that_a_search_finds_breaks_the_inequality(epsilon, order) -> None:
+    index = int(np.searchsorted(ORDERS, order))
+    kappa = update_moments(epsilon)
+    assert np.isfinite(kappa[index])
+
+    def loss(shares, kappa):
+        return -growth(*extreme_pair(epsilon, *shares), NO_UPDATE_FIRST, kappa)[index]
+
+    def found(kappa) -> float:
+        starts = np.random.default_rng(0).random((12, 2))
+        runs = [
+            optimize.minimize(loss, x0, (kappa,), "Nelder-Mead", bounds=[(0, 1)] * 2)
+            for x0 in starts
+        ]
+        return -min(run.fun for run in runs)
+
+    assert found(kappa) <= 1e-11
+    # one percent less would not do, and the search finds out
+    assert found(0.99 * kappa) > 1e-4 * kappa[index]
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0])
+def test_no_smaller_kappa_will_do(epsilon) -> None:
+    """Nowhere on a grid of pairs is the left side above one, and at some corner it is one."""
+    kappa = update_moments(epsilon)
+    finite = np.isfinite(kappa)
+    assert np.array_equal(finite, (1 + ORDERS) * epsilon < np.logaddexp(0.0, epsilon))
+    shares = np.linspace(0, 1, 21)
+    worst = np.max(
+        [
+            growth(*extreme_pair(epsilon, up, down), NO_UPDATE_FIRST, kappa)[finite]
+            for up in shares
+            for down in shares
+            if up + down > 0
+        ],
+        axis=0,
+    )
+    assert worst == pytest.approx(0.0, abs=1e-11)
+
+
+def round_with_laplace_noise(d, moved, tau, order) -> tuple[float, float]:
+    """Return the two parts of the inequality for one noisy disagreement, integrated."""
+
+    def silent(centre: float) -> float:
+        return stats.laplace.cdf(tau, centre) - stats.laplace.cdf(-tau, centre)
+
+    def density(x: float) -> float:
+        exponent = (1 + order) * stats.laplace.logpdf(x, d)
+        return np.exp(exponent - order * stats.laplace.logpdf(x, moved))
+
+    far = 60.0 + max(abs(d), abs(moved)) + tau
+    kinks = sorted({-far, -tau, *(c for c in (d, moved) if abs(c) > tau), tau, far})
+    pieces = [(a, b) for a, b in pairwise(kinks) if a >= tau or b <= -tau]
+    spoken = sum(integrate.quad(density, a, b, epsrel=1e-10, epsabs=1e-15)[0] for a, b in pieces)
+    return silent(d) ** (1 + order) * silent(moved) ** -order, spoken
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    disagreement=st.floats(-12, 12),
+    shift=st.floats(0.01, 2.0),
+    tau=st.floats(0.05, 10),
+    index=st.sampled_from(SMALL_ORDERS),
+    sign=st.sampled_from([-1, 1]),
+)
+def test_the_scheme_itself_keeps_the_inequality(disagreement, shift, tau, index, sign) -> None:
+    kappa = update_moments(shift)[index]
+    if np.isfinite(kappa):
+        silent, spoken = round_with_laplace_noise(
+            disagreement, disagreement + sign * shift, tau, ORDERS[index]
+        )
+        assert silent + np.exp(-kappa) * spoken <= 1 + 1e-9
+
+
+def test_the_scheme_needs_more_than_a_pure_answers_moments() -> None:
+    """Silence reveals something too, so that counting the update alone would be wrong."""
+    index = np.searchsorted(ORDERS, 1.0)
+    silent, spoken = round_with_laplace_noise(2.0, 1.7, 2.0, ORDERS[index])
+    assert silent + np.exp(-pure_moments(0.3)[index]) * spoken > 1 + 1e-3
+    assert silent + np.exp(-update_moments(0.3)[index]) * spoken <= 1
+
+
+def test_an_update_costs_about_two_answers() -> None:
+    index = np.searchsorted(ORDERS, 1.0)
+    ratio = update_moments(1e-3)[index] / pure_moments(1e-3)[index]
+    assert ratio == pytest.approx(2.0, rel=0.01)
+
+
+# ------------------------------------------------------------------ from moments to an epsilon
+
+
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    """Integrate the positive part of p - exp(epsilon)*q, which loses no digits."""
+    start = epsilon / shift + shift / 2
+
+    def density(x: float) -> float:
+        return stats.norm.pdf(x, shift) * -np.expm1(epsilon - shift * x + shift**2 / 2)
+
+    breaks = np.unique(np.maximum(start, shift + np.array([-40, -8, -2, 0, 2, 8, 40])))
+    breaks = np.unique(np.append(breaks, start + np.array([0.0, 0.3, 1.0, 3.0, 10.0, 40.0])))
+    return sum(
+        integrate.quad(density, a, b, epsabs=0, epsrel=1e-11)[0] for a, b in pairwise(breaks)
+    )
+
+
+@pytest.mark.parametrize("shift", [1e-3, 0.02, 0.25, 1.0, 5.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-3, 0.3])
+def test_the_epsilon_of_gaussian_noise_is_an_integral(shift, delta) -> None:
+    epsilon = float(gaussian_epsilon(shift, delta))
+    assert gaussian_delta(shift, epsilon) <= delta * (1 + 1e-9)
+    if epsilon == 0:
+        assert 2 * stats.norm.cdf(shift / 2) - 1 <= delta
+    else:
+        assert gaussian_delta(shift, epsilon * (1 - 1e-6) - 1e-10) > delta
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 0.5])
+def test_moments_never_say_less_than_gaussian_noise_reveals(delta) -> None:
+    shifts = np.geomspace(1e-4, 1e3, 60)
+    exact = gaussian_epsilon(shifts, delta)
+    bound = epsilon_of_moments(gaussian_moments(shifts), delta)
+    assert np.all(bound >= exact)
+    revealing = (exact > 0.1) & (delta < 1e-2)
+    assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # they are not idle either
+
+
+@pytest.mark.parametrize("shift", [1e-3, 0.1, 3.0, 100.0])
+def test_the_orders_are_close_enough(shift) -> None:
+    """A search over all orders gains less than 0.1%."""
+
+    def value(log_order: float) -> float:
+        x = np.exp(log_order)
+        mixture = x * np.log(x) - (1 + x) * np.log1p(x)
+        return float((x * (x + 1) * shift**2 / 2 + np.log(1e6) + mixture) / x)
+
+    bound = float(epsilon_of_moments(gaussian_moments(shift), 1e-6))
+    best = optimize.minimize_scalar(value, bounds=(np.log(1e-3), np.log(1e8)), method="bounded")
+    assert best.fun <= bound * (1 + 1e-12)
+    assert bound <= 1.001 * min(best.fun, bound)
+
+
+def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
+    """Sum the binomial distribution of how many of the responses are true."""
+    true = np.arange(count + 1)
+    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
+    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
+    losses = (2 * true - count) * epsilon_each
+    gain = losses > epsilon
+    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
+
+
+RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]
+
+
+@pytest.mark.parametrize(("epsilon_each", "count"), RESPONSES)
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
+def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -> None:
+    bounds = {
+        "pure": epsilon_of_moments(count * pure_moments(epsilon_each), delta),
+        "update": epsilon_of_moments(count * update_moments(epsilon_each), delta),
+        "gaussian": epsilon_of_moments(gaussian_moments(np.sqrt(count) * epsilon_each), delta),
+        "advanced": advanced_composition(epsilon_each, count, delta),
+    }
+    for bound in bounds.values():
+        if np.isfinite(bound):
+            assert responses_delta(epsilon_each, count, float(bound)) <= delta * (1 + 1e-9)
+    # three fifths of the tight bound would be a lie where many responses are composed
+    if count == 1000:
+        assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
+
+
+def laplace_losses(shift: float, cells: int) -> np.ndarray:
+    """Return a law of one answer's loss on the grid from -shift to shift.
+
+    What lies between two points of the grid is split between them so that the mass is kept under
+    either data set. That reveals more, never less, and the error falls with the square of the step.
+    """
+    x = np.linspace(0, shift, cells + 1)
+    p = np.diff(np.exp(x - shift)) / 2
+    q = -np.diff(np.exp(-x)) / 2
+    ends = np.exp(shift - 2 * x)  # of exp(-loss)
+    higher = (p * ends[:-1] - q) / -np.diff(ends)
+    law = np.append(p - higher, 0.0) + np.append(0.0, higher)
+    law[0] += np.exp(-shift) / 2
+    law[-1] += 0.5
+    return law
+
+
+@pytest.mark.parametrize(
+    ("shift", "count", "cells"),  # fine where the bound is close to the largest loss
+    [(0.1, 1, 500_000), (0.1, 64, 500), (0.5, 16, 500), (2.0, 8, 40_000)],
+)
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+def test_composed_laplace_noise_stays_below_its_bound(shift, count, cells, delta) -> None:
+    bound = float(epsilon_of_moments(count * laplace_moments(shift), delta))
+    one = laplace_losses(shift, cells)
+    law = one
+    for _ in range(count - 1):
+        law = signal.fftconvolve(law, one)
+    losses = np.linspace(-count * shift, count * shift, law.size)
+
+    def delta_at(epsilon: float) -> float:
+        gain = losses > epsilon
+        return float(np.sum(law[gain] * -np.expm1(epsilon - losses[gain])))
+
+    assert one.min() >= 0
+    assert law.sum() == pytest.approx(1.0)
+    assert delta_at(bound) <= delta * (1 + 1e-9)
+    assert delta_at(0.5 * bound) > delta
+
+
+# -------------------------------------------------------------------------- the paper's theorem
+
+
+def test_the_papers_theorem_by_hand() -> None:
+    # sqrt(2*100*log(1e5))*0.1 = 4.798526, and 100*0.1*(e^0.1 - 1) = 1.051709
+    assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(5.850235, abs=2e-6)
+    assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    log_epsilon=st.floats(-12, 4),
+    count=st.integers(1, 10**6),
+    log_delta=st.floats(-12, -0.01),
+)
+def test_a_share_is_the_largest_that_composes(log_epsilon, count, log_delta) -> None:
+    epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
+    share = advanced_share(epsilon, count, delta)
+    assert advanced_composition(share, count, delta) <= epsilon
+    assert advanced_composition(share * (1 + 1e-9), count, delta) > epsilon
+
+
+def test_nothing_shares_into_nothing() -> None:
+    assert advanced_share(0.0, 10, 1e-6) == 0.0
+
+
+# -------------------------------------------------------------------------- limits and input
+
+BOUNDS = [pure_moments, laplace_moments, gaussian_moments, selection_moments, update_moments]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("moments", BOUNDS)
+def test_extreme_arguments_neither_overflow_nor_fall(moments) -> None:
+    sizes = np.concatenate([[0.0], np.geomspace(1e-12, 1e4, 200)])
+    bound = moments(sizes)
+    assert bound.shape == (201, ORDERS.size)
+    assert not np.isnan(bound).any()
+    assert np.all(bound >= -1e-14)  # rounding of logarithms of orders
+    with np.errstate(invalid="ignore"):
+        steps = bound[1:] - bound[:-1]
+    slack = 1e-14 * np.maximum(1.0, bound[:-1])
+    assert np.all((steps >= -slack) | np.isinf(bound[1:]))
+    assert bound[0] == pytest.approx(0.0, abs=1e-14)
+    for delta in (1e-300, 1e-12, 0.5, 1 - 1e-12):
+        epsilon = epsilon_of_moments(bound, delta)
+        assert not np.isnan(epsilon).any()
+        assert np.all(epsilon >= 0)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_extreme_answers_of_gaussian_noise_and_of_the_theorem() -> None:
+    sizes = np.array([0.0, 1e-12, 1e-6, 1.0, 1e4, np.inf])
+    for delta in (1e-300, 1e-12, 0.5):
+        epsilon = gaussian_epsilon(sizes, delta)
+        assert not np.isnan(epsilon).any()
+        assert np.all(np.diff(epsilon[:-1]) >= 0)
+        assert epsilon[0] == 0
+        assert epsilon[-1] == np.inf
+        assert epsilon[-2] == pytest.approx(5e7, rel=0.01)
+    assert advanced_composition(1e4, 10**6, 1e-12) == np.inf
+    assert 0 < advanced_share(1e4, 1, 0.5) < 1e4
+    assert 0 < advanced_share(1e-12, 10**6, 1e-12) < 1e-12
+
+
+def test_a_pure_answer_never_costs_more_than_its_epsilon() -> None:
+    epsilons = np.geomspace(1e-3, 1e4, 50)
+    for moments in (pure_moments, laplace_moments):
+        bound = epsilon_of_moments(moments(epsilons), 1e-9)
+        assert np.all(bound <= epsilons * (1 + 1e-6) + 1e-6)
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.0, 2.0, np.nan, np.inf])
+def test_a_delta_out_of_range_is_named(delta) -> None:
+    with pytest.raises(ParameterError, match=r"delta must be at least 0 and below 1.*try 1e-6"):
+        check_delta(delta)
+
+
+def test_a_delta_of_zero_is_refused_where_it_must_be_positive() -> None:
+    assert check_delta(0.0) == 0.0
+    with pytest.raises(ParameterError, match=r"strictly between 0 and 1 for noise, not 0\.0"):
+        check_delta(0.0, positive=True, why=" for noise")
+    assert check_delta(1e-300, positive=True) == 1e-300
+
+
+def test_the_grid_of_orders_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        ORDERS[0] = 1.0

@@ -1,0 +1,253 @@
+"""The function release: one draw of a Gaussian process, whatever is asked and in which order."""
+
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, DataError, NotSupportedError, ParameterError
+from convexmarket.release import function
+
+REJECTED = 1e-6  # p-value from which a distribution is refuted
+N_ROWS = 40
+CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
+
+
+@cache
+def model(kernel="rbf", weighted=False):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (N_ROWS, 2))
+    y = np.where(X[:, 0] > 0.1, 1, -1)
+    weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
+    return cm.KernelERM(kernel=kernel, data_norm=1.0).fit(X, y, weights)
+
+
+def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
+    return cm.FunctionRelease(erm, epsilon, delta, random_state=random_state, **options)
+
+
+def state_of(release):
+    return (
+        release._process._generator.bit_generator.state,
+        release._process.points.tolist(),
+        release._answers.tolist(),
+    )
+
+
+# ------------------------------------------------------------------ the draw
+
+
+def p_value(noise, covariance):
+    """Smallest p-value of three looks at what should be independent standard normals."""
+    white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
+    total, tail = float((white**2).sum()), stats.chi2(white.size)
+    pairs = [stats.pearsonr(one, other).pvalue for one, other in combinations(white, 2)]
+    shape = stats.kstest(white.ravel(), stats.norm.cdf).pvalue
+    return min(2.0 * tail.cdf(total), 2.0 * tail.sf(total), shape, *pairs)
+
+
+ORDERS = {
+    "at once": [[0, 1, 2, 3, 4]],
+    "one by one": [[0], [1], [2], [3], [4]],
+    "backwards": [[4], [3], [2], [1], [0]],
+    "in parts": [[3, 1], [4], [0, 2]],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_noise_is_a_process_with_the_kernel_as_covariance_in_any_order(monkeypatch, kernel, order):
+    erm, generator = model(kernel), np.random.default_rng(5)
+    points = CROSS if kernel == "rbf" else CROSS[:2]  # two directions span the plane
+    batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
+    first = release_of(erm)
+    found = first.scale, first.guarantee.epsilon
+    monkeypatch.setattr(function, "calibrate", lambda *_: found)  # the same every time
+    noise = np.empty((600, len(points)))
+    for row in noise:
+        release = release_of(erm, random_state=generator)
+        for batch in filter(None, batches):
+            row[batch] = release.predict(points[batch])
+    noise -= erm.decision_function(points)
+    covariance = first.scale**2 * erm.kernel_(points, points)
+    assert p_value(noise, covariance) > REJECTED
+    for off in (0.85, 1.15):
+        assert p_value(noise, off**2 * covariance) < REJECTED
+    if kernel == "rbf":
+        assert p_value(noise, np.diag(np.diag(covariance))) < REJECTED
+        squares = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=-1)
+        wider = first.scale**2 * np.exp(-1.5 * erm.kernel_.gamma * squares)
+        assert p_value(noise, wider) < REJECTED
+
+
+def test_a_question_that_is_asked_again_has_the_same_answer():
+    release = release_of(model())
+    tolerance = 10.0 * release.scale * np.sqrt(2.0 * function.JITTER)
+    first = release.predict(CROSS)
+    again = np.concatenate([release.predict(point) for point in CROSS[::-1]])[::-1]
+    assert again == pytest.approx(first, abs=tolerance)
+    many = release.predict(np.repeat(CROSS[:1], 200, axis=0))
+    assert many == pytest.approx(np.full(200, first[0]), abs=tolerance)
+    assert np.ptp(first - model().decision_function(CROSS)) > 100.0 * tolerance
+
+
+def test_answers_about_points_that_nearly_coincide_stay_finite_and_smooth():
+    release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
+    answers = [float(release.predict([x, 0.0])[0]) for x in line]
+    # sup of the process' slope times the length, and the independent jitter
+    assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(function.JITTER)) + 1e-3
+
+
+def test_a_seed_reproduces_and_other_seeds_do_not():
+    erm = model()
+    assert np.array_equal(release_of(erm).predict(CROSS), release_of(erm).predict(CROSS))
+    other = release_of(erm, random_state=1).predict(CROSS)
+    assert not np.any(np.isclose(release_of(erm).predict(CROSS), other))
+
+
+# ------------------------------------------------------------------ the scale
+
+
+def gaussian_delta(shift, epsilon):
+    """Exact delta of Gaussian noise, by the closed form."""
+    return stats.norm.cdf(shift / 2 - epsilon / shift) - np.exp(epsilon) * stats.norm.cdf(
+        -shift / 2 - epsilon / shift
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_scale_is_the_smallest_that_keeps_the_exact_delta(kernel, epsilon, delta):
+    erm = model(kernel)
+    release = release_of(erm, epsilon, delta)
+    moved = 2.0 * erm.feature_bound_ / (erm.regularization * N_ROWS) * 1.02 / release.scale
+    assert gaussian_delta(moved, epsilon) <= delta * (1.0 + 1e-9)
+    assert gaussian_delta(1.001 * moved, epsilon) > delta
+
+
+@given(epsilon=st.floats(0.02, 30.0), delta=st.floats(1e-12, 0.4))
+@settings(max_examples=25, deadline=None)
+def test_scale_falls_in_epsilon_and_delta(epsilon, delta):
+    erm = model()
+    here = release_of(erm, epsilon, delta).scale
+    assert release_of(erm, 1.1 * epsilon, delta).scale < here
+    assert release_of(erm, epsilon, 1.5 * delta).scale < here
+
+
+@given(data=st.data())
+@settings(max_examples=6, deadline=None)
+def test_no_row_loses_more_than_it_sold_and_some_row_exactly_that(data):
+    sold = np.array(data.draw(st.lists(st.floats(0.05, 5.0), min_size=N_ROWS, max_size=N_ROWS)))
+    sold[0] = data.draw(st.sampled_from([0.0, 1.0]))  # a row of weight zero
+    release = release_of(model(weighted=True), sold)
+    spent = release.guarantee.epsilon
+    assert np.all(spent <= sold)
+    assert spent[0] == 0.0
+    assert np.all(spent[1:] > 0.0)
+    assert np.max(spent[1:] / sold[1:]) == pytest.approx(1.0, abs=1e-6)
+    shifts = model(weighted=True).row_sensitivities_[1:] / release.scale
+    exact = [gaussian_delta(shift, e) for shift, e in zip(shifts, spent[1:], strict=True)]
+    assert np.max(exact) <= 1e-6 * (1.0 + 1e-6)
+
+
+# ------------------------------------------------------------------ what is published, and limits
+
+
+def test_the_predictor_is_public_and_fits_the_answers():
+    erm = model()
+    release = release_of(erm, epsilon=500.0)
+    answers = release.predict(CROSS)
+    fitted = release.predictor
+    assert np.array_equal(fitted.points, CROSS)
+    assert fitted.norm <= erm.norm_bound_ * (1.0 + 1e-6)
+    assert fitted.predict(CROSS) == pytest.approx(answers, abs=1e-6)  # so little noise fits
+    assert fitted.guarantee is release.guarantee
+    before = state_of(release)
+    release.predictor.predict(np.zeros((50, 2)))
+    assert state_of(release) == before  # the public function asks nothing
+
+
+def test_a_loud_draw_is_fitted_inside_the_norm_bound():
+    release = release_of(model(), epsilon=0.01)
+    release.predict(CROSS)
+    assert release.predictor.norm == pytest.approx(model().norm_bound_, rel=1e-6)
+
+
+def test_answers_beyond_what_is_remembered_are_refused_and_change_nothing(monkeypatch):
+    monkeypatch.setattr(function, "LARGEST", 6)
+    release = release_of(model())
+    release.predict(CROSS)
+    before = state_of(release)
+    with pytest.raises(NotSupportedError, match=r"2 more answers would make 7.*predictor"):
+        release.predict(CROSS[:2])
+    assert state_of(release) == before
+    assert release.predict(CROSS[0]).shape == (1,)
+    assert release.predictor.predict(np.zeros((100, 2))).shape == (100,)
+
+
+# ------------------------------------------------------------------ bad questions and arguments
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[2.0, 0.0]], "data_norm"),
+        ([[np.nan, 0.0]], "missing"),
+        ([[0.1, 0.1, 0.1]], "2 features"),
+        ([], "2 features"),
+        ([["a", "b"]], "numbers"),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_questions_outside_the_domain_are_refused_and_change_nothing(kernel, rows, words):
+    release = release_of(model(kernel))
+    release.predict([0.1, 0.1])
+    before = state_of(release)
+    with pytest.raises(DataError, match=words):
+        release.predict(rows)
+    assert state_of(release) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": np.nan}, "epsilon"),
+        ({"epsilon": 0.0}, "epsilon 0"),
+        ({"epsilon": np.ones(3)}, "epsilon has shape"),
+        ({"delta": 0.0}, "delta.*Gaussian process"),
+        ({"delta": 1.0}, "delta"),
+        ({"rows": np.arange(3)}, "rows"),
+        ({"random_state": "seed"}, "random_state"),
+    ],
+)
+def test_a_bad_argument_is_named_and_nothing_is_charged(changes, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
+    with pytest.raises(ParameterError, match=words):
+        release_of(model(), accountant=account, **changes)
+    assert account.releases == ()
+
+
+def test_a_model_that_is_not_fitted_is_refused():
+    with pytest.raises(DataError, match="not fitted"):
+        release_of(cm.KernelERM())
+
+
+def test_a_refusal_of_the_account_draws_nothing_and_reads_nothing(monkeypatch):
+    account, generator = cm.PrivacyAccountant(np.full(N_ROWS, 0.5), 1e-3), np.random.default_rng(0)
+    before, erm = generator.bit_generator.state, model()
+
+    def unread(*_):
+        raise AssertionError("private rows were read")
+
+    monkeypatch.setattr(cm.KernelERM, "decision_function", unread)
+    with pytest.raises(BudgetExceededError, match="Gaussian process"):
+        release_of(erm, accountant=account, random_state=generator)
+    assert generator.bit_generator.state == before
+    assert account.releases == ()

@@ -1,0 +1,384 @@
+"""The release without questions: its picks, its measurements, its net, and what it may miss."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial import cKDTree
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, DataError, NotSupportedError, ParameterError
+from convexmarket.learners import kernels
+from convexmarket.release import ball_net, net_size, non_interactive
+from convexmarket.release.scales import calibrate, non_interactive_epsilon
+
+REJECTED = 1e-6  # p-value from which a distribution is refuted
+N_ROWS = 40
+
+
+@cache
+def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighted=False):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
+    y = np.where(X[:, 0] > 0.1, 1, -1)
+    weights = np.arange(n_rows) / (n_rows * (n_rows - 1) / 2) if weighted else None
+    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
+    return erm.fit(X, y, weights)
+
+
+def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
+    options = {"rounds": 3, "net_radius": 0.3} | options
+    return cm.PublicRelease(erm, epsilon, delta, random_state=random_state, **options)
+
+
+# ------------------------------------------------------------------ picks and measurements
+
+#: Scales at which selections have the same exponent, and measurements stay inside the norm bound.
+SCALES = {"tight": 0.4, "paper": 0.1}
+
+
+def quick_kernel(X, Y, metric, gamma):
+    assert metric == "rbf"
+    return np.exp(-gamma * (X - Y.T) ** 2)
+
+
+@cache
+def first_rounds(accounting):
+    """Return the points of many first rounds, and the noisy values measured there.
+
+    With one round the predictor is half the model after it, which takes the noisy value at the
+    point that was picked.
+    """
+    erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(non_interactive, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
+        patch.setattr(kernels, "pairwise_kernels", quick_kernel)
+        releases = [
+            release_of(erm, rounds=1, accounting=accounting, random_state=generator)
+            for _ in range(7000)
+        ]
+    assert {len(r.predictor.points) for r in releases} == {1}
+    points = np.array([r.predictor.points[0] for r in releases])
+    return points, np.array([2.0 * r.predictor.coefficients[0] for r in releases])
+
+
+def p_value_of_picks(points, exponent):
+    net = ball_net(1, 1.0, 0.3)
+    scores = exponent * np.abs(model(n_features=1).decision_function(net))
+    law = np.exp(scores - scores.max())
+    counts = [np.count_nonzero((points == point).all(axis=1)) for point in net]
+    assert sum(counts) == len(points)
+    return stats.chisquare(counts, law / law.sum() * len(points)).pvalue
+
+
+@pytest.mark.parametrize(("accounting", "factor"), [("tight", 1.0), ("paper", 0.25)])
+def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(accounting, factor):
+    points, _ = first_rounds(accounting)
+    exponent = factor / SCALES[accounting]
+    assert p_value_of_picks(points, exponent) > REJECTED
+    for off in (0.0, 0.7, 1.3):
+        assert p_value_of_picks(points, off * exponent) < REJECTED
+
+
+def test_measurements_have_laplace_noise_of_the_scale():
+    points, values = first_rounds("paper")
+    noise = values - model(n_features=1).decision_function(points)
+
+    def p_value(scale):
+        return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue
+
+    assert p_value(SCALES["paper"]) > REJECTED
+    for off in (0.9, 1.1):
+        assert p_value(off * SCALES["paper"]) < REJECTED
+    assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
+
+
+def test_the_predictor_is_the_mean_of_all_models():
+    erm = model()
+    assert release_of(erm, rounds=1).predictor.coefficients.any()
+    # replay the rounds with the same draws
+    release = release_of(erm, epsilon=200.0, rounds=4)
+    generator, net = np.random.default_rng(0), ball_net(2, 1.0, 0.3)
+    truth, total = erm.decision_function(net), np.zeros(len(net))
+    points, coefficients = np.zeros((0, 2)), np.zeros(0)
+    for _ in range(4):
+        public = erm.kernel_(net, points) @ coefficients if len(points) else np.zeros(len(net))
+        scores = np.abs(truth - public) / release.scale + generator.gumbel(size=len(net))
+        pick = int(np.argmax(scores))
+        value = truth[pick] + generator.laplace(scale=release.scale)
+        points = np.vstack([points, net[pick]])
+        coefficients = np.append(coefficients, value - public[pick])
+        norm = np.sqrt(coefficients @ erm.kernel_(points, points) @ coefficients)
+        coefficients = coefficients * min(1.0, erm.norm_bound_ / norm)
+        total += erm.kernel_(net, points) @ coefficients
+    assert release.predict(net) == pytest.approx(total / 5, abs=1e-9)
+    assert release.net_size == len(net)
+
+
+# ------------------------------------------------------------------ scales
+
+
+def shift_of(erm):
+    return 2.0 / (erm.regularization * N_ROWS) * 1.02 * erm.feature_bound_**2
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 40])
+@pytest.mark.parametrize("epsilon", [0.3, 4.0])
+def test_scales_by_hand(rounds, epsilon):
+    erm = model()
+    pure = release_of(erm, epsilon, 0.0, rounds=rounds)
+    assert pure.scale == pytest.approx(3.0 * rounds * shift_of(erm) / epsilon, rel=1e-8)
+    paper = release_of(erm, epsilon, 1e-5, rounds=rounds, accounting="paper")
+    by_hand = 200.0 * np.sqrt(rounds) * shift_of(erm) * np.log(4e5) / epsilon
+    assert paper.scale == pytest.approx(by_hand, rel=1e-8)
+
+
+@given(epsilon=st.floats(0.01, 50.0), delta=st.floats(1e-12, 0.5), rounds=st.integers(1, 200))
+@settings(max_examples=40, deadline=None)
+def test_scale_is_monotone_and_tight_is_never_above_paper_nor_above_adding(epsilon, delta, rounds):
+    shifts, sold = np.array([0.5]), np.array([epsilon])
+
+    def scale(sold=sold, delta=delta, rounds=rounds, accounting="tight"):
+        return calibrate(shifts, sold, non_interactive_epsilon(rounds, delta, accounting))[0]
+
+    for accounting in ("tight", "paper"):
+        here = scale(accounting=accounting)
+        assert scale(sold=1.1 * sold, accounting=accounting) < here
+        assert scale(delta=min(1.5 * delta, 0.9), accounting=accounting) <= here * (1 + 1e-9)
+        assert scale(rounds=rounds + 1, accounting=accounting) > here
+    assert scale() <= here
+    assert scale() <= scale(delta=0.0) * (1.0 + 1e-9)
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_no_row_loses_more_than_it_sold_and_some_row_exactly_that(data):
+    erm = model(weighted=True)
+    sold = np.array(data.draw(st.lists(st.floats(0.05, 5.0), min_size=N_ROWS, max_size=N_ROWS)))
+    sold[0] = data.draw(st.sampled_from([0.0, 1.0]))  # a row of weight zero
+    delta = data.draw(st.sampled_from([0.0, 1e-6]))
+    spent = release_of(erm, sold, delta, net_radius=0.8).guarantee.epsilon
+    assert np.all(spent <= sold)
+    assert spent[0] == 0.0
+    assert np.all(spent[1:] > 0.0)
+    assert np.max(spent[1:] / sold[1:]) == pytest.approx(1.0, abs=1e-6)
+
+
+# ------------------------------------------------------------------ attacks on tight accounting
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_without_delta_the_claim_is_what_a_large_net_attains(rounds):
+    scale = calibrate(np.ones(1), np.ones(1), non_interactive_epsilon(rounds, 0.0, "tight"))[0]
+    # the truth rises at one point of many and falls at the others; all were equally far off
+    before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
+    after[0] = 1.0 / scale
+    picked = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
+    loss = rounds * (picked + 1.0 / scale)  # and the measurement shows the rise
+    assert 0.999 < loss <= 1.0
+
+
+def round_masses(share, shift, step):
+    """Law of a round's privacy loss, rounded down to multiples of a step, and the first of them.
+
+    A share of the picks goes to points whose disagreement falls by the shift while it rises
+    elsewhere; the measurement moves by the shift, too.
+    """
+    other = share * np.exp(-2.0 * shift) / (share * np.exp(-2.0 * shift) + 1.0 - share)
+    losses = np.floor(np.log([share / other, (1.0 - share) / (1.0 - other)]) / step).astype(int)
+    reach = int(np.ceil(shift / step)) + 1
+    edges = step * np.arange(-reach, reach + 2)
+    above = np.where(edges <= -shift, 1.0, stats.laplace.cdf((shift - edges) / 2.0))
+    above[edges > shift] = 0.0
+    picks = np.zeros(losses.max() - losses.min() + 1)
+    picks[losses - losses.min()] = share, 1.0 - share
+    return np.convolve(picks, above[:-1] - above[1:]), losses.min() - reach
+
+
+def true_delta(share, shift, rounds, epsilon, step=5e-4):
+    """Return a lower bound on the delta of so many rounds."""
+    masses, first = round_masses(share, shift, step)
+    total = np.ones(1)
+    for _ in range(rounds):
+        total = np.convolve(total, masses)
+    losses = step * (rounds * first + np.arange(total.size))
+    return float(total[losses > epsilon] @ -np.expm1(epsilon - losses[losses > epsilon]))
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (1.0, 1e-6), (4.0, 1e-2)])
+def test_no_picks_and_measurements_reveal_more_than_is_claimed(rounds, epsilon, delta):
+    terms = non_interactive_epsilon(rounds, delta, "tight")
+    shift = 1.0 / calibrate(np.ones(1), np.full(1, epsilon), terms)[0]
+    shares = (1e-3, 0.1, 0.5, 0.9, 0.999)
+    assert max(true_delta(share, shift, rounds, epsilon) for share in shares) <= delta
+    # half of the noise would not do
+    assert max(true_delta(share, 2.0 * shift, rounds, epsilon) for share in shares) > delta
+
+
+# ------------------------------------------------------------------ the error
+
+
+@pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
+def test_the_error_bound_holds_all_over_the_ball(kernel, n_features):
+    erm, failure = model(kernel, n_features, n_rows=20_000), 0.3
+    axis = np.linspace(-1.0, 1.0, 61)
+    grid = np.stack(np.meshgrid(*[axis] * n_features), axis=-1).reshape(-1, n_features)
+    grid = grid[np.linalg.norm(grid, axis=1) <= 1.0]
+    truth, missed, errors = erm.decision_function(grid), 0, []
+    for seed in range(40):
+        release = release_of(
+            erm, 1.0, random_state=seed, rounds=30, net_radius=0.03, failure=failure
+        )
+        errors.append(float(np.abs(release.predict(grid) - truth).max()))
+        missed += errors[-1] > release.error_bound
+    assert missed <= stats.binom.ppf(1.0 - REJECTED, 40, failure)
+    # and the release is worth something: without any, zero is off by the largest prediction
+    assert np.median(errors) < np.abs(truth).max()
+
+
+def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
+    erm = model()
+    release = release_of(erm, rounds=7, net_radius=0.1, failure=0.1)
+    s, C = release.scale, erm.norm_bound_
+    missed = s * np.log(2 * 8 * release.net_size / 0.1)
+    between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
+    by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
+    assert release.error_bound == pytest.approx(by_hand, rel=1e-12)
+    told = cm.non_interactive_error_bound(
+        shift_of(erm),
+        1.0,
+        1e-6,
+        rounds=7,
+        net_size=release.net_size,
+        net_radius=0.1,
+        norm_bound=C,
+        feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
+        failure=0.1,
+    )
+    assert told == pytest.approx(by_hand, rel=1e-6)
+
+
+# ------------------------------------------------------------------ the net
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 3])
+@pytest.mark.parametrize(("data_norm", "radius"), [(1.0, 0.13), (1.0, 0.5), (3.0, 0.4), (0.2, 1.0)])
+def test_every_point_of_the_ball_is_near_the_net(n_features, data_norm, radius):
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((40_000, n_features))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    inside = directions * data_norm * rng.uniform(size=(40_000, 1)) ** (1.0 / n_features)
+    net = ball_net(n_features, data_norm, radius)
+    assert np.linalg.norm(net, axis=1).max(initial=0.0) <= data_norm * (1.0 + 1e-12)
+    distances = cKDTree(net).query(np.vstack([inside, data_norm * directions]))[0]
+    assert distances.max() <= radius * (1.0 + 1e-12)
+    if radius < data_norm / 2.0:  # and no finer than it has to be
+        assert distances.max() > 0.85 * radius
+    assert len(np.unique(np.round(net, 12), axis=0)) == len(net)
+
+
+@given(n_features=st.integers(1, 3), ratio=st.floats(0.05, 3.0), data_norm=st.floats(0.1, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_the_estimate_of_a_nets_size_is_near_its_size(n_features, ratio, data_norm):
+    radius = ratio * data_norm
+    size = len(ball_net(n_features, data_norm, radius))
+    estimate = net_size(n_features, data_norm, radius)
+    assert size <= 1.7 * estimate + 2.0
+    if size >= 300:
+        assert 0.85 < size / estimate < 1.1
+    if n_features == 1:
+        assert abs(size - estimate) <= 1.0 + 1e-9
+
+
+def test_a_net_in_many_dimensions_is_refused_with_what_it_would_take():
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
+    for radius in (0.5, None):
+        with pytest.raises(NotSupportedError, match=r"30 dimensions.*points.*max_net.*GB"):
+            release_of(model(n_features=30), net_radius=radius, accountant=account)
+    with pytest.raises(NotSupportedError, match="max_net = 1,000"):
+        release_of(model(), net_radius=0.01, max_net=1000, accountant=account)
+    assert account.releases == ()
+
+
+def test_the_radius_that_is_chosen_keeps_to_the_largest_net():
+    erm = model(n_features=3, n_rows=20_000)
+    release = release_of(erm, 10.0, net_radius=None, max_net=2_000)
+    assert release.net_size <= 1.1 * 2_000
+    assert release.net_size > 500
+    coarse = release_of(model(), net_radius=None)
+    assert 0.0 < coarse.net_radius <= 1.0
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "cosine"])
+def test_kernels_whose_features_jump_are_refused(kernel):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
+    with pytest.raises(NotSupportedError, match=f"'{kernel}'.*Lipschitz"):
+        release_of(model(kernel), accountant=account)
+    assert account.releases == ()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_features_move_apart_no_faster_than_is_stated(kernel):
+    erm, rng = model(kernel), np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (500, 2))
+    Z = X + 10.0 ** rng.uniform(-3, 0, (500, 1)) * rng.standard_normal((500, 2))
+    Z /= np.maximum(1.0, np.linalg.norm(Z, axis=1, keepdims=True))
+    both = np.array([erm.kernel_(x[None], z[None])[0, 0] for x, z in zip(X, Z, strict=True)])
+    squares = erm.kernel_.diagonal(X) + erm.kernel_.diagonal(Z) - 2.0 * both
+    rates = np.sqrt(np.maximum(squares, 0.0)) / np.linalg.norm(X - Z, axis=1)
+    assert rates.max() <= erm.kernel_.feature_lipschitz * (1.0 + 1e-6)
+    if kernel != "poly":
+        assert rates.max() > 0.95 * erm.kernel_.feature_lipschitz
+
+
+# ------------------------------------------------------------------ bad arguments
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": 0.0}, "epsilon 0"),
+        ({"epsilon": np.ones(3)}, "epsilon has shape"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": 0.0, "accounting": "paper"}, "delta.*paper"),
+        ({"accounting": "loose"}, "accounting"),
+        ({"rounds": 0}, "rounds"),
+        ({"rounds": 1.5}, "rounds"),
+        ({"max_net": 0}, "max_net"),
+        ({"net_radius": 0.0}, "net_radius"),
+        ({"net_radius": -0.1}, "net_radius"),
+        ({"net_radius": np.nan}, "net_radius"),
+        ({"failure": 0.0}, "failure"),
+        ({"rows": np.arange(3)}, "rows"),
+        ({"random_state": "seed"}, "random_state"),
+    ],
+)
+def test_a_bad_argument_is_named_and_nothing_is_charged(changes, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
+    with pytest.raises(ParameterError, match=words):
+        release_of(model(), accountant=account, **changes)
+    assert account.releases == ()
+
+
+def test_a_model_that_is_not_fitted_is_refused():
+    with pytest.raises(DataError, match="not fitted"):
+        release_of(cm.KernelERM())
+
+
+def test_a_refusal_of_the_account_draws_nothing_and_reads_nothing(monkeypatch):
+    account, generator = cm.PrivacyAccountant(np.full(N_ROWS, 0.5), 1e-3), np.random.default_rng(0)
+    before, erm = generator.bit_generator.state, model()
+
+    def unread(*_):
+        raise AssertionError("private rows were read")
+
+    monkeypatch.setattr(cm.KernelERM, "decision_function", unread)
+    with pytest.raises(BudgetExceededError, match="3 rounds"):
+        release_of(erm, accountant=account, random_state=generator)
+    assert generator.bit_generator.state == before
+    assert account.releases == ()

@@ -1,0 +1,237 @@
+"""The public predictor: a function, its correction, and what is written down of it."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import DataError
+from convexmarket.learners.kernels import Kernel
+from convexmarket.privacy import Guarantee
+from convexmarket.release import PublicPredictor
+
+GUARANTEE = Guarantee(np.array([0.3, 0.3]), 1e-6, "a release", "tight", ("noise is secret",))
+RBF = Kernel("rbf", gamma=0.7, data_norm=1.0)
+
+
+def predictor(kernel=RBF, n_points=4, classes=None, seed=0, guarantee=GUARANTEE):
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-0.6, 0.6, (n_points, 2))
+    return PublicPredictor(kernel, points, rng.standard_normal(n_points), guarantee, classes)
+
+
+@cache
+def model():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (50, 2))
+    return cm.KernelERM(data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
+
+
+# ------------------------------------------------------------------ the function
+
+
+def test_predictions_and_norm_by_hand():
+    here = predictor()
+    X = np.random.default_rng(1).uniform(-0.6, 0.6, (3, 2))
+    by_hand = [
+        sum(
+            c * np.exp(-0.7 * ((x - z) ** 2).sum())
+            for c, z in zip(here.coefficients, here.points, strict=True)
+        )
+        for x in X
+    ]
+    assert here.predict(X) == pytest.approx(by_hand)
+    assert here.predict(X[0]) == pytest.approx(by_hand[:1])
+    squared = here.coefficients @ here.predict(here.points)
+    assert here.norm == pytest.approx(np.sqrt(squared))
+
+
+def test_a_predictor_without_points_is_zero():
+    empty = predictor(n_points=0, classes=("no", "yes"))
+    assert empty.norm == 0.0
+    assert not empty.predict(np.ones((3, 2))).any()
+    assert empty.classify(np.ones((3, 2))).tolist() == ["no"] * 3
+
+
+def test_labels_are_those_of_the_sign():
+    here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
+    X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
+    expected = np.where(here.predict(X) > 0, "yes", "no")
+    assert here.classify(X).tolist() == expected.tolist()
+    assert len(set(expected)) == 2
+    with pytest.raises(DataError, match="predict"):
+        predictor().classify(X)
+
+
+def test_arrays_are_copies_and_read_only():
+    points, coefficients = np.zeros((1, 2)), np.ones(1)
+    here = PublicPredictor(RBF, points, coefficients, GUARANTEE)
+    points[:], coefficients[:] = 5.0, 5.0
+    assert not here.points.any()
+    assert here.coefficients.tolist() == [1.0]
+    for array in (here.points, here.coefficients):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+
+
+@pytest.mark.parametrize(
+    "rows", [[[1.0]], [[1.0, 2.0, 3.0]], [[np.nan, 0.0]], [[np.inf, 0.0]], "rows", [], 3.0]
+)
+def test_malformed_rows_are_refused(rows):
+    with pytest.raises(DataError, match="X"):
+        predictor().predict(rows)
+
+
+# ------------------------------------------------------------------ corrections
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    kernel=st.sampled_from(["rbf", "linear", "poly"]),
+    norm_bound=st.floats(0.05, 20.0),
+    noise=st.floats(-3.0, 3.0),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_correction_lowers_the_distance_from_any_function_in_the_ball(
+    seed, kernel, norm_bound, noise
+):
+    domain = Kernel(kernel, gamma=0.7, degree=2, data_norm=1.0)
+    truth, before = predictor(domain, 5, seed=seed), predictor(domain, 3, seed=seed + 1)
+    truth = truth._with(truth.points, truth.coefficients * norm_bound / max(truth.norm, norm_bound))
+    point = np.random.default_rng(seed).uniform(-0.7, 0.7, 2)
+    value, was = truth.predict(point)[0], before.predict(point)[0]
+    after = before.corrected(point, value + noise, norm_bound)
+    square = domain.diagonal(point[None, :])[0]
+    fall = distance(truth, before) - distance(truth, after)
+    assert fall >= ((value - was) ** 2 - noise**2) / square - 1e-7 * (1 + distance(truth, before))
+    assert after.norm <= norm_bound * (1.0 + 1e-9)
+    assert len(after.points) == 4
+
+
+def distance(one, other):
+    points = np.vstack([one.points, other.points])
+    coefficients = np.concatenate([one.coefficients, -other.coefficients])
+    return float(coefficients @ one.kernel(points, points) @ coefficients)
+
+
+def test_a_correction_inside_the_ball_takes_the_answer():
+    before = predictor()
+    after = before.corrected(np.array([0.2, 0.3]), 1.7, 100.0)
+    assert after.predict([0.2, 0.3]) == pytest.approx([1.7])
+    assert np.array_equal(after.points[:4], before.points)
+    assert np.array_equal(after.coefficients[:4], before.coefficients)
+
+
+def test_where_all_functions_vanish_nothing_is_learnt():
+    linear = predictor(Kernel("linear", data_norm=1.0))
+    assert linear.corrected(np.zeros(2), 1.0, 1.0) is linear
+
+
+# ------------------------------------------------------------------ written down
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF,
+        Kernel("linear", data_norm=2.0),
+        Kernel("poly", gamma=0.3, degree=2, coef0=0.5, data_norm=1.5),
+        Kernel("laplacian", gamma=1 / 3),
+        Kernel("cosine", stated_bound=1.0),
+    ],
+)
+@pytest.mark.parametrize("classes", [None, (-1, 1), ("no", "yes"), (False, True), (0.5, 1.5)])
+@pytest.mark.parametrize("n_points", [1, 6])
+def test_a_round_trip_through_json_keeps_every_bit(kernel, classes, n_points):
+    here = predictor(kernel, n_points, classes)
+    there = PublicPredictor.from_dict(json.loads(json.dumps(here.to_dict(), allow_nan=False)))
+    X = np.random.default_rng(1).uniform(-0.7, 0.7, (9, 2))
+    assert np.array_equal(there.predict(X), here.predict(X))
+    assert there.kernel == kernel
+    assert there.classes == classes
+    assert np.array_equal(there.guarantee.epsilon, here.guarantee.epsilon)
+    assert there.guarantee.statement() == here.guarantee.statement()
+    if classes is not None:
+        assert there.classify(X).tolist() == here.classify(X).tolist()
+    assert there.to_dict() == here.to_dict()
+
+
+def test_budgets_that_differ_are_written_row_by_row():
+    varied = Guarantee(np.array([0.1, 0.2, 0.0]), 0.0, "m", "paper", ())
+    written = predictor(guarantee=varied).to_dict()
+    assert written["guarantee"]["epsilon"] == [0.1, 0.2, 0.0]
+    again = PublicPredictor.from_dict(json.loads(json.dumps(written)))
+    assert again.guarantee.epsilon.tolist() == [0.1, 0.2, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["interactive", "test set", "public", "function"])
+def test_what_a_release_publishes_makes_the_round_trip(kind):
+    erm, X = model(), np.random.default_rng(2).uniform(-0.5, 0.5, (8, 2))
+    if kind == "interactive":
+        release = cm.InteractiveRelease(
+            erm, 1.0, 1e-6, max_queries=8, max_updates=8, threshold=0.0, random_state=0
+        )
+        release.predict(X)
+    elif kind == "test set":
+        release = cm.TestSetRelease(erm, X, 1.0, 1e-6, random_state=0)
+    elif kind == "public":
+        release = cm.PublicRelease(erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=0)
+    else:
+        release = cm.FunctionRelease(erm, 1.0, 1e-6, random_state=0)
+        release.predict(X)
+    here = release.predictor
+    there = PublicPredictor.from_dict(json.loads(json.dumps(here.to_dict(), allow_nan=False)))
+    assert np.abs(here.predict(X)).max() > 0.0
+    assert np.array_equal(there.predict(X), here.predict(X))
+    assert there.classes == (-1, 1)
+    assert there.guarantee.statement() == release.guarantee.statement()
+    # none of the private rows is among what is written down
+    assert not any(row.tolist() in here.to_dict()["points"] for row in erm.pivots_)
+
+
+def test_a_kernel_of_ones_own_cannot_be_written_down():
+    own = Kernel(lambda X, Y: X @ Y.T, stated_bound=1.0)
+    with pytest.raises(DataError, match="named"):
+        predictor(own).to_dict()
+
+
+def damaged(path, value="gone"):
+    written = json.loads(json.dumps(predictor(classes=(-1, 1)).to_dict()))
+    at = written
+    for key in path[:-1]:
+        at = at[key]
+    if value == "gone":
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return written
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        damaged(["kernel"]),
+        damaged(["kernel", "name"]),
+        damaged(["kernel", "name"], "sigma"),
+        damaged(["kernel", "gamma"], -1.0),
+        damaged(["kernel", "colour"], 3),
+        damaged(["points"]),
+        damaged(["points"], [[0.0, 0.0]]),
+        damaged(["points"], [0.0] * 9),
+        damaged(["coefficients"], ["a"] * 4),
+        damaged(["coefficients"], [[1.0]] * 4),
+        damaged(["guarantee"]),
+        damaged(["guarantee", "n_rows"], 3.5),
+        damaged(["guarantee", "epsilon"], [0.1] * 7),
+        damaged(["guarantee", "assumptions"]),
+        damaged(["classes"]),
+        {},
+    ],
+)
+def test_damaged_files_are_refused(written):
+    with pytest.raises(DataError, match="not a published predictor"):
+        PublicPredictor.from_dict(written)

@@ -1,0 +1,336 @@
+"""Bounds on errors: formulas by hand, simulation, and counts that are best by brute force."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.errors import ParameterError
+
+REJECTED = 1e-6  # p-value from which a probability is refuted
+S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
+MANY_ROWS = 20_000
+
+
+@cache
+def model(regularization=0.01):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (MANY_ROWS, 2))
+    y = np.where(X[:, 0] * X[:, 1] > 0.05, 1, -1)
+    return cm.KernelERM(regularization=regularization, gamma=2.0, data_norm=1.0).fit(X, y)
+
+
+def sensitivity_of(erm):
+    return float(erm.row_sensitivities_.max())
+
+
+# ------------------------------------------------------------------ by hand
+
+
+def test_interactive_bound_under_the_papers_accounting():
+    # the scale is 200 * sqrt(4) * S * log(4/delta), the bound five times its logarithm
+    scale = 200 * 2 * S * np.log(4e6)
+    told = cm.interactive_error_bound(
+        S, **TERMS, max_queries=50, max_updates=4, failure=0.1, accounting="paper"
+    )
+    assert told == pytest.approx(5 * scale * np.log(2 * 50 / 0.1), rel=1e-8)
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
+def test_interactive_bound_is_that_of_the_release(accounting):
+    erm = model()
+    release = cm.InteractiveRelease(
+        erm, **TERMS, max_queries=77, max_updates=5, failure=0.2, accounting=accounting
+    )
+    told = cm.interactive_error_bound(
+        sensitivity_of(erm),
+        **TERMS,
+        max_queries=77,
+        max_updates=5,
+        failure=0.2,
+        accounting=accounting,
+    )
+    assert told == pytest.approx(release.error_bound, rel=1e-9)
+
+
+@pytest.mark.parametrize("n_points", [1, 30, 5000])
+def test_semi_interactive_bound_by_hand(n_points):
+    C, R, beta = 2.5, 1.5, 0.1
+    told = cm.semi_interactive_error_bound(
+        S, 2.0, 0.0, n_points=n_points, norm_bound=C, feature_bound=R, failure=beta
+    )
+    nu = n_points * S / 2.0  # without delta epsilons add, and the points may move together
+    by_paper = 2 * nu * np.log(2 * n_points / beta)
+    log = np.log(4 / beta)
+    reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
+    assert told.fit == pytest.approx(min(by_paper, 2 * np.sqrt(C * reach / n_points)), rel=1e-8)
+    fresh = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
+    assert told.generalization == pytest.approx(fresh, rel=1e-12)
+    assert told.total == told.fit + told.generalization
+
+
+def test_process_and_function_bounds_by_hand():
+    scale = cm.FunctionRelease(model(), **TERMS).scale
+    erm, beta = model(), 0.1
+    told = cm.semi_interactive_error_bound(
+        sensitivity_of(erm), **TERMS, n_points=10, norm_bound=1.0, failure=beta, noise="process"
+    )
+    assert told.fit == pytest.approx(2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), rel=1e-8)
+    asked = cm.function_error_bound(sensitivity_of(erm), **TERMS, n_queries=40, failure=beta)
+    assert asked == pytest.approx(scale * np.sqrt(2 * np.log(2 * 40 / beta)), rel=1e-8)
+
+
+# ------------------------------------------------------------------ by simulation
+
+
+def public(n_points, rng):
+    return rng.uniform(-0.7, 0.7, (n_points, 2))
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.parametrize("n_points", [10, 300])
+def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
+    erm, failure, missed = model(), 0.4, np.zeros(2, dtype=int)
+    rng = np.random.default_rng(1)
+    told = cm.semi_interactive_error_bound(
+        sensitivity_of(erm),
+        **TERMS,
+        n_points=n_points,
+        norm_bound=erm.norm_bound_,
+        failure=failure,
+        noise=noise,
+    )
+    elsewhere = public(2000, rng)
+    truth = erm.decision_function(elsewhere)
+    for _ in range(30):
+        X = public(n_points, rng)
+        release = cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=rng)
+        errors = np.abs(release.predict(X) - erm.decision_function(X))
+        missed[0] += errors.mean() > told.fit
+        missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > told.total
+    assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure))
+
+
+def test_the_fits_bound_on_noise_has_teeth():
+    """For one point and a large ball the fit takes the noisy value: its error is the noise."""
+    erm, failure, n_seeds = model(), 0.2, 300
+    scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS).scale
+    told = cm.semi_interactive_error_bound(
+        sensitivity_of(erm), **TERMS, n_points=1, norm_bound=100.0, failure=failure
+    )
+    assert told.fit >= scale * np.log(2 / failure)  # K's bound has a factor 2, for many points
+    truth, over, half = erm.decision_function(np.zeros((1, 2)))[0], 0, 0
+    for seed in range(n_seeds):
+        release = cm.TestSetRelease(
+            erm, np.zeros((1, 2)), **TERMS, norm_bound=100.0, random_state=seed
+        )
+        error = abs(release.predict(np.zeros((1, 2)))[0] - truth)
+        over += error > told.fit
+        half += error > scale * np.log(2 / failure)
+    assert over <= stats.binom.ppf(1 - REJECTED, n_seeds, failure / 2)
+    # the noise alone exceeds its quantile exactly half of beta of the time
+    assert stats.binomtest(half, n_seeds, failure / 2).pvalue > REJECTED
+    assert stats.binomtest(half, n_seeds, failure / 4).pvalue < 0.01
+
+
+def test_the_sum_of_noisy_features_stays_below_its_bound():
+    """Pinelis' inequality, where all features point the same way and it has the least room."""
+    rng, failure = np.random.default_rng(2), 0.1
+    log = np.log(4 / failure)
+    for n_points in (1, 5, 50, 500):
+        sums = np.abs(rng.laplace(size=(20_000, n_points)).sum(axis=1))
+        bound = log + np.sqrt(log**2 + 4 * n_points * log)
+        exceeded = int((sums > bound).sum())
+        assert exceeded <= stats.binom.ppf(1 - REJECTED, 20_000, failure / 2)
+        assert (sums > bound / 4).sum() > stats.binom.ppf(1 - REJECTED, 20_000, failure / 2)
+
+
+def test_the_function_bound_holds_as_often_as_it_says():
+    erm, failure, n_seeds = model(), 0.4, 80
+    X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
+    truth = erm.decision_function(X)
+    told = cm.function_error_bound(sensitivity_of(erm), **TERMS, n_queries=9, failure=failure)
+    worst = []
+    for seed in range(n_seeds):
+        release = cm.FunctionRelease(erm, **TERMS, random_state=seed)
+        worst.append(float(np.abs(release.predict(X) - truth).max()))
+    assert np.sum(np.array(worst) > told) <= stats.binom.ppf(1 - REJECTED, n_seeds, failure)
+    assert np.sum(np.array(worst) > 0.5 * told) > stats.binom.ppf(1 - REJECTED, n_seeds, failure)
+
+
+# ------------------------------------------------------------------ the best counts
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
+@pytest.mark.parametrize("sensitivity", [1e-5, 2e-4, 1e-1])
+def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
+    terms = {"max_queries": 200, "accounting": accounting, "failure": 0.1}
+    C, R = 2.6, 1.3
+    found = cm.suggest_updates(sensitivity, **TERMS, norm_bound=C, feature_bound=R, **terms)
+
+    def enough(updates):
+        # the bound on errors is 5/4 of the threshold
+        threshold = (
+            cm.interactive_error_bound(sensitivity, **TERMS, max_updates=updates, **terms) / 1.25
+        )
+        return updates > 2 * (R * C / threshold) ** 2
+
+    assert found >= 1
+    assert enough(found)
+    tried = range(max(1, found - 200), found)
+    assert not any(enough(updates) for updates in tried)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.parametrize(("sensitivity", "delta"), [(1e-1, 1e-6), (1e-3, 1e-6), (1e-3, 0.0)])
+def test_suggested_test_size_is_best_by_brute_force(sensitivity, delta, noise):
+    if noise == "process" and delta == 0.0:
+        delta = 1e-9
+    terms = {"norm_bound": 2.0, "failure": 0.1, "noise": noise}
+    found = cm.suggest_test_size(sensitivity, 1.0, delta, largest=120, **terms)
+    totals = [
+        cm.semi_interactive_error_bound(sensitivity, 1.0, delta, n_points=n, **terms).total
+        for n in range(1, 121)
+    ]
+    assert totals[found - 1] == pytest.approx(min(totals), rel=1e-9)
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
+@pytest.mark.parametrize("sensitivity", [1e-6, 1e-3, 1.0])
+def test_suggested_rounds_are_best_by_brute_force(sensitivity, accounting):
+    terms = {
+        "net_size": 1e4,
+        "net_radius": 1e-3,
+        "norm_bound": 2.0,
+        "feature_lipschitz": 1.4,
+        "accounting": accounting,
+    }
+    found = cm.suggest_rounds(sensitivity, **TERMS, largest=200, **terms)
+    bounds = [
+        cm.non_interactive_error_bound(sensitivity, **TERMS, rounds=n, **terms)
+        for n in range(1, 201)
+    ]
+    assert bounds[found - 1] == pytest.approx(min(bounds), rel=1e-9)
+
+
+@pytest.mark.parametrize("largest", [1, 2, 59, 61, 10**6])
+def test_suggestions_stay_in_their_range(largest):
+    rounds = cm.suggest_rounds(
+        1e-9,
+        **TERMS,
+        net_size=1e3,
+        net_radius=1e-3,
+        norm_bound=2.0,
+        feature_lipschitz=1.0,
+        largest=largest,
+    )
+    points = cm.suggest_test_size(1e-9, **TERMS, norm_bound=2.0, noise="process", largest=largest)
+    assert 1 <= rounds <= largest
+    assert points == largest  # of a process more points never cost anything
+
+
+# ------------------------------------------------------------------ shapes
+
+
+@given(epsilon=st.floats(0.05, 20.0), delta=st.floats(1e-10, 0.1), factor=st.floats(1.1, 3.0))
+@settings(max_examples=8, deadline=None)
+def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensitivity(
+    epsilon, delta, factor
+):
+    bounds = [
+        lambda s, e, d: cm.interactive_error_bound(s, e, d, max_queries=10, max_updates=3),
+        lambda s, e, d: cm.function_error_bound(s, e, d, n_queries=10),
+        lambda s, e, d: cm.semi_interactive_error_bound(s, e, d, n_points=5, norm_bound=1e9).fit,
+    ]
+    for bound in bounds:
+        here = bound(S, epsilon, delta)
+        assert bound(S, factor * epsilon, delta) < here
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal where epsilons add
+        assert bound(factor * S, epsilon, delta) == pytest.approx(factor * here, rel=1e-7)
+
+
+def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
+    def best(sensitivity):
+        terms = {
+            "net_size": 1e4,
+            "net_radius": 1e-12,
+            "norm_bound": 2.0,
+            "feature_lipschitz": 1.0,
+        }
+        rounds = cm.suggest_rounds(sensitivity, **TERMS, **terms)
+        return cm.non_interactive_error_bound(sensitivity, **TERMS, rounds=rounds, **terms)
+
+    rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
+    assert 0.4 < rate < 0.56  # and not the printed two thirds
+
+
+# ------------------------------------------------------------------ bad arguments
+
+CALLS = {
+    "interactive": lambda **k: cm.interactive_error_bound(
+        **({"sensitivity": S, **TERMS, "max_queries": 5, "max_updates": 2} | k)
+    ),
+    "updates": lambda **k: cm.suggest_updates(
+        **({"sensitivity": S, **TERMS, "max_queries": 5, "norm_bound": 1.0} | k)
+    ),
+    "semi": lambda **k: cm.semi_interactive_error_bound(
+        **({"sensitivity": S, **TERMS, "n_points": 5, "norm_bound": 1.0} | k)
+    ),
+    "size": lambda **k: cm.suggest_test_size(
+        **({"sensitivity": S, **TERMS, "norm_bound": 1.0, "largest": 5} | k)
+    ),
+    "public": lambda **k: cm.non_interactive_error_bound(
+        **(
+            {"sensitivity": S, **TERMS, "rounds": 5, "net_size": 9, "net_radius": 0.1}
+            | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
+            | k
+        )
+    ),
+    "rounds": lambda **k: cm.suggest_rounds(
+        **(
+            {"sensitivity": S, **TERMS, "net_size": 9, "net_radius": 0.1, "largest": 5}
+            | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
+            | k
+        )
+    ),
+    "function": lambda **k: cm.function_error_bound(
+        **({"sensitivity": S, **TERMS, "n_queries": 5} | k)
+    ),
+}
+OWN = {
+    "interactive": ["max_queries", "max_updates"],
+    "updates": ["max_queries", "norm_bound", "feature_bound"],
+    "semi": ["n_points", "norm_bound", "feature_bound"],
+    "size": ["norm_bound", "feature_bound", "largest"],
+    "public": ["rounds", "net_size", "net_radius", "norm_bound", "feature_lipschitz"],
+    "rounds": ["net_size", "net_radius", "norm_bound", "feature_lipschitz", "largest"],
+    "function": ["n_queries"],
+}
+COMMON = ["sensitivity", "epsilon", "delta", "failure"]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"), [(call, name) for call in CALLS for name in COMMON + OWN[call]]
+)
+@pytest.mark.parametrize("value", [-1, np.nan])
+def test_a_bad_argument_is_named(call, name, value):
+    CALLS[call]()  # is fine
+    with pytest.raises(ParameterError, match=name):
+        CALLS[call](**{name: value})
+
+
+@pytest.mark.parametrize("call", ["interactive", "updates", "function"])
+def test_where_noise_needs_a_delta_zero_is_refused(call):
+    with pytest.raises(ParameterError, match="delta must be strictly between"):
+        CALLS[call](delta=0.0)
+
+
+def test_a_process_needs_a_delta_and_independent_noise_does_not():
+    with pytest.raises(ParameterError, match="delta"):
+        CALLS["semi"](delta=0.0, noise="process")
+    assert CALLS["public"](delta=0.0) > 0.0
+    assert CALLS["semi"](delta=0.0).total > 0.0

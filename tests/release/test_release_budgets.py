@@ -1,0 +1,199 @@
+"""Several releases on one account: no row ever loses more than it sold, refusals cost nothing."""
+
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, ParameterError
+
+N_ROWS, N_ACCOUNT = 12, 20
+X = np.random.default_rng(0).uniform(-0.7, 0.7, (N_ROWS, 2))
+LABELS = np.where(X[:, 0] > 0, 1, -1)
+QUESTIONS = np.random.default_rng(1).uniform(-0.7, 0.7, (3, 2))
+KINDS = ["interactive", "test set", "process", "public", "function"]
+
+
+class Watched(cm.KernelERM):
+    """A model that counts how often its private predictions are read."""
+
+    counter: ClassVar[list[int]] = [0]  # of the class, since releases hold copies
+
+    @property
+    def reads(self):
+        return self.counter[0]
+
+    def decision_function(self, X):
+        self.counter[0] += 1
+        return super().decision_function(X)
+
+
+@cache
+def fitted(regularization=0.1, zero_rows=0):
+    weights = np.ones(N_ROWS)
+    weights[:zero_rows] = 0.0
+    return Watched(regularization=regularization, data_norm=1.0).fit(
+        X, LABELS, weights / weights.sum()
+    )
+
+
+def release(kind, erm, epsilon, delta, account, rows, generator):
+    """Make a release of a kind, and ask it what it can be asked."""
+    terms = {"accountant": account, "rows": rows, "random_state": generator}
+    if kind == "interactive":
+        made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=3, max_updates=3, **terms)
+        made.predict(QUESTIONS)
+    elif kind == "function":
+        made = cm.FunctionRelease(erm, epsilon, delta, **terms)
+        made.predict(QUESTIONS)
+    elif kind == "public":
+        made = cm.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.6, **terms)
+    else:
+        noise = "process" if kind == "process" else "laplace"
+        made = cm.TestSetRelease(erm, QUESTIONS, epsilon, delta, noise=noise, **terms)
+    return made
+
+
+@st.composite
+def attempts(draw):
+    """Draw a release: its kind, which rows of the account it uses, and what it asks of each."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows = rng.permutation(N_ACCOUNT)[:N_ROWS]
+    epsilon = draw(st.floats(0.05, 1.0)) * rng.choice([0.3, 1.0, 2.0], size=N_ROWS)
+    return draw(st.sampled_from(KINDS)), rows, epsilon, draw(st.sampled_from([1e-7, 1e-5, 4e-4]))
+
+
+@given(
+    sequence=st.lists(attempts(), min_size=1, max_size=10),
+    seed=st.integers(0, 2**32),
+    composition=st.sampled_from(["basic", "advanced"]),
+    zero_rows=st.sampled_from([0, 3]),
+)
+@settings(max_examples=25, deadline=None)
+def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, zero_rows):
+    generator, erm = np.random.default_rng(seed), fitted(zero_rows=zero_rows)
+    budget = generator.uniform(0.2, 3.0, N_ACCOUNT)
+    account = cm.PrivacyAccountant(budget, 1e-3, composition=composition)
+    epsilons, deltas = np.zeros(N_ACCOUNT), np.zeros(N_ACCOUNT)
+    squares = np.zeros(N_ACCOUNT)
+    for kind, rows, epsilon, delta in sequence:
+        before = account.spent, account.releases, generator.bit_generator.state, erm.reads
+        try:
+            made = release(kind, erm, epsilon, delta, account, rows, generator)
+        except BudgetExceededError:
+            assert np.array_equal(account.spent, before[0])
+            assert (account.releases, generator.bit_generator.state, erm.reads) == before[1:]
+            continue
+        assert erm.reads > before[3]
+        assert generator.bit_generator.state != before[2]
+        spent = made.guarantee.epsilon
+        assert np.all(spent[:zero_rows] == 0.0)
+        epsilons[rows] += spent
+        squares[rows] += spent * np.tanh(spent / 2.0)
+        deltas[rows] += np.where(spent > 0, delta, 0.0)
+        assert len(account.releases) == len(before[1]) + 1
+    if composition == "basic":
+        assert np.all(epsilons <= budget * (1.0 + 1e-9))
+        assert np.all(deltas <= 1e-3 * (1.0 + 1e-9))
+        assert account.spent == pytest.approx(epsilons, abs=1e-12)
+    else:
+        total = squares + 2.0 * np.sqrt(squares * np.log(1.0 / 5e-4))
+        assert np.all(total <= budget * (1.0 + 1e-9))
+        assert np.all(deltas <= 5e-4 * (1.0 + 1e-9))
+        assert account.spent == pytest.approx(total, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_release_reads_nothing_draws_nothing_and_charges_nothing(monkeypatch, kind):
+    def unread(*_):
+        raise AssertionError("private rows were read")
+
+    budget = np.full(N_ACCOUNT, 2.0)
+    budget[7] = 0.5
+    account, generator = cm.PrivacyAccountant(budget, 1e-3), np.random.default_rng(3)
+    before, erm = generator.bit_generator.state, fitted()
+    monkeypatch.setattr(Watched, "decision_function", unread)
+    with pytest.raises(BudgetExceededError, match=r"1 of 20 rows.*row 7 .*needs 1"):
+        release(kind, erm, 1.0, 1e-6, account, np.arange(N_ROWS), generator)
+    assert generator.bit_generator.state == before
+    assert account.releases == ()
+    assert not account.spent.any()
+    # the same release without that row is allowed, and now does read
+    with pytest.raises(AssertionError, match="were read"):
+        release(kind, erm, 1.0, 1e-6, account, np.arange(8, 8 + N_ROWS), generator)
+    assert len(account.releases) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_delta_that_is_used_up_refuses_too(kind):
+    account, generator = cm.PrivacyAccountant(np.full(N_ROWS, 100.0), 1e-6), 0
+    release(kind, fitted(), 1.0, 1e-6, account, None, generator)
+    reads = fitted().reads
+    with pytest.raises(BudgetExceededError, match="delta"):
+        release(kind, fitted(), 1.0, 1e-9, account, None, generator)
+    assert fitted().reads == reads
+    assert len(account.releases) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_of_a_budget_can_be_spent_to_the_end(kind):
+    account = cm.PrivacyAccountant(np.linspace(0.5, 2.0, N_ROWS), 1e-3)
+    for _ in range(3):  # a third each time, whatever the rounding
+        release(kind, fitted(), account.budget / 3.0, 1e-6, account, None, 0)
+    # every row has the same weight, so the one that sold least decides, and is used up
+    assert account.spent[0] == pytest.approx(0.5, rel=1e-6)
+    assert np.all(account.spent <= account.budget * (1.0 + 1e-12))
+    with pytest.raises(BudgetExceededError):
+        release(kind, fitted(), 0.1, 1e-6, account, None, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_in_proportion_to_budgets_cost_no_row_too_much(kind):
+    sold = np.linspace(0.0, 2.0, N_ROWS)  # the first sold nothing, and is not used
+    erm = Watched(data_norm=1.0, tolerance=1e-6).fit(X, LABELS, sold / sold.sum())
+    account = cm.PrivacyAccountant(sold, 1e-3)
+    release(kind, erm, sold, 1e-6, account, None, 0)
+    assert account.spent[0] == 0.0
+    used = account.spent[1:] / sold[1:]
+    assert np.all(used <= 1.0)
+    assert used.max() == pytest.approx(1.0, rel=1e-6)
+    if kind == "public":  # so few rounds that epsilons add, and are in proportion to weights
+        assert used.min() > 0.9999
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interactions_are_charged_in_full_at_the_start(kind):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 2.0), 1e-3)
+    made = release(kind, fitted(), 1.0, 1e-6, account, None, 0)
+    assert np.array_equal(account.spent, made.guarantee.epsilon)
+    for _ in range(5):
+        made.predictor.predict(QUESTIONS)
+    assert np.array_equal(account.spent, made.guarantee.epsilon)
+    assert account.releases == ((made.guarantee.mechanism, made.guarantee.epsilon.max(), 1e-6),)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "rows", [np.arange(3), np.zeros(N_ROWS, dtype=int), np.arange(N_ROWS) + 15, np.ones(N_ROWS)]
+)
+def test_rows_that_are_no_positions_are_refused_before_anything(kind, rows):
+    account, generator = cm.PrivacyAccountant(np.full(N_ACCOUNT, 9.0), 1e-3), 0
+    reads = fitted().reads
+    with pytest.raises(ParameterError, match="rows"):
+        release(kind, fitted(), 1.0, 1e-6, account, rows, generator)
+    assert account.releases == ()
+    assert fitted().reads == reads
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_of_another_size_needs_positions(kind):
+    account = cm.PrivacyAccountant(np.full(N_ACCOUNT, 9.0), 1e-3)
+    with pytest.raises(ParameterError, match="rows="):
+        release(kind, fitted(), 1.0, 1e-6, account, None, 0)
+    with pytest.raises(ParameterError, match="accountant="):
+        release(kind, fitted(), 1.0, 1e-6, None, np.arange(N_ROWS), 0)
+    assert account.releases == ()

@@ -1,0 +1,195 @@
+"""What a referee broke once: releases that leaked outside their guarantee, or failed after it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    UpdatesExhaustedError,
+)
+from convexmarket.release.scales import calibrate, function_epsilon, interactive_epsilon
+
+RELEASES = ["interactive", "test set", "public", "function"]
+
+
+def rows(seed=0, n_rows=60):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-0.6, 0.6, (n_rows, 2))
+    return X, np.where(X[:, 0] > 0, 1, -1)
+
+
+def model(**options):
+    return cm.KernelERM(**({"regularization": 0.1} | options)).fit(*rows())
+
+
+def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
+    if kind == "interactive":
+        made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=20, max_updates=3, **options)
+    elif kind == "test set":
+        made = cm.TestSetRelease(erm, rows(1, 5)[0], epsilon, delta, **options)
+    elif kind == "public":
+        made = cm.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.3, **options)
+    else:
+        made = cm.FunctionRelease(erm, epsilon, delta, **options)
+    return made
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
+def test_a_question_that_overflows_reads_nothing(kernel):
+    """An answer of inf - inf = NaN would tell, without noise, on which side the rows lie."""
+    erm = model(kernel=kernel)
+    huge = [[1.5e308, 0.0]]
+    for kind in ("interactive", "function"):
+        with pytest.raises(DataError, match="overflow"):
+            release(kind, erm).predict(huge)
+    with pytest.raises(DataError, match="overflow"):
+        cm.TestSetRelease(erm, huge, 1.0, 1e-6)
+    with pytest.raises(DataError, match="overflow"):
+        cm.KernelERM(kernel=kernel).fit(huge, [1])
+    assert np.isfinite(release("function", erm).predict([[1e150, 0.0]])).all()
+
+
+@pytest.mark.parametrize("kind", ["interactive", "test set", "function"])
+def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
+    erm = model()
+    account = cm.PrivacyAccountant(np.full(60, 1.0), delta=0.0)
+    with pytest.raises(BudgetExceededError, match="delta"):
+        release(kind, erm, 1e-9, 0.9, accountant=account)
+    generous = cm.PrivacyAccountant(np.full(60, 1.0), delta=0.95)
+    release(kind, erm, 1e-9, 0.9, accountant=generous)
+    assert np.all(generous.spent_delta == 0.9)
+    assert np.all(generous.spent > 0)
+
+
+def test_a_light_row_pays_its_delta_too():
+    weights = np.append(np.full(59, (1 - 1e-6) / 59), 1e-6)
+    erm = cm.KernelERM(regularization=0.1, tolerance=1e-7).fit(*rows(), weights)
+    made = cm.FunctionRelease(erm, 1.0, 0.01)
+    assert made.guarantee.epsilon[-1] > 0
+
+
+def test_a_net_stays_in_the_domain_that_was_fitted():
+    erm = cm.KernelERM(kernel="linear", data_norm=1.0).fit(*rows())
+    erm.set_params(data_norm=5.0)
+    made = release("public", erm)
+    assert np.linalg.norm(made.predictor.points, axis=1).max() <= 1.0 + 1e-12
+    small = cm.KernelERM(kernel="linear", feature_bound=1.0).fit(*rows())
+    assert np.linalg.norm(release("public", small).predictor.points, axis=1).max() <= 1.0 + 1e-12
+    account = cm.PrivacyAccountant(np.full(60, 9.0), delta=0.1)
+    lying = cm.KernelERM(
+        kernel="poly", data_norm=1.0, feature_bound=0.9, coef0=0.0, gamma=1.0, degree=1
+    ).fit(rows()[0] * 0.5, rows()[1])
+    with pytest.raises(DataError, match="the net"):
+        release("public", lying, accountant=account)
+    assert not account.spent.any()
+
+
+@pytest.mark.parametrize("kind", ["interactive", "function"])
+def test_a_model_that_is_fitted_again_leaves_the_release_alone(kind):
+    questions = rows(2, 4)[0]
+    first, second = (release(kind, model(), random_state=0) for _ in range(2))
+    erm = model()
+    third = release(kind, erm, random_state=0)
+    erm.set_params(regularization=1e-6).fit(*rows(5))
+    assert np.array_equal(first.predict(questions), third.predict(questions))
+    second.predict(questions)
+    assert np.array_equal(first.predict(questions), second.predict(questions))
+
+
+@pytest.mark.parametrize("kind", ["interactive", "function"])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_noise_is_never_copied(kind, copied):
+    with pytest.raises(NotSupportedError, match="copied"):
+        copied(release(kind, model()))
+
+
+def test_threads_share_one_budget_of_updates():
+    made = cm.InteractiveRelease(model(), 1.0, 1e-6, max_queries=200, max_updates=3, threshold=0.0)
+
+    def ask(seed):
+        try:
+            return len(made.predict(rows(seed, 1)[0]))
+        except UpdatesExhaustedError:
+            return 0
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(60))) == 3
+    assert made.spent.updates == 3
+
+
+def test_threads_share_one_draw():
+    made = release("function", model())
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda seed: made.predict(rows(seed, 3)[0]), range(40)))
+    assert np.isfinite(np.concatenate(answers)).all()
+    assert len(made.predictor.points) == 120
+
+
+def test_many_rounds_are_refused_before_anything_is_charged():
+    account = cm.PrivacyAccountant(np.full(60, 9.0), delta=0.1)
+    with pytest.raises(NotSupportedError, match="GB"):
+        cm.PublicRelease(model(), 1.0, 1e-6, rounds=10**9, net_radius=0.3, accountant=account)
+    assert not account.spent.any()
+
+
+def test_a_fit_to_huge_noise_has_a_multiplier():
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        basis = cm.release.KernelBasis(model().kernel_(*2 * (rows(seed, 6)[0],)))
+        beta = basis.fit(rng.standard_normal(6) * 1e17, 1.0)
+        assert np.linalg.norm(beta) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_many_budgets_are_priced_together():
+    rng = np.random.default_rng(0)
+    shifts, sold = rng.uniform(0.01, 1.0, 3000), rng.uniform(0.1, 2.0, 3000)
+    scale, epsilon = calibrate(shifts, sold, function_epsilon(1e-6))
+    assert np.all(epsilon <= sold)
+    one_by_one = max(
+        calibrate(shifts[i : i + 1], sold[i : i + 1], function_epsilon(1e-6))[0]
+        for i in np.argsort(sold / shifts)[:20]
+    )
+    assert scale == pytest.approx(one_by_one, rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", RELEASES)
+@pytest.mark.parametrize("epsilon", [1e-300, 1e300])
+def test_noise_beyond_floats_is_refused(kind, epsilon):
+    with pytest.raises(ParameterError, match="epsilon"):
+        release(kind, model(), epsilon)
+
+
+def test_the_published_scale_is_not_believed_where_it_claims_too_much():
+    """At epsilon = 5,000 twenty thousand questions refute Theorem 9."""
+    paper = interactive_epsilon(1, 0.9, "paper")
+    tight = interactive_epsilon(1, 0.9, "tight")
+    scale = 200.0 * np.log(4.0 / 0.9) / 5000.0
+    assert tight(np.array([1.0 / scale]))[0] > 5000.0
+    assert calibrate(np.ones(1), np.full(1, 5000.0), paper)[0] > scale * 1.01
+    with pytest.raises(ParameterError, match="max_updates"):
+        interactive_epsilon(10**13, 1e-6, "tight")
+
+
+def test_a_selection_where_features_are_short_does_little_harm():
+    """Divided by the local feature norm, noise would carry the model away."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (20_000, 2))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    erm = cm.KernelERM("hinge", "poly", 0.1, degree=9, coef0=0.0, gamma=1.0, data_norm=1.0).fit(
+        X, y
+    )
+    net = cm.release.ball_net(2, 1.0, 0.05)
+    truth = erm.decision_function(net)
+    for seed in range(5):
+        made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=60, net_radius=0.05, random_state=seed)
+        assert np.abs(made.predict(net) - truth).max() <= made.error_bound

@@ -1,0 +1,413 @@
+"""Noisy predictions at public points: their noise, what it hides, and the fit to them."""
+
+from functools import cache
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+)
+from convexmarket.release import semi_interactive
+from convexmarket.release.fit import KernelBasis, declare_fit
+from convexmarket.release.semi_interactive import fit_coefficients
+
+REJECTED = 1e-6  # p-value from which a distribution is refuted
+N_ROWS = 40
+
+
+@cache
+def model(kernel="rbf", n_features=2, weighted=False, regularization=0.1):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.4, 0.4, (N_ROWS, n_features)) * np.sqrt(2.0 / n_features)
+    y = np.where(X[:, 0] > 0.05, 1, -1)
+    weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
+    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
+    return erm.fit(X, y, weights)
+
+
+def public(n_points, n_features=2, seed=1):
+    return np.random.default_rng(seed).uniform(-0.4, 0.4, (n_points, n_features))
+
+
+def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
+    return cm.TestSetRelease(erm, X, epsilon, delta, random_state=random_state, **options)
+
+
+# ------------------------------------------------------------------ the noise
+
+
+def refuted(noise, scale):
+    return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
+
+
+def test_laplace_noise_has_the_scale_that_is_stated():
+    erm, X, generator = model(), public(200), np.random.default_rng(3)
+    releases = [release_of(erm, X, random_state=generator) for _ in range(100)]
+    noise = np.concatenate([r.noisy_predictions - erm.decision_function(X) for r in releases])
+    assert len({r.scale for r in releases}) == 1
+    scale = releases[0].scale
+    assert not refuted(noise, scale)
+    for off in (0.9, 1.1):
+        assert refuted(noise, off * scale)
+    assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
+    assert stats.spearmanr(noise[1:], noise[:-1]).pvalue > REJECTED
+
+
+def p_value(noise, covariance):
+    """Smallest p-value of three looks at what should be independent standard normals."""
+    white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T).T
+    total, tail = float((white**2).sum()), stats.chi2(white.size)
+    pairs = [stats.pearsonr(white[:, i], white[:, j]).pvalue for i in range(5) for j in range(i)]
+    shape = stats.kstest(white.ravel(), stats.norm.cdf).pvalue
+    return min(2.0 * tail.cdf(total), 2.0 * tail.sf(total), shape, *pairs)
+
+
+def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
+    erm, generator = model(), np.random.default_rng(4)
+    X = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
+    first = release_of(erm, X, noise="process")
+    found = first.scale, first.guarantee.epsilon
+    monkeypatch.setattr(semi_interactive, "calibrate", lambda *_: found)  # the same every time
+    releases = [release_of(erm, X, noise="process", random_state=generator) for _ in range(2500)]
+    noise = np.array([r.noisy_predictions - erm.decision_function(X) for r in releases])
+    covariance = first.scale**2 * erm.kernel_(X, X)
+    assert p_value(noise, covariance) > REJECTED
+    for off in (0.9, 1.1):
+        assert p_value(noise, off**2 * covariance) < REJECTED
+    assert p_value(noise, np.diag(np.diag(covariance))) < REJECTED
+    wider = first.scale**2 * np.exp(-1.3 * erm.kernel_.gamma * _squares(X))
+    assert p_value(noise, wider) < REJECTED
+
+
+def _squares(X):
+    return ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=-1)
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
+def test_process_noise_does_not_grow_with_the_number_of_points(accounting):
+    erm = model()
+    scales = [
+        release_of(erm, public(n), noise="process", accounting=accounting).scale
+        for n in (1, 20, 200)
+    ]
+    assert len(set(scales)) == 1
+    assert scales[0] == cm.FunctionRelease(erm, 1.0, 1e-6).scale
+    laplace = [release_of(erm, public(n), accounting=accounting).scale for n in (1, 20, 200)]
+    assert laplace[0] < laplace[1] < laplace[2]
+
+
+# ------------------------------------------------------------------ scales
+
+
+def shift_of(erm):
+    return 2.0 / (erm.regularization * N_ROWS) * 1.02 * erm.feature_bound_**2
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("n_points", [1, 7, 60])
+def test_paper_scale_by_hand(epsilon, n_points):
+    erm = model()
+    release = release_of(erm, public(n_points), epsilon, 1e-5, accounting="paper")
+    each = shift_of(erm) / release.scale
+    composed = np.sqrt(2 * n_points * np.log(1e5)) * each + n_points * each * (np.exp(each) - 1)
+    assert composed == pytest.approx(epsilon, rel=1e-7)
+    assert composed <= epsilon * (1.0 + 1e-12)
+    pure = release_of(erm, public(n_points), epsilon, 0.0, accounting="paper")
+    assert pure.scale == pytest.approx(n_points * shift_of(erm) / epsilon, rel=1e-8)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
+def test_pure_tight_scale_by_hand(kernel):
+    erm, X = model(kernel), public(12)
+    effective = np.linalg.eigvalsh(erm.kernel_(X, X))[-1] / erm.feature_bound_**2
+    release = release_of(erm, X, 2.0, 0.0)
+    by_hand = np.sqrt(12 * max(effective, 1.0)) * shift_of(erm) / 2.0
+    assert release.scale == pytest.approx(by_hand, rel=1e-7)
+
+
+def test_points_that_move_together_cost_more_than_points_that_do_not():
+    erm = model("linear", n_features=12)
+    apart = release_of(erm, np.eye(12), delta=0.0)
+    together = release_of(erm, np.repeat(np.eye(12)[:1], 12, axis=0), delta=0.0)
+    assert apart.scale == pytest.approx(np.sqrt(12) * shift_of(erm), rel=1e-7)
+    assert together.scale == pytest.approx(12 * shift_of(erm), rel=1e-7)
+
+
+@given(
+    epsilon=st.floats(0.01, 50.0),
+    delta=st.one_of(st.just(0.0), st.floats(1e-12, 0.5)),
+    n_points=st.integers(1, 60),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=40, deadline=None)
+def test_scale_is_monotone_and_tight_is_never_above_paper(epsilon, delta, n_points, seed):
+    erm, X = model(), public(n_points + 1, seed=seed)
+    for accounting in ("tight", "paper"):
+        here = release_of(erm, X, epsilon, delta, accounting=accounting).scale
+        more_delta = min(1.5 * delta + 1e-9, 0.9)
+        assert release_of(erm, X, 1.1 * epsilon, delta, accounting=accounting).scale < here
+        if delta > 0.0 or accounting == "tight":  # advanced composition may cost more than adding
+            later = release_of(erm, X, epsilon, more_delta, accounting=accounting).scale
+            assert later <= here * (1.0 + 1e-6)
+        if n_points > 1:
+            fewer = release_of(erm, X[:-1], epsilon, delta, accounting=accounting).scale
+            assert fewer <= here * (1.0 + 1e-6)
+    assert release_of(erm, X, epsilon, delta).scale <= here * (1.0 + 1e-9)
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_no_row_loses_more_than_it_sold_and_some_row_exactly_that(data):
+    erm = model(weighted=True)
+    sold = np.array(data.draw(st.lists(st.floats(0.05, 5.0), min_size=N_ROWS, max_size=N_ROWS)))
+    sold[0] = data.draw(st.sampled_from([0.0, 1.0]))  # a row of weight zero
+    noise = data.draw(st.sampled_from(["laplace", "process"]))
+    accounting = data.draw(st.sampled_from(["tight", "paper"]))
+    release = release_of(erm, public(5), sold, noise=noise, accounting=accounting)
+    spent = release.guarantee.epsilon
+    assert np.all(spent <= sold)
+    assert spent[0] == 0.0
+    assert np.all(spent[1:] > 0.0)
+    assert np.max(spent[1:] / sold[1:]) == pytest.approx(1.0, abs=1e-6)
+    assert release.guarantee.accounting == ("exact" if noise == "process" else accounting)
+
+
+# ------------------------------------------------------------------ attacks on tight accounting
+
+
+def loss_masses(shift, step):
+    """Law of the privacy loss of one Laplace answer, rounded down to multiples of a step."""
+    reach = int(np.ceil(shift / step)) + 1
+    edges = step * np.arange(-reach, reach + 2)
+    # the loss is (|x - shift| - |x|), at least l where x is at most (shift - l) / 2
+    above = np.where(edges <= -shift, 1.0, stats.laplace.cdf((shift - edges) / 2.0))
+    above[edges > shift] = 0.0
+    return above[:-1] - above[1:], reach
+
+
+def true_delta(shifts, epsilon, step):
+    """Return a lower bound on the delta of Laplace answers with these shifts, by convolution."""
+    total, reach = np.ones(1), 0
+    for shift in shifts:
+        masses, more = loss_masses(shift, step)
+        total, reach = np.convolve(total, masses), reach + more
+    losses = step * (np.arange(total.size) - reach)
+    return float(total[losses > epsilon] @ -np.expm1(epsilon - losses[losses > epsilon]))
+
+
+def test_the_convolution_finds_what_is_known_in_closed_form():
+    for epsilon in (0.1, 0.5):
+        exact = 1.0 - np.exp((epsilon - 1.0) / 2.0)
+        assert true_delta([1.0], epsilon, 1e-5) == pytest.approx(exact, abs=1e-5)
+        assert true_delta([1.0], epsilon, 1e-5) <= exact
+    assert true_delta([0.3, 0.3], 0.6, 1e-4) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_points", [1, 2, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
+def test_no_change_of_the_model_reveals_more_than_is_claimed(n_points, epsilon, delta):
+    erm = model("linear", n_features=10)
+    apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta)
+    together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta)
+    moved = shift_of(erm) / apart.scale
+    spread = np.full(n_points, moved / np.sqrt(n_points))  # the model moves along the diagonal
+    same = np.full(n_points, shift_of(erm) / together.scale)
+    for shifts in (spread, np.array([moved]), same):
+        assert true_delta(shifts, epsilon, 1e-4) <= delta
+    # the claim is not far off: two thirds of the noise would not do
+    assert true_delta(1.5 * same, epsilon, 1e-4) > delta
+
+
+# ------------------------------------------------------------------ the fit
+
+
+def problem_of(n_points, seed, size=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n_points, 2))
+    gram = np.exp(-_squares(X))
+    return gram, size * rng.laplace(size=n_points)
+
+
+def objective(gram, coefficients, predictions):
+    return float(((gram @ coefficients - predictions) ** 2).sum())
+
+
+def norm_of(gram, coefficients):
+    return float(np.sqrt(max(coefficients @ gram @ coefficients, 0.0)))
+
+
+@pytest.mark.parametrize("norm_bound", [0.1, 1.0, 1e3])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_exact_fit_agrees_with_two_solvers(seed, norm_bound):
+    gram, noisy = problem_of(15, seed)
+    exact = fit_coefficients(gram, noisy, norm_bound)
+    assert norm_of(gram, exact) <= norm_bound * (1.0 + 1e-9)
+    best = objective(gram, exact, noisy)
+    for solver, tolerance in (("CLARABEL", 1e-5), ("SCS", 1e-2)):
+        other = fit_coefficients(gram, noisy, norm_bound, solver)
+        assert norm_of(gram, other) <= norm_bound * (1.0 + 1e-9)
+        value = objective(gram, other, noisy)
+        assert best <= value * (1.0 + 1e-7) + 1e-7
+        assert value <= best + tolerance * float(noisy @ noisy)
+        # of a constrained least squares the excess is at least the squared distance of the fits
+        assert ((gram @ (other - exact)) ** 2).sum() <= value - best + 1e-7
+
+
+@pytest.mark.parametrize("formulation", ["primal", "diagonal", "quadratic"])
+def test_every_declaration_has_the_same_optimum(formulation):
+    gram, noisy = problem_of(8, 5)
+    exact = fit_coefficients(gram, noisy, 0.5)
+    problem = declare_fit(gram, 0.5, formulation)
+    for scale in (1.0, 0.3):  # without compiling again
+        problem.fit_to(scale * noisy)
+        problem.solve(solver="CLARABEL")
+        best = objective(gram, fit_coefficients(gram, scale * noisy, 0.5), scale * noisy)
+        assert problem.value == pytest.approx(best, rel=1e-6)
+        assert problem.norm.value <= 0.5 * (1.0 + 1e-5)
+    assert problem.values.value.shape == exact.shape
+
+
+@pytest.mark.parametrize("norm_bound", [0.3, 2.0, 50.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_on_a_fine_grid_of_the_disc_is_better(seed, norm_bound):
+    gram, noisy = problem_of(2, seed)
+    best = objective(gram, fit_coefficients(gram, noisy, norm_bound), noisy)
+    radii, angles = np.linspace(0, norm_bound, 601), np.linspace(0, 2 * np.pi, 721)
+    beta = (radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], axis=-1)).reshape(
+        -1, 2
+    )
+    basis = KernelBasis(gram)
+    values = (((basis.vectors * basis.roots) @ beta.T - noisy[:, None]) ** 2).sum(axis=0)
+    assert best <= values.min() + 1e-12
+    # the grid's steps are norm_bound / 300 in length at most
+    slope = 2.0 * np.linalg.norm(basis.roots) * (np.sqrt(values.min()) + norm_bound / 100)
+    assert values.min() <= best + slope * norm_bound / 100
+
+
+def test_the_fit_of_points_that_coincide_and_of_predictions_that_vanish():
+    gram = np.ones((3, 3))
+    coefficients = fit_coefficients(gram, np.array([1.0, 2.0, 6.0]), 10.0)
+    assert gram @ coefficients == pytest.approx(np.full(3, 3.0))  # their mean
+    assert not fit_coefficients(gram, np.zeros(3), 10.0).any()
+    assert not fit_coefficients(np.zeros((2, 2)), np.ones(2), 1.0).any()
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+def test_the_release_is_the_noise_and_its_fit(noise):
+    erm, X = model(), public(20)
+    release = release_of(erm, X, noise=noise)
+    assert not release.noisy_predictions.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        release.noisy_predictions[0] = 0.0
+    gram = erm.kernel_(X, X)
+    exact = fit_coefficients(gram, release.noisy_predictions, erm.norm_bound_)
+    assert release.predict(X) == pytest.approx(gram @ exact, abs=1e-8)
+    assert np.array_equal(release.predictor.points, X)
+    assert release.predictor.norm <= erm.norm_bound_ * (1.0 + 1e-6)
+    assert release.predictor.guarantee is release.guarantee
+    smaller = release_of(erm, X, noise=noise, norm_bound=0.1)
+    assert np.array_equal(smaller.noisy_predictions, release.noisy_predictions)
+    assert smaller.predictor.norm == pytest.approx(0.1, rel=1e-6)
+
+
+def test_a_seed_reproduces_and_the_solver_changes_nothing_that_is_released():
+    erm, X = model(), public(20)
+    first, again = release_of(erm, X), release_of(erm, X)
+    assert np.array_equal(first.noisy_predictions, again.noisy_predictions)
+    solved = release_of(erm, X, solver="CLARABEL")
+    assert np.array_equal(first.noisy_predictions, solved.noisy_predictions)
+    assert solved.predict(X) == pytest.approx(first.predict(X), abs=1e-3)
+
+
+def failing(problem, **_):
+    raise cp.SolverError("gave up")
+
+
+def stopping(problem, **_):
+    problem._status = "infeasible_inaccurate"
+
+
+@pytest.mark.parametrize(
+    ("solve", "words"), [(failing, "CLARABEL failed.*gave up"), (stopping, "infeasible_inaccurate")]
+)
+def test_a_solver_that_fails_is_told_and_the_release_stays_charged(monkeypatch, solve, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 2.0), 1e-3)
+    monkeypatch.setattr(cp.Problem, "solve", solve)
+    with pytest.raises(SolverError, match=words):
+        release_of(model(), public(5), solver="CLARABEL", accountant=account)
+    assert len(account.releases) == 1
+    assert account.spent.max() == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------ bad points and arguments
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        ([[2.0, 0.0]], DataError, "data_norm"),
+        ([[0.1, np.nan]], DataError, "missing"),
+        ([[0.1, 0.1, 0.1]], DataError, "2 features"),
+        ([], DataError, "2 features"),
+        (np.zeros((0, 2)), ParameterError, "X has no points"),
+        ("points", DataError, "numbers"),
+        (np.zeros((semi_interactive.LARGEST + 1, 2)), NotSupportedError, "5,001 points"),
+    ],
+)
+def test_bad_points_are_refused_and_nothing_is_charged(X, error, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 2.0), 1e-3)
+    with pytest.raises(error, match=words):
+        release_of(model("linear"), X, accountant=account)
+    assert account.releases == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": 0.0}, "epsilon 0"),
+        ({"epsilon": np.ones(3)}, "epsilon has shape"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": -0.1}, "delta"),
+        ({"delta": 0.0, "noise": "process"}, "delta.*Gaussian process"),
+        ({"noise": "uniform"}, "noise.*'uniform'"),
+        ({"accounting": "loose"}, "accounting"),
+        ({"norm_bound": 0.0}, "norm_bound"),
+        ({"norm_bound": np.inf}, "norm_bound"),
+        ({"norm_bound": np.nan}, "norm_bound"),
+        ({"solver": "MOSAIC"}, "solver.*'MOSAIC'"),
+        ({"rows": np.arange(3)}, "rows"),
+        ({"random_state": 1.5}, "random_state"),
+    ],
+)
+def test_a_bad_argument_is_named_and_nothing_is_charged(changes, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 2.0), 1e-3)
+    with pytest.raises(ParameterError, match=words):
+        release_of(model(), public(3), accountant=account, **changes)
+    assert account.releases == ()
+
+
+def test_a_refusal_of_the_account_draws_nothing_and_reads_nothing(monkeypatch):
+    account, generator = cm.PrivacyAccountant(np.full(N_ROWS, 0.5), 1e-3), np.random.default_rng(0)
+    before = generator.bit_generator.state
+
+    def unread(*_):
+        raise AssertionError("private rows were read")
+
+    erm = model()
+    monkeypatch.setattr(cm.KernelERM, "decision_function", unread)
+    for noise in ("laplace", "process"):
+        with pytest.raises(BudgetExceededError, match="public points"):
+            release_of(erm, public(3), accountant=account, random_state=generator, noise=noise)
+    assert generator.bit_generator.state == before
+    assert account.releases == ()
