@@ -60,25 +60,34 @@ def admit(
         if rows is not None:
             raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
         return resolve_generator(random_state)
+    if not isinstance(accountant, PrivacyAccountant):
+        raise ParameterError(f"accountant must be a PrivacyAccountant, not {accountant!r}.")
     accountant.check(guarantee, rows)
     generator = resolve_generator(random_state)
     accountant.charge(guarantee, rows)
     return generator
 
 
-def fitted_copy(erm: KernelERM) -> KernelERM:
-    """Return a copy of a fitted model, which nobody fits again while the release lives.
+def fitted_copy(erm: KernelERM) -> tuple[KernelERM, tuple[str, ...] | None]:
+    """Return a copy of a fitted model, which nobody fits again, and the names of its columns.
 
     Raises
     ------
     DataError
         If it is not fitted.
     """
+    if not isinstance(erm, KernelERM):
+        raise DataError(f"erm must be a fitted KernelERM, not {erm!r}.")
     try:
         check_is_fitted(erm)
-    except (NotFittedError, TypeError) as error:
+    except NotFittedError as error:
         raise DataError("erm is not fitted: call erm.fit(X, y) first.") from error
-    return deepcopy(erm)
+    copied = deepcopy(erm)
+    if not hasattr(copied, "feature_names_in_"):
+        return copied, None
+    names = tuple(copied.feature_names_in_.tolist())
+    del copied.feature_names_in_  # rows come as arrays from here on
+    return copied, names
 
 
 def check_terms(
@@ -98,7 +107,10 @@ def check_terms(
     """
     n_rows = erm.row_sensitivities_.size
     try:
-        sold = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), n_rows)
+        given = np.asarray(epsilon)
+        if given.dtype.kind not in "fiu":
+            raise ParameterError(f"epsilon must hold numbers, not {epsilon!r}.")
+        sold = np.broadcast_to(given.astype(np.float64), n_rows)
     except ValueError as error:
         raise ParameterError(
             f"epsilon has shape {np.shape(epsilon)}: pass one number, or one per row ({n_rows})."
@@ -140,7 +152,9 @@ def classes_of(erm: KernelERM) -> tuple[Any, Any] | None:
     return tuple(erm.classes_.tolist()) if hasattr(erm, "classes_") else None
 
 
-def empty_predictor(erm: KernelERM, guarantee: Guarantee) -> PublicPredictor:
+def empty_predictor(
+    erm: KernelERM, guarantee: Guarantee, names: tuple[str, ...] | None
+) -> PublicPredictor:
     """Return the predictor that says zero everywhere."""
     points = np.zeros((0, erm.n_features_in_))
-    return PublicPredictor(erm.kernel_, points, np.zeros(0), guarantee, classes_of(erm))
+    return PublicPredictor(erm.kernel_, points, np.zeros(0), guarantee, classes_of(erm), names)

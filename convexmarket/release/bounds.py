@@ -19,6 +19,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_count, check_delta, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.scales import (
+    MOST_UPDATES,
     Calibration,
     NoiseKind,
     calibrate,
@@ -156,7 +157,13 @@ def suggest_updates(
         )
         return updates > 2.0 * (feature_bound * norm_bound / threshold) ** 2
 
-    return _smallest(enough)
+    found = _smallest(enough, MOST_UPDATES)
+    if found is None:
+        raise ParameterError(
+            f"epsilon = {epsilon:g} asks for more than {MOST_UPDATES:,} updates, where every answer"
+            " is as good as exact: use a smaller epsilon."
+        )
+    return found
 
 
 def semi_interactive_error_bound(
@@ -459,11 +466,13 @@ def _scale(sensitivity: float, epsilon: float, calibration: Calibration) -> floa
     return calibrate(np.array([sensitivity]), np.array([epsilon]), calibration)[0]
 
 
-def _smallest(enough: Callable[[int], bool]) -> int:
-    """Return the smallest count that is enough, if larger ones are."""
+def _smallest(enough: Callable[[int], bool], largest: int) -> int | None:
+    """Return the smallest count that is enough, if larger ones are; none up to the largest."""
     high = 1
     while not enough(high):
         high *= 2
+        if high > largest:
+            return None
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -104,7 +104,8 @@ class FunctionRelease(SingleCopy):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm = self._erm = fitted_copy(erm)
+        erm, names = fitted_copy(erm)
+        self._erm = erm
         sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
         shifts = erm.row_sensitivities_ / erm.feature_bound_
         self.scale, guaranteed = calibrate(shifts, sold, function_epsilon(delta))
@@ -122,6 +123,7 @@ class FunctionRelease(SingleCopy):
         )
         generator = admit(guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
+        self._names = names
         self._process = _Process(erm, generator)
         self._answers = np.zeros(0)
         self._lock = Lock()
@@ -146,7 +148,7 @@ class FunctionRelease(SingleCopy):
         NotSupportedError
             If the answers would be more than 5,000 in all. :attr:`predictor` then answers the rest.
         """
-        points = check_rows(X, self._erm.n_features_in_)
+        points = check_rows(X, self._erm.n_features_in_, self._names)
         if not len(points):
             return np.zeros(0)
         self._erm.kernel_.check_domain(points, "X")
@@ -173,6 +175,7 @@ class FunctionRelease(SingleCopy):
             coefficients,
             self.guarantee,
             classes_of(self._erm),
+            self._names,
         )
 
 

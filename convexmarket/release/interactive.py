@@ -159,7 +159,8 @@ class InteractiveRelease(SingleCopy):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm = self._erm = fitted_copy(erm)
+        erm, names = fitted_copy(erm)
+        self._erm = erm
         sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
@@ -177,7 +178,7 @@ class InteractiveRelease(SingleCopy):
         guarantee = Guarantee(
             guaranteed,
             delta,
-            f"up to {max_queries} predictions, {max_updates} of them noisy (sparse vector)",
+            f"up to {max_queries} predictions, at most {max_updates} of them noisy (sparse vector)",
             accounting,
             assumptions_of(
                 erm,
@@ -190,7 +191,7 @@ class InteractiveRelease(SingleCopy):
         self._generator = generator
         self._queries = self._updates = 0
         self._lock = Lock()
-        self.predictor = empty_predictor(erm, guarantee)
+        self.predictor = empty_predictor(erm, guarantee, names)
 
     @property
     def remaining(self) -> Remaining:
@@ -225,7 +226,7 @@ class InteractiveRelease(SingleCopy):
         UpdatesExhaustedError
             If the last update has been used: the answers given in this call are in ``answers``.
         """
-        points = check_rows(X, self._erm.n_features_in_)
+        points = check_rows(X, self._erm.n_features_in_, self.predictor.feature_names)
         self._erm.kernel_.check_domain(points, "X")
         with self._lock:
             return self._answer_all(points)

@@ -7,10 +7,12 @@ the truth is measured there with noise, and the public model corrected.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.errors import NotSupportedError
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
 from convexmarket.privacy.checks import check_count, check_failure, check_positive
@@ -94,8 +96,8 @@ class PublicRelease:
 
     Notes
     -----
-    The domain is the ball of the model's ``data_norm``. Without one it is that of ``feature_bound``
-    for the linear kernel, and the unit ball for others.
+    The domain is the ball of the model's ``data_norm``, which has to be given; for the linear
+    kernel ``feature_bound`` will do.
 
     References
     ----------
@@ -106,7 +108,7 @@ class PublicRelease:
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-0.7, 0.7, (50_000, 2))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> erm = KernelERM(regularization=0.1).fit(X, y)
+    >>> erm = KernelERM(regularization=0.1, data_norm=1.0).fit(X, y)
     >>> release = PublicRelease(erm, 1.0, 1e-6, rounds=20, net_radius=0.05, random_state=0)
     >>> release.predictor.classify([[0.6, 0.1], [-0.6, 0.2]])
     array([ 1, -1])
@@ -127,7 +129,7 @@ class PublicRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm = fitted_copy(erm)
+        erm, names = fitted_copy(erm)
         why = " for the paper's accounting" if accounting == "paper" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
@@ -166,7 +168,8 @@ class PublicRelease:
             accounting,
         )
         sharpness = selection_factor(accounting) / self.scale
-        self.predictor = self._run(erm, net, rounds, sharpness, generator, guarantee)
+        start = empty_predictor(erm, guarantee, names)
+        self.predictor = self._run(erm, net, rounds, sharpness, generator, start)
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return the predictor's values at any rows; this reveals nothing more.
@@ -188,11 +191,10 @@ class PublicRelease:
         rounds: int,
         sharpness: float,
         generator: np.random.Generator,
-        guarantee: Guarantee,
+        model: PublicPredictor,
     ) -> PublicPredictor:
         """Run the rounds, and return the mean of all models, the first of which says zero."""
         truth = _in_chunks(net, erm.pivots_, erm.decision_function)
-        model = empty_predictor(erm, guarantee)
         kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
         total = np.zeros(rounds)
         for _ in range(rounds):
@@ -209,14 +211,19 @@ class PublicRelease:
                 kernels[:, held] = erm.kernel_(net, net[chosen][None, :])[:, 0]
             total[: len(model.coefficients)] += model.coefficients
         mean = total[: len(model.coefficients)] / (rounds + 1)
-        return PublicPredictor(erm.kernel_, model.points, mean, guarantee, model.classes)
+        return replace(model, coefficients=mean)
 
 
 def _domain_radius(erm: KernelERM) -> float:
     kernel = erm.kernel_
     if kernel.data_norm is not None:
         return float(kernel.data_norm)
-    return kernel.feature_bound if kernel.name == "linear" else 1.0
+    if kernel.name == "linear":
+        return kernel.feature_bound
+    raise ParameterError(
+        "a public release covers a public ball, and the model knows of none: fit it with data_norm,"
+        " the radius of a ball that holds all rows."
+    )
 
 
 def _in_chunks(points: Floats, others: Floats, function: object) -> Floats:

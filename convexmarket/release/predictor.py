@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,13 +34,16 @@ class PublicPredictor:
         Of the release that it belongs to.
     classes : tuple of two labels, optional
         The public label set, where the loss classifies.
+    feature_names : tuple of str, optional
+        Names of the columns, where the model was fitted to a table with names.
     """
 
     kernel: Kernel
     points: Floats
     coefficients: Floats
     guarantee: Guarantee
-    classes: tuple[Any, Any] | None = field(default=None)
+    classes: tuple[Any, Any] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         points: Floats = np.array(self.points, dtype=np.float64)
@@ -67,7 +70,7 @@ class PublicPredictor:
         -------
         ndarray of shape (n_samples,)
         """
-        rows = check_rows(X, self.points.shape[1])
+        rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
@@ -148,6 +151,7 @@ class PublicPredictor:
             "points": self.points.tolist(),
             "coefficients": self.coefficients.tolist(),
             "classes": classes,
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
             "guarantee": guarantee,
         }
 
@@ -170,7 +174,7 @@ class PublicPredictor:
                 str(stated["accounting"]),
                 tuple(stated["assumptions"]),
             )
-            classes = published["classes"]
+            classes, names = published["classes"], published["feature_names"]
             kernel = Kernel(**published["kernel"])
             coefficients = np.asarray(published["coefficients"], dtype=np.float64)
             if coefficients.ndim != 1:
@@ -179,20 +183,34 @@ class PublicPredictor:
             points = np.asarray(published["points"], dtype=np.float64).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"this is not a published predictor: {error}.") from error
-        return cls(kernel, points, coefficients, guarantee, classes and tuple(classes))
+        pair = classes and tuple(classes)
+        return cls(kernel, points, coefficients, guarantee, pair, names and tuple(names))
 
     def _with(self, points: Floats, coefficients: Floats) -> Self:
-        return type(self)(self.kernel, points, coefficients, self.guarantee, self.classes)
+        return replace(self, points=points, coefficients=coefficients)
 
 
-def check_rows(X: ArrayLike, n_features: int) -> Floats:
-    """Return rows as a finite matrix with the right number of columns; one row may be a vector.
+def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
+    """Return rows as a finite matrix with the right columns; one row may be a vector.
+
+    Parameters
+    ----------
+    X : array_like of shape (n_rows, n_features)
+    n_features : int
+    names : tuple of str, optional
+        Of the columns; those of a table have to be the same, in the same order.
 
     Raises
     ------
     DataError
         If they are not.
     """
+    found = getattr(X, "columns", None)
+    if names is not None and found is not None and tuple(found) != names:
+        raise DataError(
+            f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: select"
+            " them in that order."
+        )
     try:
         rows = np.array(X, dtype=np.float64)
     except (TypeError, ValueError) as error:

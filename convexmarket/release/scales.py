@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import (
     Composition,
+    advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
     gaussian_moments,
@@ -96,10 +97,7 @@ def semi_interactive_epsilon(
     if accounting == "paper":
         if delta == 0.0:
             return lambda shifts: n_points * shifts
-        return lambda shifts: np.asarray(
-            np.sqrt(2.0 * n_points * np.log(1.0 / delta)) * shifts
-            + n_points * shifts * np.expm1(np.minimum(shifts, 700.0))
-        )
+        return lambda shifts: advanced_composition(shifts, n_points, delta)
 
     def tight(shifts: Floats) -> Floats:
         # the sum of T changes whose squares add up to ``effective`` of one
@@ -172,23 +170,27 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             f" floating point, for predictions that move by {moves.min():g} to {moves.max():g}: use"
             " another epsilon, or leave out the smallest."
         )
-    scale = _smallest_scale(*_frontier(moves, bounds), epsilon_of) * (1.0 + ROUNDING)
-    while np.any(epsilon_of(moves / scale) > bounds):
-        scale *= 1.0 + ROUNDING
+    # Few rows decide: add the one that gets too little until there is none.
+    deciding = [int(np.argmax(ratios))]
+    scale = 0.0
+    while True:
+        decided = _smallest_scale(moves[deciding], bounds[deciding], epsilon_of) * (1.0 + ROUNDING)
+        scale = max(decided, scale * (1.0 + ROUNDING))
+        priced = _in_pieces(epsilon_of, moves / scale)
+        worst = int(np.argmax(priced / bounds))
+        if priced[worst] <= bounds[worst]:
+            break
+        deciding.append(worst)
     epsilon = np.zeros(len(pairs))
     # An epsilon that rounds to zero is still the price of a row that was used, at this delta.
-    epsilon[used] = np.maximum(
-        epsilon_of(moves / scale), np.minimum(bounds, np.finfo(np.float64).tiny)
-    )
+    epsilon[used] = np.maximum(priced, np.minimum(bounds, np.finfo(np.float64).tiny))
     return scale, epsilon[places.reshape(-1)]
 
 
-def _frontier(moves: Floats, bounds: Floats) -> tuple[Floats, Floats]:
-    """Return the rows that no other row outdoes, moving as much and selling as little."""
-    order = np.lexsort((-moves, bounds))
-    moves, bounds = moves[order], bounds[order]
-    before = np.concatenate([[0.0], np.maximum.accumulate(moves)[:-1]])
-    return moves[moves > before], bounds[moves > before]
+def _in_pieces(epsilon_of: Calibration, shifts: Floats) -> Floats:
+    """Evaluate a calibration, a thousand rows at a time: moments are large tables."""
+    pieces = np.array_split(shifts, max(1, len(shifts) // 1000))
+    return np.concatenate([epsilon_of(piece) for piece in pieces])
 
 
 def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> float:

@@ -128,7 +128,7 @@ class TestSetRelease:
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm = fitted_copy(erm)
+        erm, names = fitted_copy(erm)
         if noise not in get_args(NoiseKind):
             raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
         why = " for a Gaussian process" if noise == "process" else ""
@@ -139,10 +139,11 @@ class TestSetRelease:
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."
             )
-        points = _checked_points(erm, X)
+        points = _checked_points(erm, X, names)
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
-        effective = float(np.linalg.eigvalsh(gram)[-1]) / erm.feature_bound_**2
+        basis = KernelBasis(gram)
+        effective = float(basis.roots.max(initial=0.0)) ** 2 / erm.feature_bound_**2
         effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
         shifts = erm.row_sensitivities_
         if noise == "process":
@@ -166,9 +167,9 @@ class TestSetRelease:
         noisy = erm.decision_function(points) + drawn
         noisy.setflags(write=False)
         self.noisy_predictions: Floats = noisy
-        coefficients = fit_coefficients(gram, noisy, float(bound), solver)
+        coefficients = fit_coefficients(gram, noisy, float(bound), solver, basis)
         self.predictor = PublicPredictor(
-            erm.kernel_, points, coefficients, guarantee, classes_of(erm)
+            erm.kernel_, points, coefficients, guarantee, classes_of(erm), names
         )
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -186,16 +187,22 @@ class TestSetRelease:
 
 
 def fit_coefficients(
-    gram: Floats, predictions: Floats, norm_bound: float, solver: str = "exact"
+    gram: Floats,
+    predictions: Floats,
+    norm_bound: float,
+    solver: str = "exact",
+    basis: KernelBasis | None = None,
 ) -> Floats:
     """Fit a function no larger than a bound, and return its coefficients, shape (T,).
+
+    The basis of the points, where it is known, saves a decomposition.
 
     Raises
     ------
     SolverError
         If the solver fails.
     """
-    basis = KernelBasis(gram)
+    basis = KernelBasis(gram) if basis is None else basis
     if solver == "exact":
         return basis.coefficients(basis.fit(predictions, norm_bound))
     problem = declare_fit(gram, norm_bound)
@@ -214,8 +221,8 @@ def fit_coefficients(
     return basis.coefficients(beta * min(1.0, norm_bound / size) if size > 0 else beta)
 
 
-def _checked_points(erm: KernelERM, X: ArrayLike) -> Floats:
-    points = check_rows(X, erm.n_features_in_)
+def _checked_points(erm: KernelERM, X: ArrayLike, names: tuple[str, ...] | None) -> Floats:
+    points = check_rows(X, erm.n_features_in_, names)
     if not len(points):
         raise ParameterError("X has no points: there is nothing to predict.")
     if len(points) > LARGEST:

@@ -32,7 +32,18 @@ OUTCOMES = {
     *("found", "message", "outcome", "reason", "remark", "solver_version", "status", "verdict")
 }
 #: Columns of floats that say what a row is about.
-SETTINGS = {"fraction", "gamma", "mu", "regularization", "sigma", "size", "tau", "value", "x"}
+SETTINGS = {
+    "epsilon",
+    "fraction",
+    "gamma",
+    "mu",
+    "regularization",
+    "sigma",
+    "size",
+    "tau",
+    "value",
+    "x",
+}
 INDEX = re.compile(r"\[\d+\]")
 
 #: The columns of the tables that a :class:`FrameDiff` contributes rows to.

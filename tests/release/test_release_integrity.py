@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import convexmarket as cm
@@ -138,7 +141,9 @@ def test_threads_share_one_draw():
 def test_many_rounds_are_refused_before_anything_is_charged():
     account = cm.PrivacyAccountant(np.full(60, 9.0), delta=0.1)
     with pytest.raises(NotSupportedError, match="GB"):
-        cm.PublicRelease(model(), 1.0, 1e-6, rounds=10**9, net_radius=0.3, accountant=account)
+        cm.PublicRelease(
+            model(data_norm=1.0), 1.0, 1e-6, rounds=10**9, net_radius=0.3, accountant=account
+        )
     assert not account.spent.any()
 
 
@@ -166,7 +171,49 @@ def test_many_budgets_are_priced_together():
 @pytest.mark.parametrize("epsilon", [1e-300, 1e300])
 def test_noise_beyond_floats_is_refused(kind, epsilon):
     with pytest.raises(ParameterError, match="epsilon"):
-        release(kind, model(), epsilon)
+        release(kind, model(data_norm=1.0), epsilon)
+
+
+def test_a_public_release_needs_a_public_ball():
+    with pytest.raises(ParameterError, match="data_norm"):
+        release("public", model())
+
+
+@pytest.mark.parametrize("kind", RELEASES)
+def test_columns_are_those_of_the_model(kind):
+    X, y = rows()
+    table = pd.DataFrame(X, columns=["age", "dose"])
+    erm = cm.KernelERM(regularization=0.1, data_norm=1.0).fit(table, y)
+    if kind == "test set":
+        with pytest.raises(DataError, match="columns"):
+            cm.TestSetRelease(erm, table[["dose", "age"]], 1.0, 1e-6)
+        made = cm.TestSetRelease(erm, table.iloc[:5], 1.0, 1e-6)
+    else:
+        made = release(kind, erm)
+    with pytest.raises(DataError, match="columns"):
+        made.predict(table[["dose", "age"]].iloc[:3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.predict(table.iloc[:3])
+        made.predictor.predict(table.iloc[:3])
+    published = json.loads(json.dumps(made.predictor.to_dict()))
+    again = cm.PublicPredictor.from_dict(published)
+    assert again.feature_names == ("age", "dose")
+    with pytest.raises(DataError, match="columns"):
+        again.predict(table[["dose", "age"]].iloc[:3])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"accountant": 3.0}, {"epsilon": "1"}, {"epsilon": True}, {"epsilon": 1j}]
+)
+def test_what_is_no_account_and_no_epsilon_is_refused(wrong):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        release("function", model(), **({"epsilon": 1.0} | wrong))
+
+
+def test_a_suggestion_ends_where_updates_do():
+    with pytest.raises(ParameterError, match="epsilon"):
+        cm.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, norm_bound=8.0)
 
 
 def test_the_published_scale_is_not_believed_where_it_claims_too_much():
