@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,14 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from convexmarket.datasets import circles
-from convexmarket.errors import ConvexMarketError, UpdatesExhaustedError
+from convexmarket.errors import ConvexMarketError, ParameterError, UpdatesExhaustedError
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.release_useful import (
-    MOST_POINTS,
+    LARGEST_N,
     PublicModel,
     best_bound,
     measured_n,
+    most_points,
     smallest_n,
 )
 from convexmarket.experiments.stages import Progress, Stages
@@ -52,7 +52,9 @@ from convexmarket.release import (
     function_error_bound,
     semi_interactive_error_bound,
 )
-from convexmarket.release.semi_interactive import LARGEST as MOST_AT_ONCE
+from convexmarket.release.non_interactive import MOST_BYTES
+from convexmarket.release.scales import calibrate, interactive_epsilon
+from convexmarket.release.semi_interactive import LARGEST as MOST_POINTS
 
 __all__ = ["ReleaseComparisonResult", "run_release_comparison"]
 
@@ -80,7 +82,8 @@ CAVEATS = (
 )
 EXHAUSTED = (
     "Once the updates of an interactive release are used, its public model answers the remaining "
-    "test rows. The bound on its error does not cover these."
+    "test rows. The bound on its error does not cover these, and they are left out of its largest "
+    "error; the mean error and the accuracy are of all."
 )
 OWN_THRESHOLD = (
     "The guarantee of an interactive release holds with any threshold. With one below theory's, "
@@ -88,7 +91,11 @@ OWN_THRESHOLD = (
 )
 MANY_POINTS = (
     "Theory's number of rows for a semi-interactive release goes with the best number of public "
-    f"points, up to {MOST_POINTS:,}; a release of this toolkit takes {MOST_AT_ONCE:,} at most."
+    f"points, of those there are and of the {MOST_POINTS:,} at most that a release takes."
+)
+LARGE_NET = (
+    "Theory's number of rows for a non-interactive release goes with the best net and number of "
+    f"rounds that {1e-9 * MOST_BYTES:g} GB hold; a finer net or more rounds would be refused."
 )
 OF_ONE_SET = (
     "Training rows of a size are drawn from the same data, without repeats. With all of them there "
@@ -111,8 +118,9 @@ class ReleaseComparisonResult:
     draws : DataFrame
         One row per size, epsilon, release, fit and draw, unless refused: accuracy, error (mean
         distance from the model's predictions at test rows; NaN of objective perturbation), worst
-        (the largest), updates (NaN unless interactive), answered (test rows before updates ran
-        out, or all), seconds.
+        (the largest, of an interactive release at rows it answered before updates ran out; the
+        bound covers no others), updates (NaN unless interactive), answered (test rows before
+        updates ran out, or all), seconds.
     points : DataFrame
         One row per size, epsilon and release: the means of these; accuracy_low and accuracy_high
         (95% interval over fits and draws; NaN of one); scale (of the noise) and bound (theory's on
@@ -124,9 +132,10 @@ class ReleaseComparisonResult:
         (mean over fits and draws), low, high (least and most).
     useful : DataFrame
         One row per epsilon and release: n_bound (from how many rows on theory's bound is at most
-        ``useful_error``, within a thousandth, with the best number of updates, points (a million at
-        most) or rounds; NaN if more than 1e12 are needed, or theory says nothing), n_measured (the
-        size of the study from which on ``lost`` is at most ``useful_loss``; NaN if none).
+        ``useful_error``, within a thousandth, with the best numbers of updates, points and rounds
+        that this toolkit takes; NaN if more than 1e12 rows are needed, or theory says nothing),
+        least (theory's bound at 1e12 rows; NaN if theory says nothing), n_measured (the size of
+        the study from which on ``lost`` is at most ``useful_loss``; NaN if none).
     caveats : tuple of str
     timings, provenance : dict
     """
@@ -336,15 +345,16 @@ def _draw(found: _Found, fitted: _Fit, release: ReleaseTable, epsilon: float, pl
 
 
 def _measured(fitted: _Fit, release: ReleaseTable, answers: _Answers) -> dict[str, Any]:
+    asked = len(fitted.X_test) if answers.answered is None else answers.answered
     distances = np.abs(answers.predictions - fitted.truth)
     if isinstance(release, ObjectivePerturbationTable):  # another model's predictions
-        distances = np.full(1, math.nan)
+        distances = np.full(asked, math.nan)
     return {
         "accuracy": fitted.accuracy(answers.predictions),
         "error": float(distances.mean()),
-        "worst": float(distances.max()),
+        "worst": float(distances[:asked].max()),
         "updates": float(answers.counts[-1]) if answers.counts else math.nan,
-        "answered": len(fitted.X_test) if answers.answered is None else answers.answered,
+        "answered": asked,
     }
 
 
@@ -415,8 +425,12 @@ def _interactive(
 ) -> _Answers:
     """Ask for the test rows in order; without updates the public model answers."""
     study, X_test = fitted.problem.study, fitted.X_test
-    make = partial(
-        InteractiveRelease,
+    threshold = table.threshold
+    if threshold is not None:  # in scales of the noise, which is known before it is drawn
+        shifts = fitted.erm.row_sensitivities_
+        needed = interactive_epsilon(table.max_updates, study.delta, table.accounting)
+        threshold *= calibrate(shifts, np.full(len(shifts), epsilon), needed)[0]
+    release = InteractiveRelease(
         fitted.erm,
         epsilon,
         study.delta,
@@ -424,11 +438,9 @@ def _interactive(
         max_updates=table.max_updates,
         failure=study.failure,
         accounting=table.accounting,
+        threshold=threshold,
         random_state=seed,
     )
-    release = make()
-    if table.threshold is not None:
-        release = make(threshold=table.threshold * release.scale)
     answers: list[float] = []
     counts = []
     for part in np.split(X_test, _marks(len(X_test))[:-1]):
@@ -518,28 +530,32 @@ def _useful(
         "theory",
         problem.run.jobs,
         (
-            delayed(_theory_n)(problem, public, release, epsilon, n_queries)
+            delayed(_by_theory)(problem, public, release, epsilon, n_queries)
             for epsilon, release in pairs
         ),
     )
     table = []
-    for (epsilon, release), n_bound in zip(pairs, by_theory, strict=True):
+    for (epsilon, release), theory in zip(pairs, by_theory, strict=True):
         rows = points[(points.epsilon == epsilon) & (points.release == release.label)]
         n_measured = measured_n(problem, rows)
         key = {"epsilon": epsilon, "release": release.label}
-        table.append({**key, "n_bound": n_bound, "n_measured": n_measured})
+        table.append({**key, **theory, "n_measured": n_measured})
     return pd.DataFrame(table)
 
 
-def _theory_n(
+def _by_theory(
     problem: ReleaseComparisonProblem,
     public: PublicModel,
     release: ReleaseTable,
     epsilon: float,
     n_queries: int,
-) -> float:
-    bound = partial(best_bound, release, public, problem.study, epsilon, n_queries)
-    return smallest_n(bound, problem.study.useful_error)
+) -> dict[str, float]:
+    study, points = problem.study, most_points(problem)
+    try:
+        bound = best_bound(release, public, study, epsilon, n_queries, points)
+        return {"n_bound": smallest_n(bound, study.useful_error), "least": bound(LARGEST_N)}
+    except ParameterError:  # no noise gives this epsilon
+        return {"n_bound": math.nan, "least": math.nan}
 
 
 def _caveats(problem: ReleaseComparisonProblem) -> tuple[str, ...]:
@@ -548,6 +564,7 @@ def _caveats(problem: ReleaseComparisonProblem) -> tuple[str, ...]:
         EXHAUSTED: bool(interactive),
         OWN_THRESHOLD: any(each.threshold is not None for each in interactive),
         MANY_POINTS: any(isinstance(r, SemiInteractiveReleaseTable) for r in problem.releases),
+        LARGE_NET: any(isinstance(r, NonInteractiveReleaseTable) for r in problem.releases),
         OF_ONE_SET: not isinstance(problem.data, CirclesData),
     }
     return (*CAVEATS, *(caveat for caveat, holds in more.items() if holds))

@@ -87,8 +87,9 @@ class ReleaseStudyTable(TableModel):
 
     Of every size so many data sets are drawn and fitted, and every release is drawn so often from
     each. In theory a release is useful where no prediction is further off than ``useful_error``
-    (on average, of "semi-interactive"); when measured, where it loses at most ``useful_loss`` of
-    the accuracy of the model without noise.
+    (of "interactive" and "function" no answer to a test row, of "semi-interactive" on average);
+    when measured, where it loses at most ``useful_loss`` of the accuracy of the model without
+    noise.
     """
 
     sizes: Annotated[Sizes, AfterValidator(_increasing)]

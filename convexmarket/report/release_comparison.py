@@ -10,6 +10,7 @@ import pandas as pd
 
 from convexmarket.experiments.online_study_claims import power_fit
 from convexmarket.experiments.release_comparison import ReleaseComparisonResult
+from convexmarket.experiments.release_useful import LARGEST_N
 from convexmarket.report import release_comparison_figures as figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import reproduction_section, select
@@ -41,6 +42,7 @@ _WORDS = {
     "scale": "scale of the noise",
     "lost": "accuracy lost",
     "n_bound": "n by theory",
+    "least": f"theory's bound at n = {format_number(float(LARGEST_N))}",
     "n_measured": "n as measured",
     "linear_accuracy": "accuracy, linear model",
     "prediction_error": "solved to",
@@ -48,7 +50,7 @@ _WORDS = {
     "norm_bound": "largest norm",
 }
 _SHARES = dict.fromkeys(
-    ("accuracy", "accuracy_low", "accuracy_high", "lost", "linear_accuracy"), ".1%"
+    ("accuracy", "accuracy_low", "accuracy_high", "lost", "linear_accuracy"), "z.1%"
 )
 #: What is measured is set beside a bound of the same thing.
 _MEAN_IS_BOUNDED = "semi-interactive"
@@ -95,12 +97,13 @@ def _facts(result: ReleaseComparisonResult) -> tuple[Fact, ...]:
     last = select(result.points, size=study.sizes[-1], epsilon=epsilon)
     at = f"n = {study.sizes[-1]:,}, ε = {format_number(epsilon)}"
     known = last[last.refused == ""]
-    near = int((known.lost <= study.useful_loss).sum())
+    near = known.lost <= study.useful_loss
+    empty = useless(result, known) & ~near
     facts = [
         Fact("private rows", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
         Fact("accuracy without noise", format_percent(without_noise(result, study.sizes[-1]))),
-        Fact(f"of use at {at}", f"{near} of {len(last)}"),
-        Fact(f"useless at {at}", f"{int(useless(result, known).sum())} of {len(last)}"),
+        Fact(f"of use at {at}", f"{int(near.sum())} of {len(last)}"),
+        Fact(f"useless at {at}", f"{int(empty.sum())} of {len(last)}"),
     ]
     ratios = accounting_ratios(result)
     if len(ratios):
@@ -169,7 +172,7 @@ def _accuracy_section(result: ReleaseComparisonResult) -> Section:
                 "Every fit and draw.",
                 result.draws,
                 _WORDS,
-                {"accuracy": ".1%"},
+                {"accuracy": "z.1%"},
                 rows_shown=8,
             ),
         ),
@@ -220,30 +223,35 @@ def _useful_section(result: ReleaseComparisonResult) -> Section:
     shown = [rows[["n_bound", "n_measured"]].notna().any(axis=None) for _, rows in panels]
     drawn = Figure(
         "sizes-needed",
-        "From which n on a release is of use. What to see: the distance between the two marks is "
-        "what the worst case costs over the usual one, and that between two accountings of the "
-        "same release what the paper's constants cost. A missing mark: at no n.",
+        "From which n on a release is of use. What to see: the marks of a row answer different "
+        "questions, the hollow one how far predictions can be off, the filled one how many labels "
+        "were wrong in this study; hollow marks of two accountings of the same release are "
+        "apart by what the paper's constants cost. A missing mark: at no n.",
         partial(figures.sizes_needed, panels, (study.sizes[0], study.sizes[-1])),
         "Marks of the sizes needed. The numbers are in the table useful.",
     )
     return Section(
         "From which n on",
         (
-            "By theory: the smallest n at which no prediction is further than "
-            f"{format_number(study.useful_error)} from the model's (for semi-interactive releases: "
-            f"on average), except with probability {format_number(study.failure)}, with the number "
-            "of updates, points or rounds that is best at that n. As measured: the smallest n of "
+            "By theory: the smallest n at which none of the "
+            f"{questions(result.problem):,} answers is further than "
+            f"{format_number(study.useful_error)} from the model's (for non-interactive releases: "
+            "no prediction in the ball; for semi-interactive releases: predictions on average), "
+            f"except with probability {format_number(study.failure)}, with the numbers of updates, "
+            "points and rounds that are best at that n, of those that a release can be made "
+            "with. As measured: the smallest n of "
             "the study from which on the loss of accuracy stays within "
             f"{format_number(100 * study.useful_loss)} points, with the numbers of the problem "
             "file. Objective perturbation, which releases another model, has no such bound, and an "
             "interactive release with a threshold of its own may run out of updates before it "
-            "holds. Nor is anything promised where a net would be too large.",
+            "holds. Nor is anything promised where every net would be too large.",
         ),
         figures=(drawn,) if any(shown) else (),
         tables=(
             Table(
                 "useful",
-                "From which n on; a dash: at none.",
+                "From which n on; a dash: at none. The bound at the largest n that is thought of "
+                "is what points, nets and rounds leave when there is little noise.",
                 result.useful,
                 _WORDS,
                 {"n_bound": ",.0f", "n_measured": ",.0f"},
@@ -272,8 +280,8 @@ def _error_section(result: ReleaseComparisonResult) -> Section | None:
         "error-size",
         f"Error over n, {equals('ε', epsilon)}, on log scales: measured, and theory's bound on it, "
         "dotted in the same colour. For semi-interactive releases it is the mean error, for the "
-        "others the largest over the test rows. What to see: parallel lines are theory with the "
-        "right rate and a generous constant; the exponents are in the table.",
+        "others the largest over the test rows, as far as updates last. What to see: parallel "
+        "lines are theory with the right rate and a generous constant; exponents are in the table.",
         partial(figures.error_over_size, panels, result.problem.study.useful_error),
         "Curves of measured errors and bounds over n. The numbers are in the table points.",
     )
@@ -351,7 +359,7 @@ def _accounting_section(result: ReleaseComparisonResult) -> Section | None:
                     "accuracy_paper": "accuracy, paper's",
                     "accuracy_tight": "tight",
                 },
-                {"accuracy_paper": ".1%", "accuracy_tight": ".1%"},
+                {"accuracy_paper": "z.1%", "accuracy_tight": "z.1%"},
                 rows_shown=40,
                 complete=ratios,
             ),
@@ -391,10 +399,12 @@ def _updates_section(result: ReleaseComparisonResult) -> Section | None:
         tables=(
             Table(
                 "updates",
-                "Updates after so many questions: means over fits and draws, the fewest, the most.",
-                result.updates,
+                "Updates after all questions: means over fits and draws, the fewest, the most; in "
+                "the file after fewer questions too.",
+                result.updates.groupby(["release", "epsilon"], sort=False).tail(1),
                 {**_WORDS, "queries": "questions", "low": "fewest", "high": "most"},
-                rows_shown=8,
+                rows_shown=40,
+                complete=result.updates,
             ),
         ),
     )
@@ -412,10 +422,10 @@ def _promise_section(result: ReleaseComparisonResult) -> Section:
             "It rests on a public bound "
             f"of {format_number(problem.model.data_norm)} on the norm of every row, private or "
             "asked about; on a public set of labels; on the kernel, its parameters and the "
-            "regularisation being chosen without looking at the private rows; on a minimiser found "
-            f"to within {format_number(problem.model.tolerance)} sensitivities, which the noise "
-            "covers; and on noise whose seed nobody knows. Numbers are computed in double "
-            "precision.",
+            "regularisation being chosen without looking at the private rows; and on noise whose "
+            "seed nobody knows. Releases of the kernel model's predictions need a minimiser found "
+            f"to within {format_number(problem.model.tolerance)} sensitivities, which their noise "
+            "covers. Numbers are computed in double precision.",
         ),
         points=promises(problem),
     )

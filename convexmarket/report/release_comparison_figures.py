@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from convexmarket.report.figures import (
@@ -45,6 +48,7 @@ _TICKS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))
 _ROOM = 0.0265  # of the width of a panel, for a character of a tick's label
 _SIZES = "n, private rows (log scale)"
 _FAR = 5  # times the updates used: so many allowed are above the panel
+_TITLES = 0.84  # of the width of a figure's columns, for titles
 _DASHES = (0, (8, 3))
 
 
@@ -104,7 +108,10 @@ def error_over_size(panels: Sequence[Panel], useful: float) -> Figure:
     for axes, (_, curves) in zip(grid, panels, strict=True):
         for position, (name, rows) in enumerate(curves):
             look = series_style(position)
-            axes.plot(rows["size"], rows.measured, label=_label(name), **look)
+            # Markers tell measured lines apart, as dashes would look like bounds; they get smaller,
+            # so that where lines lie on each other all are seen.
+            solid = look | {"linestyle": "-", "markersize": 8.5 - position}
+            axes.plot(rows["size"], rows.measured, label=_label(name), **solid)
             axes.plot(rows["size"], rows.bound, color=look["color"], lw=1.4, ls=":")
         axes.axhline(useful, color=INK, lw=1.0, ls=_DASHES)
         shown = pd.concat([rows[["measured", "bound"]].stack() for _, rows in curves])
@@ -149,7 +156,7 @@ def updates_over_questions(panels: Sequence[Panel], most: Sequence[int]) -> Figu
         axes.set_ylim(-0.03 * top, top)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.set_title(f"{fill(heading, 84 // columns)}\n{limit:,} allowed")
+        axes.set_title(f"{_heading(heading, _TITLES * WIDTH / columns)}\n{limit:,} allowed")
         axes.set_xlabel("questions asked")
     for axes in grid[: len(panels) : columns]:
         axes.set_ylabel("updates used")
@@ -215,6 +222,18 @@ def _grid(panels: Sequence[Panel], height: float, sharey: bool = True) -> tuple[
     for axes in grid[len(panels) :]:
         axes.remove()
     return figure, grid[: len(panels)]
+
+
+def _heading(name: str, inches: float) -> str:
+    """Break a name into lines that are no wider, as titles are drawn."""
+    font = FontProperties(weight=rcParams["axes.titleweight"])
+
+    def fits(line: str) -> bool:
+        drawn = TextPath((0, 0), line, size=rcParams["axes.titlesize"], prop=font)
+        return bool(drawn.get_extents().width <= 72.0 * inches)
+
+    broken = (fill(name, characters) for characters in range(len(name), 1, -1))
+    return next((lines for lines in broken if all(map(fits, lines.split("\n")))), name)
 
 
 def _label(name: str) -> str:

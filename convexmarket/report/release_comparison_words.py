@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.experiments.release_comparison import ReleaseComparisonResult
+from convexmarket.experiments.release_useful import LARGEST_N, most_points
 from convexmarket.problems.release_comparison import CirclesData, ReleaseComparisonProblem
 from convexmarket.problems.rows import load_rows
+from convexmarket.release.non_interactive import MOST_BYTES
 from convexmarket.report.parts import select
 from convexmarket.report.words import count, equals, format_number, format_percent, listing, share
 
@@ -23,6 +25,7 @@ __all__ = [
     "questions",
     "quoted",
     "summary_words",
+    "undecided",
     "updates_words",
     "useless",
     "without_noise",
@@ -97,10 +100,18 @@ def without_noise(result: ReleaseComparisonResult, size: int, name: str = "accur
 def useless(result: ReleaseComparisonResult, points: pd.DataFrame) -> pd.Series:
     """Say of points whether they are no better than always the commoner label.
 
-    They are not if the interval of the accuracy, or the accuracy without one, reaches down to it.
+    They are not if the mean accuracy is no larger, or if no value in its interval is larger by what
+    counts as a loss.
     """
-    lowest = points.accuracy_low.fillna(points.accuracy)
-    return lowest <= majority(result.problem) + _ROUNDING
+    commoner = majority(result.problem)
+    highest = commoner + result.problem.study.useful_loss
+    return (points.accuracy <= commoner + _ROUNDING) | (points.accuracy_high < highest)
+
+
+def undecided(result: ReleaseComparisonResult, points: pd.DataFrame) -> pd.Series:
+    """Say of points whether they are better, but with an interval that reaches below."""
+    reaches = points.accuracy_low <= majority(result.problem) + _ROUNDING
+    return reaches & ~useless(result, points)
 
 
 def kernel_points(result: ReleaseComparisonResult) -> pd.DataFrame:
@@ -176,7 +187,7 @@ def _where(result: ReleaseComparisonResult) -> str:
 
 
 def _finding(result: ReleaseComparisonResult) -> str:
-    """Say which releases keep the accuracy of the model, which lose some, and which are useless."""
+    """Say which releases keep the accuracy of the model, lose some, may or do say nothing."""
     study, points = result.problem.study, _at_the_end(result)
     reference = without_noise(result, study.sizes[-1])
     words = (
@@ -185,14 +196,16 @@ def _finding(result: ReleaseComparisonResult) -> str:
     )
     near = points.lost <= study.useful_loss
     empty = useless(result, points) & ~near
+    vague = undecided(result, points) & ~near
     if not near.any():
         words += f" No release comes within {_loss(study.useful_loss)} of that."
     groups = (
         (near, f"Within {_loss(study.useful_loss)} of that: {{}}."),
-        (~near & ~empty, "More is lost by {}."),
+        (~near & ~empty & ~vague, "More is lost by {}."),
+        (vague, "Not told apart from the commoner label by so few draws: {}."),
         (
             empty,
-            "Useless, no better than always saying the commoner label "
+            "Useless, not or hardly better than always saying the commoner label "
             f"({format_percent(majority(result.problem))}): {{}}.",
         ),
     )
@@ -242,29 +255,46 @@ def _theory_words(result: ReleaseComparisonResult) -> str:
     rows = select(result.useful, epsilon=epsilon)
     known = rows[np.isfinite(rows.n_bound)].sort_values("n_bound")
     if known.empty:
-        return ""
+        return _without_n(result, rows).strip()
     parts = [f"{format_number(float(row.n_bound))} with “{row.release}”" for row in _of(known)]
     words = (
         f"For predictions off by at most {format_number(study.useful_error)}, theory's bounds ask "
         f"at {equals('ε', epsilon)} for n of {listing(parts)}."
     )
-    linear = [release.label for release in result.problem.releases if release.kind == LINEAR]
-    unknown = rows[rows.n_bound.isna() & ~rows.release.isin(linear)]
-    if len(unknown):
-        words += f" They name no n for {quoted(unknown.release)}."
+    words += _without_n(result, rows[rows.n_bound.isna()])
     last = study.sizes[-1]
     late = known[known.n_bound > last]
     if late.empty:
         return f"{words} The study goes up to {equals('n', last)}."
     words += (
-        f" By theory alone, {quoted(late.release)} would be useless up to {equals('n', last)}, "
-        "where the study ends."
+        f" For {quoted(late.release)} theory promises nothing of the kind up to "
+        f"{equals('n', last)}, where the study ends."
     )
     earlier = late[late.n_measured <= last]
     if len(earlier):
         words += (
             f" Measured, {quoted(earlier.release)} {'is' if len(earlier) == 1 else 'are'} of use "
-            "there all the same: the bounds hold for the worst case."
+            "there all the same: bounds are for the worst case, and labels need less."
+        )
+    return words
+
+
+def _without_n(result: ReleaseComparisonResult, rows: pd.DataFrame) -> str:
+    """Say of which releases theory names no n, and what keeps it from doing so."""
+    kinds = rows.release.map({release.label: release.kind for release in result.problem.releases})
+    silent = rows[rows.least.isna() & (kinds != LINEAR)]
+    words = f" Theory names no n for {quoted(silent.release)}." if len(silent) else ""
+    limits = {
+        "semi-interactive": f"with {count(most_points(result.problem), 'public point')}, the most "
+        "that a release can take here, ",
+        "non-interactive": f"with the nets and rounds that {1e-9 * MOST_BYTES:g} GB hold, ",
+    }
+    for kind, own in rows[rows.least.notna()].groupby(kinds, sort=False):
+        low, high = (format_number(value) for value in (own.least.min(), own.least.max()))
+        words += (
+            f" For {quoted(own.release)} no n up to {format_number(float(LARGEST_N))} suffices: "
+            f"{limits.get(str(kind), '')}errors of {low if low == high else f'{low} to {high}'} "
+            "remain possible."
         )
     return words
 
@@ -286,7 +316,7 @@ def _accounting_words(result: ReleaseComparisonResult) -> str:
 
 
 def _process_words(result: ReleaseComparisonResult) -> str:
-    """Say how the Gaussian process does against all other releases of the kernel model."""
+    """Say how the release of the function does against all others of the kernel model."""
     names = [release.label for release in result.problem.releases if release.kind == "function"]
     points = kernel_points(result)
     points = points[np.isfinite(points.error)]
@@ -302,15 +332,16 @@ def _process_words(result: ReleaseComparisonResult) -> str:
     wins = int((own.error < least.error)[known].sum())
     place = (result.problem.study.sizes[-1], main_epsilon(result.problem))
     words = (
-        f"The Gaussian process, “{names[0]}”, has the smallest mean error of all releases of the "
-        f"kernel model at {share(wins, int(known.sum()), 'pair')} of n and ε."
+        f"“{names[0]}”, a Gaussian process added to the whole function, has the smallest mean "
+        "error of all releases of the kernel model at "
+        f"{share(wins, int(known.sum()), 'pair')} of n and ε."
     )
     if place in own.index and np.isfinite(least.error.get(place, np.nan)):
-        best = least.loc[place]
+        error, best = own.error[place], least.loc[place]
+        than = "less than" if error < best.error else "more than"
         words += (
-            f" With {_where(result)} its predictions are off by "
-            f"{format_number(own.error[place])}, and those of “{best.release}”, the best of the "
-            f"others, by {format_number(best.error)}."
+            f" With {_where(result)} its predictions are off by {format_number(error)}, {than} the "
+            f"{format_number(best.error)} of “{best.release}”, the best of the others."
         )
     return words
 

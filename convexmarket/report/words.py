@@ -79,7 +79,7 @@ def format_percent(share: float | None) -> str:
     >>> format_percent(0.0425)
     '4.2%'
     """
-    return MISSING if share is None or math.isnan(share) else f"{100 * share:.1f}%"
+    return MISSING if share is None or math.isnan(share) else f"{100 * share:z.1f}%"
 
 
 def format_value(value: Any, spec: str = "") -> str:
