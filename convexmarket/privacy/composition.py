@@ -21,14 +21,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, xlogy
 
 __all__ = [
     "ORDERS",
     "Composition",
     "advanced_composition",
-    "advanced_share",
     "epsilon_of_moments",
     "gaussian_epsilon",
     "gaussian_moments",
@@ -242,25 +240,6 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
         return np.asarray(
             np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * np.expm1(each)
         )
-
-
-def advanced_share(epsilon: float, count: int, delta: float) -> float:
-    """Return the epsilon of each of several answers that compose to one epsilon.
-
-    The inverse of :func:`advanced_composition`, rounded down.
-
-    Examples
-    --------
-    >>> round(advanced_share(5.85, 100, 1e-5), 4)
-    0.1
-    """
-
-    def excess(each: float) -> float:
-        return float(advanced_composition(each, count, delta)) - epsilon
-
-    high = epsilon / np.sqrt(2.0 * count * np.log(1.0 / delta))
-    share = high if excess(high) <= 0.0 else float(brentq(excess, 0.0, high, xtol=1e-300))
-    return share * (1.0 - 1e-12)
 
 
 def _column(values: ArrayLike) -> Floats:

@@ -590,7 +590,7 @@ def test_low_thresholds_make_each_release_once(monkeypatch):
             made.append(kinds["threshold"])
             super().__init__(*args, **kinds)
 
-    monkeypatch.setattr("convexmarket.experiments.release_comparison.InteractiveRelease", Counted)
+    monkeypatch.setattr("convexmarket.experiments.release_draws.InteractiveRelease", Counted)
     one = 'releases=[{kind="interactive", label="a", max_updates=2, threshold=0.5}]'
     draws = run(one, "study.sizes=[100]").draws
     assert len(made) == len(draws) == 8

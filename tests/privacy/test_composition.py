@@ -16,7 +16,6 @@ from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import (
     ORDERS,
     advanced_composition,
-    advanced_share,
     epsilon_of_moments,
     gaussian_epsilon,
     gaussian_moments,
@@ -430,23 +429,6 @@ def test_the_papers_theorem_by_hand() -> None:
     assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    log_epsilon=st.floats(-12, 4),
-    count=st.integers(1, 10**6),
-    log_delta=st.floats(-12, -0.01),
-)
-def test_a_share_is_the_largest_that_composes(log_epsilon, count, log_delta) -> None:
-    epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
-    share = advanced_share(epsilon, count, delta)
-    assert advanced_composition(share, count, delta) <= epsilon
-    assert advanced_composition(share * (1 + 1e-9), count, delta) > epsilon
-
-
-def test_nothing_shares_into_nothing() -> None:
-    assert advanced_share(0.0, 10, 1e-6) == 0.0
-
-
 # -------------------------------------------------------------------------- limits and input
 
 BOUNDS = [pure_moments, laplace_moments, gaussian_moments, selection_moments, update_moments]
@@ -482,8 +464,6 @@ def test_extreme_answers_of_gaussian_noise_and_of_the_theorem() -> None:
         assert epsilon[-1] == np.inf
         assert epsilon[-2] == pytest.approx(5e7, rel=0.01)
     assert advanced_composition(1e4, 10**6, 1e-12) == np.inf
-    assert 0 < advanced_share(1e4, 1, 0.5) < 1e4
-    assert 0 < advanced_share(1e-12, 10**6, 1e-12) < 1e-12
 
 
 def test_a_pure_answer_never_costs_more_than_its_epsilon() -> None:

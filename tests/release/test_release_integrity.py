@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import (
@@ -227,16 +229,33 @@ def test_the_published_scale_is_not_believed_where_it_claims_too_much():
         interactive_epsilon(10**13, 1e-6, "tight")
 
 
-def test_a_selection_where_features_are_short_does_little_harm():
-    """Divided by the local feature norm, noise would carry the model away."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (20_000, 2))
-    y = np.where(X[:, 0] > 0, 1, -1)
-    erm = cm.KernelERM("hinge", "poly", 0.1, degree=9, coef0=0.0, gamma=1.0, data_norm=1.0).fit(
-        X, y
+@given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
+def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
+    """Divided by a bound on k(z, z), and not by k(z, z) itself, whatever the noise."""
+    rng = np.random.default_rng(seed)
+    erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows(seed % 7))
+    truth = erm.pivots_.T @ erm.dual_coef_
+    start = cm.PublicPredictor(
+        erm.kernel_,
+        rng.uniform(-0.7, 0.7, (2, 2)),
+        rng.normal(size=2),
+        release("function", erm).guarantee,
     )
-    net = cm.release.ball_net(2, 1.0, 0.05)
+    z = rng.uniform(-0.7, 0.7, 2) * rng.choice([1.0, 0.01])
+    moved = start.corrected(z, float(truth @ z) + noise, np.inf, divisor)
+    before, after = (np.sum((p.points.T @ p.coefficients - truth) ** 2) for p in (start, moved))
+    off = float(truth @ z) - start.predict(z)[0]
+    assert after <= before - (off**2 - noise**2) / divisor + 1e-9 * (1 + before + noise**2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_public_release_divides_by_the_bound_on_features(seed):
+    erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows())
+    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=seed)
+    net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
-    for seed in range(5):
-        made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=60, net_radius=0.05, random_state=seed)
-        assert np.abs(made.predict(net) - truth).max() <= made.error_bound
+    z = int(np.argmax(np.abs(truth) / made.scale + rng.gumbel(size=len(net))))
+    step = truth[z] + rng.laplace(scale=made.scale)  # divided by one, not by the length of z
+    shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
+    if np.any(net[z]):
+        assert made.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)
