@@ -1,6 +1,6 @@
 """Noise and the guarantees it buys: sampling, and the accounting of privacy loss."""
 
-from convexmarket.privacy.accountant import AccountComposition, PrivacyAccountant
+from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
     Accounting,
     Guarantee,
@@ -18,6 +18,7 @@ from convexmarket.privacy.noise import (
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
+    "Account",
     "AccountComposition",
     "Accounting",
     "Guarantee",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
 
-__all__ = ["AccountComposition", "PrivacyAccountant"]
+__all__ = ["Account", "AccountComposition", "PrivacyAccountant"]
 
 AccountComposition: TypeAlias = Literal["basic", "advanced"]
 
@@ -35,6 +35,17 @@ class _Entry:
     mechanism: str
     epsilon: Floats
     delta: float
+
+
+@runtime_checkable
+class Account(Protocol):
+    """What a release is charged to: an account in memory, or one that a ledger keeps."""
+
+    def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
+        """Refuse a release that some row cannot pay, without charging it."""
+
+    def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
+        """Charge a release in full, or refuse it and charge nothing."""
 
 
 class PrivacyAccountant:

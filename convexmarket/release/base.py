@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource, resolve_generator
+from convexmarket.privacy import Account, Guarantee, RandomSource, resolve_generator
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.predictor import PublicPredictor
@@ -43,7 +43,7 @@ class SingleCopy:
 
 def admit(
     guarantee: Guarantee,
-    accountant: PrivacyAccountant | None,
+    accountant: Account | None,
     rows: ArrayLike | None,
     random_state: RandomSource,
 ) -> np.random.Generator:
@@ -60,8 +60,10 @@ def admit(
         if rows is not None:
             raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
         return resolve_generator(random_state)
-    if not isinstance(accountant, PrivacyAccountant):
-        raise ParameterError(f"accountant must be a PrivacyAccountant, not {accountant!r}.")
+    if not isinstance(accountant, Account):
+        raise ParameterError(
+            f"accountant must be a PrivacyAccountant, or the account of a ledger, not {accountant!r}."
+        )
     accountant.check(guarantee, rows)
     generator = resolve_generator(random_state)
     accountant.charge(guarantee, rows)

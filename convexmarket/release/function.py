@@ -16,7 +16,7 @@ from scipy.linalg import solve_triangular
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.release.base import (
     SingleCopy,
     admit,
@@ -50,7 +50,7 @@ class FunctionRelease(SingleCopy):
         Of the whole release, in nats: for every row, or row by row what each sold.
     delta : float
         Strictly between 0 and 1.
-    accountant : PrivacyAccountant, optional
+    accountant : Account, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -100,7 +100,7 @@ class FunctionRelease(SingleCopy):
         epsilon: ArrayLike,
         delta: float,
         *,
-        accountant: PrivacyAccountant | None = None,
+        accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -90,7 +90,7 @@ class InteractiveRelease(SingleCopy):
         From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
         default, as in the paper. Any value keeps the guarantee; under a lower one updates run out
         earlier.
-    accountant : PrivacyAccountant, optional
+    accountant : Account, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -155,7 +155,7 @@ class InteractiveRelease(SingleCopy):
         failure: float = 0.05,
         accounting: Composition = "tight",
         threshold: float | None = None,
-        accountant: PrivacyAccountant | None = None,
+        accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -62,7 +62,7 @@ class PublicRelease:
         How the scale of the noise follows from epsilon. ``"paper"``: as for
         :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
         (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
-    accountant : PrivacyAccountant, optional
+    accountant : Account, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -125,7 +125,7 @@ class PublicRelease:
         max_net: int = 1_000_000,
         failure: float = 0.05,
         accounting: Composition = "tight",
-        accountant: PrivacyAccountant | None = None,
+        accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Guarantee, PrivacyAccountant, RandomSource
+from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.checks import check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -63,7 +63,7 @@ class TestSetRelease:
     solver : str, default "exact"
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
-    accountant : PrivacyAccountant, optional
+    accountant : Account, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -124,7 +124,7 @@ class TestSetRelease:
         accounting: Composition = "tight",
         norm_bound: float | None = None,
         solver: str = "exact",
-        accountant: PrivacyAccountant | None = None,
+        accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
