@@ -62,7 +62,7 @@ def admit(
         return resolve_generator(random_state)
     if not isinstance(accountant, Account):
         raise ParameterError(
-            f"accountant must be a PrivacyAccountant, or the account of a ledger, not {accountant!r}."
+            f"accountant must be a PrivacyAccountant, or a ledger's account, not {accountant!r}."
         )
     accountant.check(guarantee, rows)
     generator = resolve_generator(random_state)
