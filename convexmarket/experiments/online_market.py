@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from convexmarket.errors import (
+    BudgetExceededError,
     ConvexMarketError,
     DataError,
     MarketClosedError,
@@ -32,12 +34,18 @@ from convexmarket.experiments.online_record import (
     plan_rows,
     start_of,
 )
-from convexmarket.experiments.online_release import prepare, release_model, usable
+from convexmarket.experiments.online_release import (
+    model_guarantee,
+    prepare,
+    release_model,
+    usable,
+)
 from convexmarket.experiments.online_rows import MOST_NAMES, check_public
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
+from convexmarket.privacy import Guarantee
 from convexmarket.problems import OnlineMarketProblem, parse_problem
 
 __all__ = [
@@ -244,6 +252,8 @@ def close_market(
         If offers are unanswered.
     ParameterError
         If nobody accepted, or the guarantees sold leave no room for the learner.
+    BudgetExceededError
+        If the model would cost a seller more than it sold and other releases left; no row was read.
     DataError
         If a seller who accepted has no row, or the rows are not as declared.
     """
@@ -258,15 +268,30 @@ def close_market(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
             "and keeps its model; leave it out to see that again"
         )
+    left = tuple(leave_out)
+    guarantee = partial(model_guarantee, problem, leave_out=left, regularization=regularization)
     if not market.is_closed:  # what can go wrong shall go wrong before quoting ends
         offers = market.offers()
         _check_answers(offers, lapse)
         accepted = offers[offers["status"] == "accepted"]
+        _check_budget(market, problem, accepted["id"].tolist(), guarantee(accepted))
         prepare(problem, usable(accepted, leave_out), regularization)
-    train = partial(
-        release_model, problem, leave_out=tuple(leave_out), regularization=regularization
-    )
-    return close_and_describe(market, problem, train, Stages(progress), lapse=lapse)
+    train = partial(release_model, problem, leave_out=left, regularization=regularization)
+    return close_and_describe(market, problem, train, guarantee, Stages(progress), lapse=lapse)
+
+
+def _check_budget(
+    market: OnlineMarket, problem: OnlineMarketProblem, ids: list[str], guarantee: Guarantee
+) -> None:
+    try:
+        market.ledger.account(ids).check(guarantee)
+    except BudgetExceededError as error:
+        if problem.learner.calibration == "total":
+            raise
+        raise BudgetExceededError(
+            f"{error} The learner's calibration is 'noise', which sells the Jacobian's share on "
+            'top; give learner.calibration = "total"'
+        ) from None
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
@@ -281,11 +306,15 @@ def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
     """
     if not market.is_closed:
         _check_answers(market.offers(), lapse)
-    if market.close(lambda _: WITHOUT_MODEL, lapse=lapse) != WITHOUT_MODEL:
+    if market.close(lambda _: WITHOUT_MODEL, lapse, _nothing) != WITHOUT_MODEL:
         raise MarketClosedError(
             f"the market in {market.folder} was closed, and its model was released; close it "
             "without --without-model to see that again"
         )
+
+
+def _nothing(accepted: pd.DataFrame) -> Guarantee:
+    return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
 
 
 def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:
@@ -302,6 +331,7 @@ def close_and_describe(
     market: OnlineMarket,
     problem: OnlineMarketProblem,
     train: Callable[[pd.DataFrame], str],
+    guarantee: Callable[[pd.DataFrame], Guarantee],
     stages: Stages,
     *,
     lapse: bool = False,
@@ -316,6 +346,8 @@ def close_and_describe(
     problem : OnlineMarketProblem
     train : callable
         From the accepted offers to the released model as JSON; not called if one is stored.
+    guarantee : callable
+        From the accepted offers to what the model will guarantee them.
     stages : Stages
     lapse : bool
         Whether unanswered offers count as declined.
@@ -325,7 +357,7 @@ def close_and_describe(
         Sellers who came after the expected number, where that is known.
     """
     with stages("train", 1) as advance:
-        release = market.close(train, lapse=lapse)
+        release = market.close(train, lapse, guarantee)
         advance()
     model = json.loads(release)
     with stages("audit", 1) as advance:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.online_rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import Guarantee, calibrate_eta, objective_perturbation_guarantee
 from convexmarket.problems import OnlineMarketProblem
 
-__all__ = ["Training", "prepare", "release_model", "usable"]
+__all__ = ["Purchase", "Training", "model_guarantee", "prepare", "release_model", "usable"]
 
 Floats = NDArray[np.float64]
 
@@ -32,13 +32,9 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
-    """Everything that a release needs, checked, before any noise is drawn."""
+class Purchase:
+    """What was sold, and what follows from it without any row."""
 
-    rows: MarketRows
-    ids: list[str]
-    X: Floats
-    y: Floats
     sold: Floats
     regularization: float
 
@@ -56,6 +52,88 @@ class Training:
     def eta(self) -> float:
         """The same, rounded down."""
         return self.total * (1.0 - ROUNDING)
+
+    def guarantee(self, problem: OnlineMarketProblem) -> Floats:
+        """Return the guarantee of each seller, the Jacobian's share included.
+
+        Raises
+        ------
+        ParameterError
+            If eta is too small for the regularisation.
+        """
+        learner, norm = problem.learner, problem.data.data_norm
+        arguments = (self.regularization, norm, learner.accounting)
+        try:
+            eta = self.eta
+            if learner.calibration == "total":
+                eta = calibrate_eta(self.weights, eta, *arguments)
+            return objective_perturbation_guarantee(self.weights, eta, *arguments)
+        except ParameterError as error:
+            raise ParameterError(
+                f"{error} Nothing was trained; close with another --regularization (regularization "
+                "in Python), chosen without looking at the rows"
+            ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Training(Purchase):
+    """Everything that a release needs, checked, before any noise is drawn."""
+
+    rows: MarketRows
+    ids: list[str]
+    X: Floats
+    y: Floats
+
+
+def _purchase(
+    problem: OnlineMarketProblem, accepted: pd.DataFrame, regularization: float | None
+) -> Purchase:
+    """Return what was sold by those who accepted.
+
+    Raises
+    ------
+    ParameterError
+        If nobody did.
+    """
+    if accepted.empty:
+        raise ParameterError(
+            "nobody accepted an offer, so there is nothing to train on and the market stays as it "
+            "is; quote more sellers, record their answers with accept, or close with "
+            "--without-model"
+        )
+    lam = problem.learner.regularization if regularization is None else regularization
+    return Purchase(accepted["epsilon"].to_numpy(dtype=float), lam)
+
+
+def model_guarantee(
+    problem: OnlineMarketProblem,
+    accepted: pd.DataFrame,
+    *,
+    leave_out: Sequence[str] = (),
+    regularization: float | None = None,
+) -> Guarantee:
+    """Return what the model will guarantee those who accepted; no row is read.
+
+    Parameters
+    ----------
+    problem, accepted, leave_out, regularization
+        As for :func:`release_model`.
+
+    Returns
+    -------
+    Guarantee
+        One row per accepted offer; zero for those who are left out.
+
+    Raises
+    ------
+    ParameterError
+        If nobody accepted, or eta is too small for the regularisation.
+    """
+    used = accepted["id"].isin(usable(accepted, leave_out)["id"]).to_numpy()
+    epsilon = np.zeros(len(accepted))
+    epsilon[used] = _purchase(problem, accepted[used], regularization).guarantee(problem)
+    mechanism = "logistic regression by objective perturbation"
+    return Guarantee(epsilon, 0.0, mechanism, problem.learner.accounting, ASSUMPTIONS)
 
 
 def prepare(
@@ -78,30 +156,11 @@ def prepare(
     DataError
         If the rows cannot be read, or a seller has none.
     """
-    if accepted.empty:
-        raise ParameterError(
-            "nobody accepted an offer, so there is nothing to train on and the market stays as it "
-            "is; quote more sellers, record their answers with accept, or close with "
-            "--without-model"
-        )
+    purchase = _purchase(problem, accepted, regularization)
+    purchase.guarantee(problem)
     rows = owned_rows(problem)
     ids = accepted["id"].tolist()
-    lam = problem.learner.regularization if regularization is None else regularization
-    training = Training(rows, ids, *rows.of(ids), accepted["epsilon"].to_numpy(dtype=float), lam)
-    accounting = problem.learner.accounting
-    calibrate = (
-        calibrate_eta
-        if problem.learner.calibration == "total"
-        else objective_perturbation_guarantee
-    )
-    try:
-        calibrate(training.weights, training.eta, lam, rows.data_norm, accounting)
-    except ParameterError as error:
-        raise ParameterError(
-            f"{error} Nothing was trained; close with another --regularization (regularization in "
-            "Python), chosen without looking at the rows"
-        ) from None
-    return training
+    return Training(purchase.sold, purchase.regularization, rows, ids, *rows.of(ids))
 
 
 def usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:

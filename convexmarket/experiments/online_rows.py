@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.experiments.lists import blame, blank, numbers_in, read_reports
+from convexmarket.experiments.lists import blame, numbers_in, read_reports
 from convexmarket.online.offers import checked_id
 from convexmarket.problems import CsvRows, InlineData, OnlineMarketProblem
 from convexmarket.problems.rows import load_rows
@@ -186,8 +186,7 @@ def _checked(
 ) -> tuple[tuple[str, ...], Floats, Floats]:
     """Return ids, features and labels of a file, or say which lines are wrong and why."""
     place = f"{path}: line"
-    table = table[~table.apply(blank).all(axis=1)] if len(table) else table
-    lines = table.index.to_numpy() + 2
+    lines = table.index.to_numpy()
 
     def refuse(values: pd.Series[Any], wrong: Any, why: str) -> None:
         bad = np.flatnonzero(wrong)
@@ -206,7 +205,7 @@ def _checked(
     ids: tuple[str, ...] = ()
     labels = column(data.label, "label")
     if id_column is not None:
-        ids = tuple(checked_ids(column(id_column, "id").set_axis(lines), place))
+        ids = tuple(checked_ids(column(id_column, "id"), place))
     columns = []
     for name in features:
         texts = column(name, "features")

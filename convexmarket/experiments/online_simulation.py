@@ -13,7 +13,7 @@ from convexmarket.experiments.online_market import (
     close_and_describe,
     online_policy,
 )
-from convexmarket.experiments.online_release import release_model
+from convexmarket.experiments.online_release import model_guarantee, release_model
 from convexmarket.experiments.online_rows import owned_rows
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.online.market import OnlineMarket
@@ -67,7 +67,10 @@ def run_online_market(
         OnlineMarket.create(folder, policy) as market,
     ):
         _trade(market, problem, stream, stages)
-        return close_and_describe(market, problem, train, stages, simulated=True, turned_away=away)
+        guarantee = partial(model_guarantee, problem)
+        return close_and_describe(
+            market, problem, train, guarantee, stages, simulated=True, turned_away=away
+        )
 
 
 def _trade(

@@ -19,14 +19,14 @@ from convexmarket.experiments.lists import (
     ID_NAMES,
     blame,
     blank,
-    checked_reports,
     column_named,
+    read_list,
     read_reports,
 )
 from convexmarket.experiments.online_rows import checked_ids
 from convexmarket.experiments.stages import Progress
-from convexmarket.experiments.writing import write_together
 from convexmarket.online.market import OnlineMarket
+from convexmarket.writing import write_together
 
 __all__ = ["QuotedList", "answer_list", "quote_list", "write_offers"]
 
@@ -87,16 +87,7 @@ def quote_list(
     """
     options = ("--id-column", "--sensitivity-column")
     place = f"{path}: line"
-    listed = checked_reports(
-        read_reports(path),
-        id_column,
-        sensitivity_column,
-        market.policy.prior,
-        place,
-        2,
-        options,
-    )
-    listed["id"] = checked_ids(listed["id"], place)
+    listed = read_list(path, market.policy.prior, id_column, sensitivity_column, options)
     known = _known(market)
     _check_terms(listed, known, place)
     new = listed[~listed["id"].isin(known.index)]
@@ -147,8 +138,8 @@ def answer_list(
     ids = ids[~blank(ids)]
     if ids.empty:
         raise DataError(f"{path}: there is no id in it; give one row per seller")
-    lines, place = ids.index.to_numpy() + 2, f"{path}: line"
-    ids = checked_ids(ids.set_axis(lines), place)
+    lines, place = ids.index.to_numpy(), f"{path}: line"
+    ids = checked_ids(ids, place)
     statuses = ids.map(_known(market)["status"])
     other = "declined" if answer == "accepted" else "accepted"
     checks: list[tuple[pd.Series[bool], str]] = [

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import check_instance
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import atoms_of
@@ -175,6 +176,7 @@ class AdaptivePolicy:
         ParameterError
             If nobody is still to come.
         """
+        check_instance("history", history, History)
         came = np.asarray(history.sensitivities).size
         remaining = self.expected_sellers - came
         if remaining < 1:

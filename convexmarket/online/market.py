@@ -1,8 +1,9 @@
 """A market that runs for real: sellers are quoted as they come, and nothing is forgotten.
 
 Whoever was quoted gets the same terms again, whoever accepted stays accepted, and the model is
-released once, whatever happens to the processes that do it. :mod:`convexmarket.online.store` says
-what is promised and how it is kept.
+released once, whatever happens to the processes that do it. Whoever accepts has sold, which its
+ledger writes down in the same instant. :mod:`convexmarket.ledger.store` says what is promised and
+how it is kept.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from typing import NamedTuple, Self
 
 import pandas as pd
 
+from convexmarket.arguments import check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.ledger import Ledger
+from convexmarket.ledger.ledger import MARKET_FILE
+from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
+from convexmarket.online.closing import all_that_was_sold, charge_model
 from convexmarket.online.offers import (
     OFFERS,
     Offer,
@@ -37,12 +43,10 @@ from convexmarket.online.steps import (
     released_text,
     stored_policy,
 )
-from convexmarket.online.store import Store, create_database, now
+from convexmarket.online.store import create_market, market_store
+from convexmarket.privacy import Guarantee
 
 __all__ = ["MarketPlan", "OnlineMarket"]
-
-#: The file of a market in its folder.
-DATABASE = "market.sqlite"
 
 
 class MarketPlan(NamedTuple):
@@ -86,7 +90,7 @@ class OnlineMarket:
     Notes
     -----
     Every method is one transaction. Once it has returned, what it says survives the end of the
-    process at any instant; see :mod:`convexmarket.online.store`. A market may be used from several
+    process at any instant; see :mod:`convexmarket.ledger.store`. A market may be used from several
     threads, and in a forked child, which opens a connection of its own. It can be used as a
     context manager, which closes the connection at the end.
 
@@ -110,8 +114,9 @@ class OnlineMarket:
     problem: str
 
     def __init__(self, folder: str | Path) -> None:
+        check_instance("folder", folder, (str, Path), "the path of a market's folder")
         self.folder = Path(folder)
-        self._store = Store(self.folder / DATABASE)
+        self._store = market_store(self.folder / MARKET_FILE)
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
@@ -143,8 +148,8 @@ class OnlineMarket:
             raise ParameterError(f"policy is {policy!r}; give an OnlinePolicy or AdaptivePolicy")
         if not isinstance(problem, str):
             raise ParameterError(f"problem is {problem!r}; give the text of a problem file")
-        create_database(
-            Path(folder) / DATABASE,
+        create_market(
+            Path(folder) / MARKET_FILE,
             policy.expected_sellers,
             problem,
             policy_json(policy),
@@ -319,16 +324,25 @@ class OnlineMarket:
 
     # ------------------------------------------------------------------ the end
 
-    def close(self, release: Callable[[pd.DataFrame], str], lapse: bool = False) -> str:
+    def close(
+        self,
+        release: Callable[[pd.DataFrame], str],
+        lapse: bool = False,
+        guarantee: Callable[[pd.DataFrame], Guarantee] = all_that_was_sold,
+    ) -> str:
         """End the market, and release what is made of the guarantees that were sold: once.
 
         Parameters
         ----------
         release : callable
             From the accepted offers, as of :meth:`offers`, to JSON text, such as the weights of a
-            private model. Every seller's guarantee is used up by its first result that is stored.
+            private model.
         lapse : bool, default False
             Whether offers that are unanswered count as declined.
+        guarantee : callable, optional
+            From the accepted offers to what the release will guarantee each of their rows, worked
+            out without looking at any row. It must not use the market. By default everything that
+            was sold counts as used.
 
         Returns
         -------
@@ -340,6 +354,9 @@ class OnlineMarket:
         ------
         OfferError
             If offers are unanswered, unless ``lapse`` is set.
+        BudgetExceededError
+            If a seller sold less than the guarantee, or other releases used too much of it. The
+            market stays as it was.
         ParameterError
             If ``release`` returns anything but JSON text.
         DataError
@@ -347,9 +364,11 @@ class OnlineMarket:
 
         Notes
         -----
-        First quoting ends, in a step of its own; nothing can change from then on. Then ``release``
-        is called, by one process at a time, and its result is stored. If it fails or is killed
-        nothing was released, the market takes no more sellers, and it can be closed again.
+        First quoting ends and the guarantee is charged, in one step; nothing can change from then
+        on. Then ``release`` is called, by one process at a time, and its result is stored. If it
+        fails or is killed nothing was released, what was charged stays charged, the market takes
+        no more sellers, and it can be closed again: that is charged only as far as it guarantees
+        less than the attempts before, because one result at most is ever stored.
         """
         stored = self.released
         if stored is not None:
@@ -359,16 +378,23 @@ class OnlineMarket:
                 stored = released_text(connection)
                 if stored is None:
                     end_quoting(connection, lapse)
-                    accepted = connection.execute(
+                    rows = connection.execute(
                         f"{OFFERS} WHERE a.answer = 'accepted' ORDER BY q.number"
                     ).fetchall()
+                    accepted = frame_of(rows)
+                    charge_model(connection, accepted, guarantee(accepted))
             if stored is not None:
                 return stored
-            result = release(frame_of(accepted))
+            result = release(accepted)
             check_json(result)
             with self._store.writing() as connection:
                 connection.execute("INSERT INTO releases VALUES (1, ?, ?)", (result, now()))
         return result
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was sold to the market, and what of it is spent; in the same database."""
+        return Ledger(self._store)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-import unicodedata
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import pandas as pd
 
 from convexmarket.errors import ParameterError
+from convexmarket.ledger.names import checked_id
 
 __all__ = [
     "OFFERS",
@@ -27,11 +27,6 @@ __all__ = [
 ]
 
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
-
-_LONGEST_ID = 200
-#: Controls, halves of characters, ends of lines; invisible marks but those some scripts need.
-_UNFIT = {"Cc", "Cs", "Zl", "Zp", "Cf"}
-_JOINERS = "\u200c\u200d"
 
 #: Rows that :func:`frame_of` takes, in any order.
 OFFERS = (
@@ -104,23 +99,6 @@ def check_json(result: object) -> None:
             f"release returned what is no JSON text ({error}), so nothing was released; return "
             "json.dumps(...) of the result, and close again"
         ) from None
-
-
-def checked_id(id: str) -> str:
-    """Return an id in the form that is stored, or raise a ParameterError."""
-    if not isinstance(id, str):
-        raise ParameterError(f"id is {id!r}; give text, such as 's17'")
-    form = unicodedata.normalize("NFC", id)
-    if not form or len(form) > _LONGEST_ID:
-        raise ParameterError(
-            f"id {form[:20]!r} has {len(form)} characters; give from 1 to {_LONGEST_ID}"
-        )
-    if form != form.strip():
-        raise ParameterError(f"id {form!r} begins or ends with a blank; leave it away")
-    unfit = [c for c in form if unicodedata.category(c) in _UNFIT and c not in _JOINERS]
-    if unfit:
-        raise ParameterError(f"id {form!r} holds {unfit[0]!r}, which cannot be seen; leave it away")
-    return form
 
 
 def checked_sensitivity(sensitivity: float) -> float:

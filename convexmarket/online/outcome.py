@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.policy import History, OnlinePolicy
@@ -207,9 +208,10 @@ def audit_quotes(
     -------
     QuoteAudit
     """
+    check_instance("policy", policy, OnlinePolicy)
     grid = _reports(policy)
-    truths = grid if sensitivities is None else np.asarray(sensitivities, dtype=float).ravel()
-    tried = grid if misreports is None else np.asarray(misreports, dtype=float).ravel()
+    truths = grid if sensitivities is None else _given("sensitivities", sensitivities)
+    tried = grid if misreports is None else _given("misreports", misreports)
     at_truth, at_lie = policy.quote(truths), policy.quote(tried)
     surplus = at_truth.payment - truths * at_truth.epsilon
     gains = [
@@ -227,6 +229,14 @@ def audit_quotes(
         n_misreports=tried.size,
         tolerance=_ROUNDING * largest + 2.0 * policy.payment_error,
     )
+
+
+def _given(name: str, reports: ArrayLike) -> Floats:
+    """Return reports as a vector of at least one."""
+    values = checked_numbers(name, reports).ravel()
+    if values.size == 0:
+        raise ParameterError(f"{name} is empty; give at least one report")
+    return values
 
 
 def _reports(policy: OnlinePolicy) -> Floats:

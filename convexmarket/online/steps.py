@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from convexmarket.errors import MarketClosedError, OfferError
+from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.offers import Offer, find_offer, status_of
 from convexmarket.online.policy import History, OnlinePolicy
-from convexmarket.online.store import now
 
 __all__ = [
     "Quoting",

@@ -1,36 +1,33 @@
 """The tables of an online market: what they hold, and what they refuse.
 
-Rows are only added. Triggers refuse to change or remove any, and to add what would contradict the
-rest, whoever asks: the rules of a market hold in its database, and not only in the code that uses
-it. A row cannot be replaced either, because each trigger looks for it first.
+Rows are only added, as in a ledger (:mod:`convexmarket.ledger.tables`), whose tables stand beside
+these (:mod:`convexmarket.ledger.markets`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["APPLICATION", "VERSION", "lay_tables"]
+from convexmarket.ledger.markets import add_ledger
+from convexmarket.ledger.tables import lay_tables
 
-#: "cmkt": marks an SQLite database as one of ours.
-APPLICATION = 0x636D6B74
-#: Version of the tables below.
-VERSION = 1
+__all__ = ["lay_market"]
 
-_TABLES = """
-CREATE TABLE markets (  -- one row
+_TABLES = (
+    """CREATE TABLE markets (  -- one row
     number INTEGER PRIMARY KEY CHECK (number = 1),
     expected INTEGER NOT NULL CHECK (expected >= 1),
     problem TEXT NOT NULL,
     policy TEXT NOT NULL,
     time TEXT NOT NULL
-);
-CREATE TABLE plans (  -- by which sellers after the first so many are quoted
+)""",
+    """CREATE TABLE plans (  -- by which sellers after the first so many are quoted
     number INTEGER PRIMARY KEY,
     after INTEGER NOT NULL UNIQUE,
     policy TEXT NOT NULL,
     time TEXT NOT NULL
-);
-CREATE TABLE quotes (  -- number: of arrival
+)""",
+    """CREATE TABLE quotes (  -- number: of arrival
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     sensitivity REAL NOT NULL CHECK (typeof(sensitivity) = 'real' AND sensitivity >= 0),
@@ -38,22 +35,22 @@ CREATE TABLE quotes (  -- number: of arrival
     payment REAL NOT NULL CHECK (typeof(payment) = 'real' AND payment >= 0 AND payment < 9e999),
     plan INTEGER NOT NULL REFERENCES plans (number),
     time TEXT NOT NULL
-);
-CREATE TABLE answers (
+)""",
+    """CREATE TABLE answers (
     number INTEGER PRIMARY KEY REFERENCES quotes (number),
     answer TEXT NOT NULL CHECK (answer IN ('accepted', 'declined')),
     time TEXT NOT NULL
-);
-CREATE TABLE endings (  -- one row, once no more sellers are quoted
+)""",
+    """CREATE TABLE endings (  -- one row, once no more sellers are quoted
     number INTEGER PRIMARY KEY CHECK (number = 1),
     time TEXT NOT NULL
-);
-CREATE TABLE releases (  -- one row, once the model is trained
+)""",
+    """CREATE TABLE releases (  -- one row, once the model is trained
     number INTEGER PRIMARY KEY CHECK (number = 1),
     release TEXT NOT NULL,
     time TEXT NOT NULL
-);
-"""
+)""",
+)
 
 #: When no row may be added, and why; in the order in which they are asked.
 _REFUSALS = {
@@ -102,21 +99,13 @@ _REFUSALS = {
 }
 
 
-def lay_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables, empty, and mark the database as a market's."""
-    for statement in _TABLES.split(");\n"):
-        if statement.strip():
-            connection.execute(f"{statement})")
-    for table, refusals in _REFUSALS.items():
-        cases = " ".join(f"WHEN {when} THEN RAISE(ABORT, '{why}')" for when, why in refusals)
-        connection.execute(
-            f"CREATE TRIGGER {table}_refuse BEFORE INSERT ON {table} "
-            f"BEGIN SELECT CASE {cases} END; END"
-        )
-        for event in ("UPDATE", "DELETE"):
-            connection.execute(
-                f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} "
-                "BEGIN SELECT RAISE(ABORT, 'rows of a market are only added'); END"
-            )
-    connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+def lay_market(
+    connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
+) -> None:
+    """Make the tables of a new market, with its ledger and its first plan."""
+    lay_tables(connection, _TABLES, _REFUSALS, "market")
+    connection.execute(
+        "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
+    )
+    connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
+    add_ledger(connection)

@@ -7,6 +7,7 @@ release that would exceed any row's budget, before it draws its noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
@@ -14,6 +15,7 @@ from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import checked_numbers
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
@@ -66,6 +68,8 @@ class PrivacyAccountant:
         deltas to at most :math:`\delta - \delta'`, with :math:`\delta' = \delta/2`. It pays where
         many small releases share a budget. It is settled here, once: whoever could choose after
         seeing answers would have more than either allows.
+    ids : sequence of str, optional
+        What a refusal calls the rows, shape (n_rows,); their positions alone by default.
 
     Raises
     ------
@@ -99,8 +103,9 @@ class PrivacyAccountant:
         delta: float = 0.0,
         *,
         composition: AccountComposition = "basic",
+        ids: Sequence[str] | None = None,
     ) -> None:
-        budget = np.array(epsilon, dtype=np.float64)
+        budget = np.array(checked_numbers("epsilon", epsilon))
         if budget.ndim != 1 or budget.size == 0:
             raise ParameterError(
                 f"epsilon must be a nonempty vector, one budget per row, not of shape"
@@ -112,12 +117,15 @@ class PrivacyAccountant:
             raise ParameterError(
                 f"composition must be one of {get_args(AccountComposition)}, not {composition!r}."
             )
+        if ids is not None and len(ids) != budget.size:
+            raise ParameterError(f"ids names {len(ids)} rows, and epsilon has {budget.size}.")
         advanced = composition == "advanced"
         why = " for advanced composition" if advanced else ""
         self._delta = check_delta(delta, positive=advanced, why=why)
         self._composition = composition
         budget.setflags(write=False)
         self._budget = budget
+        self._ids = ids
         self._slack = self._delta / 2.0 if advanced else 0.0
         self._used = np.zeros_like(budget)  # sum of epsilons, or of rhos
         self._used_delta = np.zeros_like(budget)
@@ -189,12 +197,53 @@ class PrivacyAccountant:
             self._used, self._used_delta, epsilon = self._after(guarantee, rows)
             self._entries.append(_Entry(guarantee.mechanism, epsilon, guarantee.delta))
 
+    def bring_forward(self, rows: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> None:
+        """Take over what was charged before, as an account that is kept elsewhere has it.
+
+        The charges are facts: they count even where they exceed a budget, and nothing is left then.
+
+        Parameters
+        ----------
+        rows : array_like of int, shape (n_charges,)
+            Positions in this account; a row that several releases used stands several times.
+        epsilon, delta : array_like of shape (n_charges,)
+            What each release cost the row.
+
+        Raises
+        ------
+        ParameterError
+            If the shapes differ, a row is not in the account or an epsilon or delta is negative.
+
+        Examples
+        --------
+        >>> account = PrivacyAccountant([1.0, 2.0])
+        >>> account.bring_forward([1, 1], [0.5, 0.25], [0.0, 0.0])
+        >>> account.remaining
+        array([1.  , 1.25])
+        """
+        places = np.asarray(rows, dtype=np.intp)
+        charged = np.asarray(epsilon, dtype=np.float64)
+        deltas = np.asarray(delta, dtype=np.float64)
+        if not places.shape == charged.shape == deltas.shape or places.ndim != 1:
+            raise ParameterError(
+                f"rows, epsilon and delta have shapes {places.shape}, {charged.shape} and"
+                f" {deltas.shape}: give one entry of each per charge."
+            )
+        if not np.all((places >= 0) & (places < self._budget.size)):
+            raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}.")
+        if not (np.all(charged >= 0) and np.all(deltas >= 0)):
+            raise ParameterError("epsilon and delta of earlier charges must be nonnegative.")
+        with self._lock:
+            used, used_delta = self._used.copy(), self._used_delta.copy()
+            np.add.at(used, places, self._price(charged))
+            np.add.at(used_delta, places, deltas)
+            self._used, self._used_delta = used, used_delta
+
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
         """Return what would have been used after the release, and its epsilon in every row."""
         check_delta(guarantee.delta)
         epsilon = self._spread(guarantee.epsilon, rows)
-        price = epsilon if self._composition == "basic" else _rho_of_epsilon(epsilon)
-        used = self._used + price
+        used = self._used + self._price(epsilon)
         used_delta = self._used_delta + np.where(epsilon > 0, guarantee.delta, 0.0)
         dear = (used > self._limit() * (1.0 + ROUNDING)) & (epsilon > 0)
         if dear.any():
@@ -205,10 +254,10 @@ class PrivacyAccountant:
             row = int(np.argmax(risky))
             raise BudgetExceededError(
                 f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
-                f" {risky.size} rows: row {row} has spent {self._used_delta[row]:.6g} of"
-                f" {self._delta - self._slack:.6g} (the account's delta is {self._delta:g}), and"
-                f" this release needs {guarantee.delta:.6g}. Nothing was charged and nothing"
-                " released: use a smaller delta."
+                f" {risky.size} rows: {self._name(row)} has spent"
+                f" {self._used_delta[row]:.6g} of {self._delta - self._slack:.6g} (the account's"
+                f" delta is {self._delta:g}), and this release needs {guarantee.delta:.6g}."
+                " Nothing was charged and nothing released: use a smaller delta."
             )
         return used, used_delta, epsilon
 
@@ -217,10 +266,17 @@ class PrivacyAccountant:
         spent = self.spent
         return (
             f"{guarantee.mechanism} would exceed what {np.count_nonzero(dear)} of {dear.size} rows"
-            f" sold: row {row} has spent {spent[row]:.6g} of epsilon {self._budget[row]:.6g}, and"
-            f" this release needs {epsilon[row]:.6g}. Nothing was charged and nothing released:"
-            " buy more, or release with a smaller epsilon."
+            f" sold: {self._name(row)} has spent {spent[row]:.6g} of epsilon"
+            f" {self._budget[row]:.6g}, and this release needs {epsilon[row]:.6g}. Nothing was"
+            " charged and nothing released: buy more, or release with a smaller epsilon."
         )
+
+    def _name(self, row: int) -> str:
+        return f"row {row}" if self._ids is None else f"row {row} ({self._ids[row]!r})"
+
+    def _price(self, epsilon: Floats) -> Floats:
+        """Return what epsilons cost in the units that add up."""
+        return epsilon if self._composition == "basic" else _rho_of_epsilon(epsilon)
 
     def _spread(self, epsilon: Floats, rows: ArrayLike | None) -> Floats:
         """Return the guarantee in every row of the account."""

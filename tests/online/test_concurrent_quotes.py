@@ -16,9 +16,10 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import MarketClosedError, OfferError
-from convexmarket.online import AdaptivePolicy, OnlinePolicy, store, turns
+from convexmarket.ledger import store, turns
+from convexmarket.ledger.turns import Turns
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
-from convexmarket.online.turns import Turns
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -14,10 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import convexmarket as cm
 from convexmarket.errors import DataError, MarketClosedError, OfferError, ParameterError, PriorError
-from convexmarket.online import AdaptivePolicy, History, OnlinePolicy, store
+from convexmarket.ledger import store
+from convexmarket.online import AdaptivePolicy, History, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
 
 TABLES = ["markets", "plans", "quotes", "answers", "endings", "releases"]
+LEDGER = ["charges", "ledger_releases", "ledgers", "sales"]
 BOUGHT, DEAR = 1.1, 4.0  # reports at which something is bought, and nothing
 
 
@@ -366,9 +368,9 @@ def test_databases_of_others_and_of_the_future_are_refused(market, tmp_path):
         OnlineMarket(tmp_path)
     market.disconnect()
     later = raw(market)
-    later.execute("PRAGMA user_version = 2")
+    later.execute("PRAGMA user_version = 3")
     later.close()
-    with pytest.raises(DataError, match=r"version 2, .* up to 1; install a newer"):
+    with pytest.raises(DataError, match=r"version 3, .* up to 2; install a newer"):
         OnlineMarket(market.folder)
 
 
@@ -445,7 +447,7 @@ def test_every_connection_asks_for_all_that_the_disk_can_promise(market):
 
 def test_what_is_told_again_is_synced_first(market, monkeypatch):
     synced = []
-    monkeypatch.setattr(store, "_sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
     assert synced == []  # the commit has synced it
     for tell in (lambda: market.quote("s0", BOUGHT), lambda: market.offer("s0"), market.offers):
@@ -485,7 +487,7 @@ def test_rows_are_neither_changed_nor_removed_nor_replaced(closed, table):
 def test_the_tables_are_all_that_there_is(market):
     other = raw(market)
     found = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-    assert [row[0] for row in found] == sorted(TABLES)
+    assert [row[0] for row in found] == sorted(TABLES + LEDGER)
     assert other.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"cmkt", "big"),)
     other.close()
 

@@ -1,0 +1,219 @@
+"""The commands of a ledger: ``convexmarket ledger create``, ``record``, ``show`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from convexmarket.cli.consoles import errors_in_one_line, out
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.ledger_list import record_list
+from convexmarket.ledger import Ledger
+from convexmarket.privacy import AccountComposition
+from convexmarket.report.ledger_terminal import (
+    ledger_state,
+    ledger_tables,
+    seller_state,
+    seller_tables,
+)
+from convexmarket.report.results import plain
+from convexmarket.report.words import without_formulas
+from convexmarket.writing import write_together
+
+__all__ = ["ledger_app"]
+
+EXAMPLES = """
+[bold]What was sold, and what of it is spent[/bold]
+
+  convexmarket ledger create sold.sqlite
+
+  convexmarket ledger record sold.sqlite offers.csv
+
+  convexmarket ledger show sold.sqlite
+
+  convexmarket ledger export sold.sqlite --out balance.csv
+
+An online market keeps its own ledger: give its folder. In Python, train with \
+accountant=convexmarket.Ledger("sold.sqlite").account(ids): what would exceed what any seller sold \
+is refused before a row is read.
+"""
+CREATE_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket ledger create sold.sqlite
+
+  convexmarket ledger create sold.sqlite --composition advanced --delta 1e-6
+
+Basic composition adds guarantees up. Advanced composition allows many small releases more, at the \
+price of a delta. It is settled here, for good.
+"""
+RECORD_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket price sellers.csv --prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001 \
+--out offers.csv
+
+  convexmarket ledger record sold.sqlite offers.csv
+
+  convexmarket ledger record sold.sqlite offers.csv --release "model 2"
+
+The file has the columns id, epsilon, and payment or price. All of it is recorded, or nothing; who \
+sold nothing is left out. Sales of one seller add up, so a file is recorded once, unless --again \
+says that it was sold again.
+"""
+SHOW_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket ledger show sold.sqlite
+
+  convexmarket ledger show market --seller p001
+
+  convexmarket ledger show market/market.sqlite --json
+"""
+EXPORT_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket ledger export sold.sqlite --out balance.csv
+
+  convexmarket ledger export market --what sales --out sales.json
+
+In CSV, text that a spreadsheet would run as a formula has an apostrophe before it; JSON has it as \
+it is.
+"""
+
+ledger_app = typer.Typer(
+    help="What was sold to whom, and what releases have spent of it.",
+    epilog=EXAMPLES,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+
+Place = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A ledger, or an online market's folder or database.")
+]
+
+
+class Part(StrEnum):
+    """What of a ledger is exported."""
+
+    balance = "balance"
+    sales = "sales"
+    releases = "releases"
+    charges = "charges"
+
+
+class Composition(StrEnum):
+    """How guarantees add up."""
+
+    basic = "basic"
+    advanced = "advanced"
+
+
+@ledger_app.command(epilog=CREATE_EXAMPLES)
+def create(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="File for the ledger.")],
+    composition: Annotated[
+        Composition, typer.Option(help="How the guarantees of several releases add up.")
+    ] = Composition.basic,
+    delta: Annotated[
+        float, typer.Option(help="Probability with which what was sold may be exceeded.")
+    ] = 0.0,
+) -> None:
+    """Make a ledger without sales."""
+    with errors_in_one_line():
+        kind: AccountComposition = "advanced" if composition is Composition.advanced else "basic"
+        Ledger.create(path, kind, delta).disconnect()
+    _say(f"Created {path}")
+
+
+@ledger_app.command(epilog=RECORD_EXAMPLES)
+def record(
+    path: Place,
+    file: Annotated[Path, typer.Argument(help="CSV file with id, epsilon and payment per row.")],
+    release: Annotated[
+        str | None, typer.Option(help="The only release that may use it.", show_default="any")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Record a file that was recorded before.")
+    ] = False,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id-column", help="Column of the ids.", show_default="id, seller, ..."),
+    ] = None,
+    epsilon_column: Annotated[
+        str | None,
+        typer.Option("--epsilon-column", help="Column of what was sold.", show_default="epsilon"),
+    ] = None,
+    price_column: Annotated[
+        str | None,
+        typer.Option(
+            "--price-column", help="Column of what is paid.", show_default="payment, price"
+        ),
+    ] = None,
+) -> None:
+    """Write down what the sellers of a list sold: all of it, or nothing."""
+    with errors_in_one_line(), Ledger(path) as ledger:
+        sales, rows = record_list(
+            ledger,
+            file,
+            release,
+            again=again,
+            id_column=id_column,
+            epsilon_column=epsilon_column,
+            price_column=price_column,
+        )
+    _say(f"Recorded {sales:,} sales of {rows:,} sellers listed")
+
+
+@ledger_app.command(epilog=SHOW_EXAMPLES)
+def show(
+    path: Place,
+    seller: Annotated[str | None, typer.Option(help="Show one seller.", metavar="ID")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what was sold, what is spent, by which releases, and who has the least left."""
+    with errors_in_one_line(), Ledger(path) as ledger:
+        state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
+    if as_json:
+        typer.echo(json.dumps(plain(state), indent=2, ensure_ascii=True, allow_nan=False))
+        return
+    out.print(*(ledger_tables if seller is None else seller_tables)(state), sep="\n")
+
+
+@ledger_app.command(epilog=EXPORT_EXAMPLES)
+def export(
+    path: Place,
+    file: Annotated[Path, typer.Option("--out", help="File to write, .csv or .json.")],
+    what: Annotated[Part, typer.Option(help="What of the ledger.")] = Part.balance,
+) -> None:
+    """Write a table of the ledger, at once or not at all."""
+    with errors_in_one_line():
+        if file.suffix.lower() not in (".csv", ".json"):
+            raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
+        with Ledger(path) as ledger:
+            if file.exists() and file.samefile(ledger.path):
+                raise ParameterError(f"--out {file} is the ledger itself; name another file")
+            table = getattr(ledger, what.value)()
+        text = _csv(table) if file.suffix.lower() == ".csv" else _json(table)
+        write_together({file: text.encode()})
+    _say(f"Wrote {file}")
+
+
+def _csv(table: pd.DataFrame) -> str:
+    if "assumptions" in table:
+        table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
+    return without_formulas(table).to_csv(index=False, lineterminator="\n")
+
+
+def _json(table: pd.DataFrame) -> str:
+    rows = plain(table.to_dict("records"))
+    return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _say(text: str) -> None:
+    out.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,83 @@
+"""A new database, complete from the instant that it can be seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from convexmarket.errors import DataError
+from convexmarket.ledger.store import Kind, in_words, sync
+
+__all__ = ["create_database"]
+
+
+def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Write a new database under a name that nobody uses.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Its folder is made if there is none.
+    kind : Kind
+    fill : callable
+        Lays the tables and the first rows, in a transaction.
+
+    Raises
+    ------
+    DataError
+        If there is such a file, or it cannot be written.
+    """
+    folder = path.parent
+    _check_free(path, kind)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, fresh = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".new")
+        os.close(handle)
+        try:
+            _write(fresh, fill)
+            sync(fresh)
+            os.link(fresh, path)  # fails where the name is taken, which a renaming would not
+            if os.name == "posix":
+                sync(folder)
+                sync(folder.parent)
+        finally:
+            os.unlink(fresh)
+    except FileExistsError:
+        _check_free(path, kind)
+        raise DataError(f"{folder} is a file; a {kind.name} needs a folder") from None
+    except OSError as error:
+        raise DataError(
+            f"no {kind.name} could be made in {folder} ({error}); choose a folder on a disk of "
+            "this computer that may be written, has room, and knows hard links"
+        ) from error
+    except sqlite3.Error as error:
+        raise in_words(error, path) from error
+
+
+def _write(path: str, fill: Callable[[sqlite3.Connection], None]) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY")  # nobody sees the file yet
+        connection.execute("BEGIN")
+        fill(connection)
+        connection.execute("COMMIT")
+
+
+def _check_free(path: Path, kind: Kind) -> None:
+    """Refuse a name that is taken, or has a journal left, which would be applied to ours."""
+    leftovers = [path.with_name(path.name + end) for end in ("-journal", "-wal")]
+    found = [str(leftover) for leftover in leftovers if leftover.exists()]
+    place = str(kind.place(path))
+    if path.exists():
+        raise DataError(
+            f"there is a {kind.name} in {place} already; use {kind.opener}({place!r}) to go on "
+            "with it, or choose another path"
+        )
+    if found:
+        raise DataError(
+            f"{found[0]} belongs to a {kind.name} whose {path.name} is gone; bring that back, or "
+            "move this file away too, or choose another path"
+        )

@@ -1,0 +1,269 @@
+"""Who sold how much privacy at what price, and which release has used it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.ledger.account import LedgerAccount, reading
+from convexmarket.ledger.creating import create_database
+from convexmarket.ledger.entries import record_sales, settings_of
+from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sales_of
+from convexmarket.ledger.names import checked_id, checked_ids, checked_release
+from convexmarket.ledger.store import Kind, Store, now
+from convexmarket.ledger.tables import lay_ledger
+from convexmarket.privacy import AccountComposition, PrivacyAccountant
+
+__all__ = ["MARKET_FILE", "Ledger"]
+
+#: The database of an online market in its folder; its ledger is in there.
+MARKET_FILE = "market.sqlite"
+LEDGER = Kind("ledger", None, lambda path: path, "Ledger.create", "Ledger")
+
+
+class Ledger:
+    """What was sold to whom, at what price, for which release, and what is spent of it.
+
+    Parameters
+    ----------
+    path : path or Store
+        Of a ledger that :meth:`create` made, or of an online market: its folder, or its database.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    composition : {"basic", "advanced"}
+        How the guarantees of several releases add up, see :class:`PrivacyAccountant`.
+    delta : float
+        Probability with which what a seller sold may be exceeded.
+
+    Raises
+    ------
+    DataError
+        Here and in every method: if there is no ledger, its database is damaged or of a newer
+        version, may not be written, has no room, or is in use for too long.
+
+    Notes
+    -----
+    Rows are only added; the database refuses to change or remove any. Every method is one
+    transaction: once it has returned, what it did survives the end of the process at any instant
+    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. It
+    can be used as a context manager, which closes the connection at the end.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from convexmarket.privacy import Guarantee
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with Ledger.create(pathlib.Path(folder.name, "sold.sqlite")) as ledger:
+    ...     sales = ledger.sell(["Ann", "Bob"], [1.0, 2.0], [0.5, 0.9])
+    ...     guarantee = Guarantee([1.0, 0.5], 0.0, "a model", "tight", ())
+    ...     ledger.account(["Ann", "Bob"], release="first").charge(guarantee)
+    ...     balance = ledger.balance()
+    >>> balance
+        id  sold  spent  left  paid
+    0  Ann   1.0    1.0   0.0   0.5
+    1  Bob   2.0    0.5   1.5   0.9
+    >>> folder.cleanup()
+    """
+
+    path: Path
+    composition: AccountComposition
+    delta: float
+
+    def __init__(self, path: str | Path | Store) -> None:
+        self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
+        self.path = self._store.path
+        with reading(self._store) as connection:
+            self.composition, self.delta = settings_of(connection)
+
+    @classmethod
+    def create(
+        cls, path: str | Path, composition: AccountComposition = "basic", delta: float = 0.0
+    ) -> Self:
+        """Make a ledger without sales.
+
+        Parameters
+        ----------
+        path : path
+            Of a file that does not exist; on a disk of this computer.
+        composition : {"basic", "advanced"}, default "basic"
+            How the guarantees of several releases add up; settled here, once.
+        delta : float, default 0.0
+            Probability with which what a seller sold may be exceeded; positive for "advanced".
+
+        Raises
+        ------
+        DataError
+            If there is such a file already, or it cannot be written.
+        ParameterError
+            If composition or delta cannot be one.
+        """
+        account = PrivacyAccountant([0.0], delta, composition=composition)
+        create_database(
+            Path(path),
+            LEDGER,
+            lambda connection: lay_ledger(
+                connection, account.composition, float(account.delta), now()
+            ),
+        )
+        return cls(path)
+
+    def sell(
+        self,
+        ids: Iterable[str],
+        epsilon: ArrayLike,
+        prices: ArrayLike,
+        release: str | None = None,
+        source: str | None = None,
+    ) -> int:
+        """Write down what sellers sold, and what they are paid: all of it, or nothing.
+
+        Several sales of one seller add up. A seller of epsilon zero and price zero sold nothing,
+        and is left out.
+
+        Parameters
+        ----------
+        ids : sequence of str, length n
+            Who sells; up to 200 characters each, compared in Unicode's form NFC.
+        epsilon, prices : array_like of shape (n,), or one number
+            What each sells and what it is paid; finite and nonnegative.
+        release : str, optional
+            The only release that may use it; any by default.
+        source : str, optional
+            Where it comes from, such as a list; sales of a source are recorded once.
+
+        Returns
+        -------
+        int
+            Number of sales.
+
+        Raises
+        ------
+        ParameterError
+            If an argument cannot be one; the message names the seller.
+        ReleaseChargedError
+            If the release was charged already.
+        NotSupportedError
+            If the sales are for one release, and composition is "advanced".
+        DataError
+            Also if sales of this source were recorded before.
+        """
+        names = checked_ids(ids)
+        amounts = _amounts("epsilon", epsilon, names)
+        paid = _amounts("prices", prices, names)
+        purpose = None if release is None else checked_release(release)
+        origin = None if source is None else checked_id(source, "source")
+        kept = np.flatnonzero((amounts > 0) | (paid > 0))
+        with self._store.writing() as connection:
+            sellers = [names[place] for place in kept]
+            record_sales(connection, sellers, amounts[kept], paid[kept], purpose, origin)
+        return kept.size
+
+    def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
+        """Return the account of some sellers, to which a release is charged.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Different sellers, in the order of their rows. One who sold nothing may not be used.
+        release : str, optional
+            A name by which the release is charged once: a second charge under this name is
+            refused. Without one every charge is a release of its own.
+
+        Raises
+        ------
+        ParameterError
+            If there is no id, one stands twice, or one or the release cannot be a name.
+        """
+        return LedgerAccount(
+            self._store, checked_ids(ids), None if release is None else checked_release(release)
+        )
+
+    def sales(self) -> pd.DataFrame:
+        """Return all sales in their order.
+
+        Returns
+        -------
+        DataFrame
+            Columns id, epsilon, price, release (None: any), source and time (UTC, ISO).
+        """
+        with reading(self._store) as connection:
+            return sales_of(connection)
+
+    def releases(self) -> pd.DataFrame:
+        """Return all releases in the order in which they were charged.
+
+        Returns
+        -------
+        DataFrame
+            Columns name, mechanism, accounting, delta, sellers (who were charged), epsilon (in
+            all), largest_epsilon, assumptions (a tuple) and time.
+        """
+        with reading(self._store) as connection:
+            return releases_of(connection)
+
+    def charges(self) -> pd.DataFrame:
+        """Return what every release took of every seller.
+
+        Returns
+        -------
+        DataFrame
+            Columns release, id and epsilon.
+        """
+        with reading(self._store) as connection:
+            return charges_of(connection)
+
+    def balance(self) -> pd.DataFrame:
+        """Return how each seller stands, in the order of their first sales.
+
+        Returns
+        -------
+        DataFrame
+            Columns id, sold, spent (all releases together, as the composition adds them up), left
+            (the largest epsilon that may still be charged; what was sold for one release that is
+            not charged yet counts as well) and paid.
+        """
+        with reading(self._store) as connection:
+            return balance_of(connection)
+
+    def disconnect(self) -> None:
+        """Close the connection to the database; the next call of a method opens another."""
+        self._store.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r}, {self.composition} composition, delta {self.delta:g})"
+
+
+def _database(path: Path) -> Path:
+    return path / MARKET_FILE if path.is_dir() else path
+
+
+def _amounts(name: str, values: ArrayLike, ids: list[str]) -> NDArray[np.float64]:
+    """Return one finite number >= 0 per seller, or raise a ParameterError."""
+    given: NDArray[Any] = np.asarray(values)
+    if given.dtype.kind not in "fiu":
+        raise ParameterError(f"{name} must hold numbers, not {values!r}.")
+    if given.ndim and given.shape != (len(ids),):
+        raise ParameterError(
+            f"{name} has shape {given.shape}, and there are {len(ids)} ids; give one number each"
+        )
+    amounts = np.broadcast_to(given.astype(np.float64), len(ids))
+    bad = np.flatnonzero(~(np.isfinite(amounts) & (amounts >= 0)))
+    if bad.size:
+        raise ParameterError(
+            f"{name} of seller {ids[bad[0]]!r} is {amounts[bad[0]]}; give a finite number >= 0"
+        )
+    return amounts + 0.0  # -0.0 becomes 0.0

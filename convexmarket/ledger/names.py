@@ -1,0 +1,61 @@
+"""Names of sellers and of releases: what may be one, and in which form it is stored."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+import pandas as pd
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["MODEL", "UNNAMED", "checked_id", "checked_ids", "checked_release"]
+
+_LONGEST = 200
+#: Controls, halves of characters, ends of lines; invisible marks but those some scripts need.
+_UNFIT = {"Cc", "Cs", "Zl", "Zp", "Cf"}
+_JOINERS = "\u200c\u200d"
+
+#: What a ledger calls releases itself: those without a name, and the model of an online market.
+UNNAMED, MODEL = "unnamed-", "market-model"
+
+
+def checked_id(id: str, what: str = "id") -> str:
+    """Return a name in the form that is stored, or raise a ParameterError.
+
+    ``what`` is what the message calls it.
+    """
+    if not isinstance(id, str):
+        raise ParameterError(f"{what} is {id!r}; give text, such as 's17'")
+    form = unicodedata.normalize("NFC", id)
+    if not form or len(form) > _LONGEST:
+        raise ParameterError(
+            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {_LONGEST}"
+        )
+    if form != form.strip():
+        raise ParameterError(f"{what} {form!r} begins or ends with a blank; leave it away")
+    unfit = [c for c in form if unicodedata.category(c) in _UNFIT and c not in _JOINERS]
+    if unfit:
+        raise ParameterError(
+            f"{what} {form!r} holds {unfit[0]!r}, which cannot be seen; leave it away"
+        )
+    return form
+
+
+def checked_ids(ids: Iterable[str]) -> list[str]:
+    """Return the names of sellers as they are stored, in their order."""
+    if isinstance(ids, str | pd.DataFrame) or not isinstance(ids, Iterable):
+        raise ParameterError(f"ids is {ids!r}; give a sequence of text, one id per seller")
+    return [checked_id(id) for id in ids]
+
+
+def checked_release(name: str) -> str:
+    """Return the name of a release as it is stored, or raise a ParameterError."""
+    form = checked_id(name, "release")
+    for reserved in (UNNAMED, MODEL):
+        if form.startswith(reserved):
+            raise ParameterError(
+                f"release {form!r} begins with {reserved!r}, as the ledger calls releases itself; "
+                "give another name"
+            )
+    return form

@@ -1,0 +1,303 @@
+"""A database that is shared: one durable step at a time.
+
+What is promised. A step is one transaction. When it has returned, what it stored survives the end
+of the process at any instant, SIGKILL included, and the loss of power as far as the disk keeps
+what it was told to keep (fsync). When it has not returned it happened entirely or not at all; ask
+again to learn which. Several processes may take steps at once; they happen one after another, in
+the order of asking (:mod:`convexmarket.ledger.turns`). Rows are only added
+(:mod:`convexmarket.ledger.tables`).
+
+How. SQLite with a rollback journal that is kept and overwritten (``journal_mode=PERSIST``), synced
+before and after every change of the database (``synchronous=EXTRA``). A write-ahead log would be
+several times as fast, but in the versions of SQLite before 3.51.3, which most Pythons carry, two
+connections that write and tidy the log in the same instant can damage the database; and where
+journals are deleted instead of kept, a commit may be undone by a loss of power unless the folder
+is synced too. A step that adds nothing, such as reading an offer again, syncs the journal before it
+answers: another process may have been killed between its commit and its sync, and nobody is told
+what could still be undone.
+
+The folder must be on a disk of this computer: locks and syncs of network file systems are not
+dependable. The database must not be copied, opened as a file or moved while it is in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from convexmarket.errors import DataError
+from convexmarket.ledger.markets import upgrade
+from convexmarket.ledger.tables import APPLICATION, VERSION, pragma
+from convexmarket.ledger.turns import Turns
+
+__all__ = ["Kind", "Store", "in_words", "now", "sync"]
+
+#: Seconds to wait for other processes.
+PATIENCE = 60.0
+
+#: Held during every step and while the process forks: a connection whose transaction is in the
+#: hands of another thread must not reach a child, which would roll it back when it exits.
+_STEP = threading.RLock()
+#: Connections of a parent process. A child must not even close them.
+_ABANDONED: list[sqlite3.Connection] = []
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_STEP.acquire, after_in_parent=_STEP.release, after_in_child=_STEP.release
+    )
+
+
+def now() -> str:
+    """Return the time, UTC, as ISO text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a database is to those who open it.
+
+    Attributes
+    ----------
+    name : str
+        "market", for example.
+    table : str or None
+        One that it must have; None where any database of ours will do.
+    place : callable
+        From the path to what users call it: its folder, or itself.
+    maker, opener : str
+        What makes one, and what opens one, in Python.
+    """
+
+    name: str
+    table: str | None
+    place: Callable[[Path], Path]
+    maker: str
+    opener: str
+
+
+class Store:
+    """An existing database, and its connection of this process.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    kind : Kind
+
+    Raises
+    ------
+    DataError
+        If there is no such database, it is damaged, or its tables are of a newer version.
+    """
+
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self.path, self.kind = path, kind
+        self._connection: sqlite3.Connection | None = None
+        self._process = os.getpid()
+        self._turns = Turns(path.with_name(f"{path.name}.turns"))
+        _check_exists(path, kind)
+        with self.reading():
+            pass
+
+    def disconnect(self) -> None:
+        """Close the connection; the next step opens another."""
+        with _STEP:
+            self._leave_parent()
+            self._turns.close()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Take a step that adds nothing, and sees everything at one instant.
+
+        The tables may be of an earlier version.
+        """
+        with self._step("BEGIN") as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Take a step of its own: no other process adds anything meanwhile.
+
+        Tables of an earlier version are brought up to date before, in a step of their own.
+        """
+        with self._step("BEGIN IMMEDIATE") as connection:
+            upgraded = upgrade(connection)
+            if not upgraded:
+                yield connection
+        if upgraded:
+            with self._step("BEGIN IMMEDIATE") as connection:
+                yield connection
+
+    @contextlib.contextmanager
+    def _step(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with _STEP:
+            try:
+                with self._turns.turn():
+                    connection = self._connected()
+                    before = connection.total_changes
+                    try:
+                        connection.execute(begin)
+                        yield connection
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+                        raise
+            except sqlite3.Error as error:
+                raise in_words(error, self.path) from error
+            if connection.total_changes == before:
+                _sync_journal(self.path)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out of the same block, for as long as it takes.
+
+        The lock is that of another, empty database, so that it ends with the process that holds
+        it and blocks no step of this one. Its file stays: others may wait for its lock.
+        """
+        beside = self.path.with_name(f"{self.path.name}.closing")
+        try:
+            lock = sqlite3.connect(beside, timeout=PATIENCE, isolation_level=None)
+        except sqlite3.Error as error:
+            raise in_words(error, beside) from error
+        try:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.Error as error:
+                if _name(error).startswith("SQLITE_BUSY"):
+                    raise DataError(
+                        f"the {self.kind.name} in {self.kind.place(self.path)} is being closed by "
+                        "another process; wait until that is done, then close again to get its "
+                        "result"
+                    ) from error
+                raise in_words(error, beside) from error
+            yield
+        finally:
+            lock.close()
+
+    def _leave_parent(self) -> None:
+        """Forget a connection that was opened before this process was forked."""
+        if self._process != os.getpid():
+            if self._connection is not None:
+                _ABANDONED.append(self._connection)
+            self._connection, self._process = None, os.getpid()
+
+    def _connected(self) -> sqlite3.Connection:
+        self._leave_parent()
+        if self._connection is None:
+            self._connection = _connect(self.path, self.kind)
+        return self._connection
+
+
+def _check_exists(path: Path, kind: Kind) -> None:
+    if not path.exists():
+        raise DataError(
+            f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
+            f"or make one with {kind.maker}"
+        )
+
+
+def _connect(path: Path, kind: Kind) -> sqlite3.Connection:
+    _check_exists(path, kind)
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=PATIENCE,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        _check_ours(connection, path, kind)
+        mode = pragma(connection, "journal_mode = PERSIST")
+        if mode != "persist":
+            raise DataError(
+                f"{path} has the journal mode {mode!r}, and it cannot be changed to 'persist'; "
+                "end the other programs that use it, and try again"
+            )
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_ours(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
+    ours = pragma(connection, "application_id") == APPLICATION
+    version = pragma(connection, "user_version")
+    if ours and kind.table is not None:
+        tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+        ours = bool(connection.execute(tables, (kind.table,)).fetchall()[0][0])
+    if not ours or not isinstance(version, int) or version < 1:
+        raise DataError(
+            f"{path} is an SQLite database, but not a {kind.name}'s; move it away, or choose "
+            "another path"
+        )
+    if version > VERSION:
+        raise DataError(
+            f"{path} has tables of version {version}, and this convexmarket knows them up to "
+            f"{VERSION}; install a newer one"
+        )
+
+
+def sync(path: str | Path) -> None:
+    """Ask the disk to keep a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_journal(path: Path) -> None:
+    """Make the last commit final, if the process that made it could not.
+
+    Opening and closing the database itself by hand would drop SQLite's locks; the journal has none.
+    """
+    try:
+        sync(path.with_name(f"{path.name}-journal"))
+    except (FileNotFoundError, PermissionError):
+        pass  # nothing was ever written, or this process may only read
+    except OSError as error:
+        raise DataError(
+            f"the disk of {path} does not confirm what was stored ({error}); nothing is lost yet: "
+            "check the disk, then ask again"
+        ) from error
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def in_words(error: sqlite3.Error, path: Path) -> DataError:
+    """Return what went wrong with the database, and what to do about it."""
+    name = _name(error)
+    kept = "what was stored before is kept, this step was not stored"
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        text = f"is in use by other processes for more than {PATIENCE:g} seconds; {kept}: try again"
+    elif name.startswith("SQLITE_READONLY"):
+        text = f"may not be written; {kept}: allow writing to the file and its folder, or copy both"
+    elif name.startswith("SQLITE_FULL"):
+        text = f"has no room left on its disk; {kept}: make room, then ask again"
+    elif name.startswith("SQLITE_CANTOPEN"):
+        text = f"or its journal cannot be opened; {kept}: check that both may be read and written"
+    elif name.startswith("SQLITE_IOERR"):
+        text = (
+            "could not be read or written by the disk; what was stored before is kept: check the "
+            "disk and its room, then ask again with the same id, which tells what was stored"
+        )
+    elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+        text = "is damaged or no SQLite database; bring back a backup, and leave this file alone"
+    else:
+        text = f"refused a step; {kept}: this should not happen, please report it"
+    return DataError(f"{path} {text} ({error})")

@@ -1,0 +1,495 @@
+"""What a ledger writes down, what it refuses to sell or to charge, and in which words."""
+
+import math
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import convexmarket as cm
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    ReleaseChargedError,
+)
+from convexmarket.ledger import store
+from convexmarket.privacy import Account, Guarantee, PrivacyAccountant
+
+IDS = ["Ann", "Bob", "Cyd"]
+
+
+def guarantee(epsilon, delta=0.0, mechanism="a model"):
+    return Guarantee(np.atleast_1d(epsilon), delta, mechanism, "tight", ("one thing", "another"))
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with cm.Ledger.create(tmp_path / "sold.sqlite") as made:
+        made.sell(IDS, [1.0, 2.0, 0.5], [0.3, 0.7, 0.1])
+        yield made
+
+
+def balance(ledger):
+    return ledger.balance().set_index("id")
+
+
+# ------------------------------------------------------------------ sales
+
+
+def test_what_was_sold_is_what_may_be_spent(ledger):
+    ledger.sell(["Ann", "Ann"], [0.25, 0.25], 0.0)
+    account = ledger.account(["Cyd", "Ann", "nobody"])
+    assert account.budget.tolist() == account.remaining.tolist() == [0.5, 1.5, 0.0]
+    assert account.spent.tolist() == [0.0, 0.0, 0.0]
+    assert isinstance(account, Account)
+    frame = balance(ledger)
+    assert frame.index.tolist() == IDS
+    assert frame["sold"].tolist() == frame["left"].tolist() == [1.5, 2.0, 0.5]
+    assert frame["paid"].tolist() == [0.3, 0.7, 0.1]
+    sales = ledger.sales()
+    assert sales["id"].tolist() == [*IDS, "Ann", "Ann"]
+    assert sales[["release", "source"]].isna().all(axis=None)
+    assert pd.to_datetime(sales["time"]).dt.tz is not None
+    assert sales["time"].is_monotonic_increasing
+
+
+def test_who_sold_nothing_is_left_out(tmp_path):
+    with cm.Ledger.create(tmp_path / "l") as ledger:
+        assert ledger.sell(IDS, [0.0, 1.0, 0.0], [0.0, 0.5, 0.2]) == 2
+        assert ledger.sell([], [], []) == 0
+        assert ledger.sales()["id"].tolist() == ["Bob", "Cyd"]  # Cyd was paid
+
+
+@pytest.mark.parametrize(
+    ("ids", "epsilon", "prices", "words"),
+    [
+        (["a", "b"], [1.0, -0.1], 0.0, r"epsilon of seller 'b' is -0\.1; give a finite number"),
+        (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' is inf"),
+        (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' is nan"),
+        (["a", "b"], [1.0], 0.0, r"epsilon has shape \(1,\), and there are 2 ids"),
+        (["a", "b"], ["1", "2"], 0.0, "epsilon must hold numbers"),
+        (["a", "b"], True, 0.0, "epsilon must hold numbers"),
+        ("ab", [1.0, 1.0], 0.0, "ids is 'ab'; give a sequence"),
+        (3, 1.0, 0.0, "ids is 3; give a sequence"),
+        (["a", ""], 1.0, 0.0, "id '' has 0 characters"),
+        (["a", "b\u202e"], 1.0, 0.0, "cannot be seen"),
+        (["a", 5], 1.0, 0.0, "id is 5; give text"),
+    ],
+)
+def test_sales_that_cannot_be_one_leave_nothing(ledger, ids, epsilon, prices, words):
+    with pytest.raises(ParameterError, match=words):
+        ledger.sell(ids, epsilon, prices)
+    assert len(ledger.sales()) == 3
+
+
+def test_ids_that_look_alike_are_one_seller(ledger):
+    ledger.sell(["Jos\u00e9", "Jose\u0301"], 1.0, 0.0)
+    assert ledger.account(["Jose\u0301"]).budget.tolist() == [2.0]
+
+
+def test_a_source_is_recorded_once(ledger):
+    ledger.sell(["Ann"], 1.0, 1.0, source="list 7")
+    with pytest.raises(DataError, match=r"sales of the source 'list 7' were recorded on 20.*twice"):
+        ledger.sell(["Dan"], 1.0, 1.0, source="list 7")
+    assert ledger.sales()["source"].tolist() == [None] * 3 + ["list 7"]
+
+
+# ------------------------------------------------------------------ charges
+
+
+def test_what_is_spent_is_refused_the_second_time(ledger):
+    account = ledger.account(IDS)
+    account.charge(guarantee([0.6, 0.6, 0.0], mechanism="first"))
+    assert account.spent.tolist() == [0.6, 0.6, 0.0]
+    for ask in (account.check, account.charge):
+        with pytest.raises(
+            BudgetExceededError, match=r"second would .* 1 of 3 rows sold: row 0 \('Ann'\) has sp"
+        ):
+            ask(guarantee([0.6, 0.6, 0.1], mechanism="second"))
+    account.check(guarantee([0.4, 1.4, 0.5]))
+    assert ledger.charges().to_dict("records") == [
+        {"release": "unnamed-1", "id": "Ann", "epsilon": 0.6},
+        {"release": "unnamed-1", "id": "Bob", "epsilon": 0.6},
+    ]
+    (release,) = ledger.releases().to_dict("records")
+    assert release.pop("time") > "2020"
+    assert release == {
+        "name": "unnamed-1",
+        "mechanism": "first",
+        "accounting": "tight",
+        "delta": 0.0,
+        "sellers": 2,
+        "epsilon": 1.2,
+        "largest_epsilon": 0.6,
+        "assumptions": ("one thing", "another"),
+    }
+    assert balance(ledger)["left"].tolist() == [0.4, 1.4, 0.5]
+
+
+def test_rows_are_positions_in_the_account(ledger):
+    account = ledger.account(["Cyd", "Bob", "Ann"])
+    account.charge(guarantee([1.0, 0.5]), rows=[1, 0])
+    assert balance(ledger)["spent"].tolist() == [0.0, 1.0, 0.5]
+    with pytest.raises(ParameterError, match="covers 2 rows, but the account has 3"):
+        account.charge(guarantee([0.1, 0.1]))
+    with pytest.raises(ParameterError, match="different positions"):
+        account.charge(guarantee([0.1, 0.1]), rows=[2, 2])
+    assert len(ledger.releases()) == 1
+
+
+def test_a_row_of_somebody_who_sold_nothing_cannot_be_used(ledger):
+    account = ledger.account(["Ann", "nobody"])
+    with pytest.raises(BudgetExceededError, match=r"row 1 \('nobody'\) has spent 0 of epsilon 0"):
+        account.charge(guarantee([0.1, 0.1]))
+    account.charge(guarantee([0.1, 0.0]))
+    assert len(ledger.charges()) == 1
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, math.nan, math.inf])
+def test_guarantees_that_cannot_be_charged(ledger, epsilon):
+    with pytest.raises((ParameterError, BudgetExceededError)):
+        ledger.account(["Ann"]).charge(guarantee([epsilon]))
+    assert ledger.releases().empty
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [([], "ids is empty"), (["a", "b", "a"], "'a' twice"), ("a", "a sequence"), ([1], "give text")],
+)
+def test_accounts_that_cannot_be_one(ledger, ids, words):
+    with pytest.raises(ParameterError, match=words):
+        ledger.account(ids)
+
+
+def test_a_name_is_charged_once(ledger):
+    account = ledger.account(["Ann"], release="model")
+    account.charge(guarantee([0.25]))
+    for ask in (account.check, account.charge, ledger.account(["Bob"], release="model").charge):
+        with pytest.raises(
+            ReleaseChargedError, match=r"release 'model' was charged on 20.*another"
+        ):
+            ask(guarantee([0.25]))
+    assert account.spent.tolist() == [0.25]
+    account = ledger.account(["Ann"])  # without a name, every charge is a release
+    account.charge(guarantee([0.25]))
+    account.charge(guarantee([0.25]))
+    assert ledger.releases()["name"].tolist() == ["model", "unnamed-2", "unnamed-3"]
+
+
+@pytest.mark.parametrize("name", ["unnamed-7", "market-model", "market-model-2", "", " x", 3])
+def test_names_that_a_release_cannot_have(ledger, name):
+    for ask in (
+        lambda: ledger.account(["Ann"], release=name),
+        lambda: ledger.sell(["Ann"], 1.0, 1.0, release=name),
+    ):
+        with pytest.raises(ParameterError, match="release"):
+            ask()
+
+
+def test_what_was_sold_for_one_release_is_used_by_that_one_alone(ledger):
+    ledger.sell(["Ann"], [0.5], [0.2], release="x")
+    assert ledger.account(["Ann"]).budget.tolist() == [1.0]
+    assert ledger.account(["Ann"], release="y").budget.tolist() == [1.0]
+    x = ledger.account(["Ann"], release="x")
+    assert x.budget.tolist() == [1.5]
+    assert balance(ledger).loc["Ann", "left"] == 1.5
+    ledger.account(["Ann"], release="y").charge(guarantee([0.75]))
+    assert x.remaining.tolist() == [0.75]
+    x.charge(guarantee([0.625]))  # 0.5 of what is its own, and the rest of what is for any
+    assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
+    ann = balance(ledger).loc["Ann"]
+    assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 1.375, 0.125)
+    with pytest.raises(ReleaseChargedError, match=r"'x' was charged .* could never be used"):
+        ledger.sell(["Bob"], 1.0, 1.0, release="x")
+
+
+def test_what_one_release_leaves_of_its_own_is_lost(ledger):
+    ledger.sell(["Ann"], [0.5], [0.2], release="x")
+    ledger.account(["Ann"], release="x").charge(guarantee([0.125]))
+    ann = balance(ledger).loc["Ann"]
+    assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 0.125, 1.0)
+
+
+# ------------------------------------------------------------------ compositions
+
+
+def test_advanced_composition_is_the_accountant_s(tmp_path):
+    ids = [f"s{k}" for k in range(5)]
+    budget = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+    oracle = PrivacyAccountant(budget, 1e-5, composition="advanced")
+    with cm.Ledger.create(tmp_path / "l", "advanced", 1e-5) as ledger:
+        ledger.sell(ids, budget, 1.0)
+        account = ledger.account(ids)
+        rng, charged = np.random.default_rng(0), 0
+        for _ in range(60):
+            release = guarantee(rng.uniform(0, 0.1, 5) * (rng.random(5) < 0.7), 1e-8)
+            try:
+                oracle.charge(release)
+            except BudgetExceededError:
+                with pytest.raises(BudgetExceededError):
+                    account.charge(release)
+            else:
+                account.charge(release)
+                charged += 1
+            assert np.array_equal(account.remaining, oracle.remaining)
+            assert np.array_equal(account.spent, oracle.spent)
+        assert 0 < charged < 60
+        assert np.array_equal(ledger.balance()["left"], oracle.remaining)
+        assert np.array_equal(ledger.balance()["spent"], oracle.spent)
+        with pytest.raises(NotSupportedError, match="need a ledger with basic composition"):
+            ledger.sell(["s0"], 1.0, 1.0, release="x")
+    assert len(cm.Ledger(tmp_path / "l").releases()) == charged
+
+
+def test_deltas_add_up_to_that_of_the_ledger(tmp_path):
+    with cm.Ledger.create(tmp_path / "l", delta=1e-6) as ledger:
+        ledger.sell(["Ann", "Bob"], 1.0, 1.0)
+        account = ledger.account(["Ann", "Bob"])
+        account.charge(guarantee([0.1, 0.0], 6e-7))
+        with pytest.raises(BudgetExceededError, match=r"exceed the delta of 1 of 2 rows.*'Ann'"):
+            account.charge(guarantee([0.1, 0.1], 6e-7))
+        account.charge(guarantee([0.0, 0.1], 6e-7))
+        assert (ledger.composition, ledger.delta) == ("basic", 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"composition": "other"}, "composition must be one of"),
+        ({"composition": "advanced"}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": -0.1}, "delta"),
+    ],
+)
+def test_ledgers_that_cannot_be_one(tmp_path, options, words):
+    with pytest.raises(ParameterError, match=words):
+        cm.Ledger.create(tmp_path / "l", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_a_file_holds_one_ledger(ledger, tmp_path):
+    with pytest.raises(DataError, match=r"there is a ledger in .*sold\.sqlite already; use Ledger"):
+        cm.Ledger.create(ledger.path)
+    with pytest.raises(DataError, match=r"there is no ledger in .*none.* make one with Ledger\.cr"):
+        cm.Ledger(tmp_path / "none")
+    with pytest.raises(DataError, match=r"no file market\.sqlite"):
+        cm.Ledger(tmp_path)
+    (tmp_path / "text").write_text("no database at all" * 99)
+    with pytest.raises(DataError, match="is damaged or no SQLite database"):
+        cm.Ledger(tmp_path / "text")
+    with pytest.raises(DataError, match="already"):
+        cm.Ledger.create(tmp_path / "text")
+    assert (tmp_path / "text").read_text() == "no database at all" * 99
+    assert not list(tmp_path.glob("*.new"))
+    assert "basic composition" in repr(ledger)
+    assert "3 sellers" in repr(ledger.account(IDS))
+
+
+def test_a_ledger_is_no_market(tmp_path):
+    cm.Ledger.create(tmp_path / "market.sqlite").disconnect()
+    with pytest.raises(DataError, match="but not a market's"):
+        cm.OnlineMarket(tmp_path)
+    assert cm.Ledger(tmp_path).sales().empty
+
+
+def test_a_step_that_cannot_be_stored_is_said(ledger):
+    ledger._store._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(DataError, match="may not be written"):
+        ledger.account(IDS).charge(guarantee([0.1, 0.1, 0.1]))
+    assert ledger.account(IDS).spent.tolist() == [0.0, 0.0, 0.0]
+    ledger._store._connection.execute("PRAGMA query_only = OFF")
+    pages = ledger._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
+    with pytest.raises(DataError, match="has no room left"):
+        ledger.sell([f"{k}-" + "x" * 190 for k in range(1000)], 1.0, 1.0)
+    ledger._store._connection.execute(f"PRAGMA max_page_count = {100 * pages}")
+    assert ledger.sales()["id"].tolist() == IDS
+
+
+def test_waiting_for_others_ends(ledger, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    ledger.disconnect()
+    other = cm.Ledger(ledger.path)
+    with other._store.writing(), pytest.raises(DataError, match="in use by other processes"):
+        ledger.sell(["Ann"], 1.0, 1.0)
+    assert len(ledger.sales()) == 3
+
+
+# ------------------------------------------------------------------ against a dictionary
+
+AMOUNTS = st.sampled_from([Fraction(0), Fraction(1, 8), Fraction(1, 4), Fraction(1), Fraction(3)])
+NAMES = st.sampled_from([None, "x", "y", "z"])
+
+
+class AgainstADictionary(RuleBasedStateMachine):
+    """Dyadic amounts are exact in floating point, so every decision is that of exact sums."""
+
+    @initialize()
+    def start(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name, "sold.sqlite")
+        self.ledger = cm.Ledger.create(self.path)
+        self.sold = {}  # (id, release or None) -> amount
+        self.charged = {}  # name -> {id: amount}
+        self.paid = dict.fromkeys(IDS, Fraction(0))
+        self.unnamed = 0
+
+    def teardown(self):
+        if hasattr(self, "ledger"):
+            self.ledger.disconnect()
+            self.folder.cleanup()
+
+    def of_any(self, id):
+        """Return what releases took of what was sold for any."""
+        return sum(
+            (
+                max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))
+                for name, amounts in self.charged.items()
+            ),
+            Fraction(0),
+        )
+
+    def left(self, id, name):
+        sold = self.sold.get((id, None), Fraction(0))
+        own = self.sold.get((id, name), Fraction(0)) if name is not None else Fraction(0)
+        return sold + own - self.of_any(id)
+
+    @rule(amounts=st.lists(st.tuples(st.sampled_from(IDS), AMOUNTS), max_size=4), release=NAMES)
+    def sell(self, amounts, release):
+        ids = [id for id, _ in amounts]
+        epsilon = np.array([float(amount) for _, amount in amounts])
+        if release in self.charged:
+            with pytest.raises(ReleaseChargedError):
+                self.ledger.sell(ids, epsilon, 2 * epsilon, release)
+            return
+        self.ledger.sell(ids, epsilon, 2 * epsilon, release)
+        for id, amount in amounts:
+            if amount:
+                self.sold[id, release] = self.sold.get((id, release), Fraction(0)) + amount
+                self.paid[id] += 2 * amount
+
+    @rule(
+        amounts=st.dictionaries(st.sampled_from(IDS), AMOUNTS, min_size=1),
+        release=NAMES,
+        first=st.booleans(),
+    )
+    def charge(self, amounts, release, first):
+        account = self.ledger.account(IDS, release)
+        release_of = guarantee([float(amount) for amount in amounts.values()])
+        rows = [IDS.index(id) for id in amounts]
+        expected = None
+        if release in self.charged:
+            expected = ReleaseChargedError
+        elif any(amount > self.left(id, release) for id, amount in amounts.items() if amount):
+            expected = BudgetExceededError
+        if expected is not None:
+            for ask in (account.check, account.charge):
+                with pytest.raises(expected):
+                    ask(release_of, rows)
+            return
+        if first:
+            account.check(release_of, rows)
+        account.charge(release_of, rows)
+        name = release or f"unnamed-{len(self.charged) + 1}"
+        self.charged[name] = {id: amount for id, amount in amounts.items() if amount}
+
+    @rule()
+    def reopen(self):
+        self.ledger.disconnect()
+        self.ledger = cm.Ledger(self.path)
+
+    @invariant()
+    def tells_the_same(self):
+        if not hasattr(self, "ledger"):
+            return
+        charges = {}
+        for row in self.ledger.charges().to_dict("records"):
+            charges.setdefault(row["release"], {})[row["id"]] = Fraction(row["epsilon"])
+        assert charges == {name: amounts for name, amounts in self.charged.items() if amounts}
+        assert self.ledger.releases()["name"].tolist() == list(self.charged)
+        told = self.ledger.balance().to_dict("records")
+        assert {row["id"] for row in told} == {id for id, _ in self.sold}
+        for row in told:
+            id = row["id"]
+            spent = sum(amounts.get(id, Fraction(0)) for amounts in self.charged.values())
+            open_own = sum(
+                amount
+                for (seller, name), amount in self.sold.items()
+                if seller == id and name is not None and name not in self.charged
+            )
+            assert Fraction(row["spent"]) == spent
+            assert Fraction(row["left"]) == self.left(id, None) + open_own
+            assert Fraction(row["paid"]) == self.paid[id]
+            assert spent + self.left(id, None) + open_own <= Fraction(row["sold"])
+        for name in (None, "x"):
+            remaining = self.ledger.account(IDS, name).remaining
+            if name not in self.charged:
+                assert [Fraction(value) for value in remaining] == [
+                    self.left(id, name) for id in IDS
+                ]
+
+
+TestAgainstADictionary = AgainstADictionary.TestCase
+TestAgainstADictionary.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+
+
+# ------------------------------------------------------------------ with what is trained
+
+
+ROWS = np.random.default_rng(0).uniform(-0.5, 0.5, (30, 2))
+LABELS = np.where(ROWS[:, 0] > 0, 1, -1)
+OWNERS = [f"row-{k}" for k in range(30)]
+
+
+def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_path):
+    erm = cm.KernelERM(regularization=1.0).fit(ROWS, LABELS)
+    with cm.Ledger.create(tmp_path / "l", delta=1e-5) as ledger:
+        ledger.sell(OWNERS, 1.0, 0.1)
+        account = ledger.account(OWNERS)
+        release = cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account, random_state=0)
+        assert np.array_equal(account.spent, release.guarantee.epsilon)
+        generator = np.random.default_rng(1)
+        before = generator.bit_generator.state
+        with pytest.raises(BudgetExceededError, match="30 of 30 rows"):
+            cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account, random_state=generator)
+        assert generator.bit_generator.state == before
+        assert len(ledger.releases()) == 1
+
+
+class Untouched:
+    """Private rows that fail a test if anybody looks at them; their number is public."""
+
+    shape = (30, 2)
+
+    def __len__(self):
+        return 30
+
+    def __array__(self, *arguments, **options):
+        raise AssertionError("the private rows were read")
+
+    __getitem__ = __iter__ = __array__
+
+
+def test_a_second_training_is_refused_before_it_touches_the_rows(tmp_path):
+    with cm.Ledger.create(tmp_path / "l") as ledger:
+        ledger.sell(OWNERS, np.linspace(0.5, 1.5, 30), 0.1)
+        account = ledger.account(OWNERS)
+        sold = account.remaining
+        terms = {"weights": sold / sold.sum(), "eta": sold.sum()}
+        model = cm.PrivateLogisticRegression(1.0, calibration="total", random_state=0)
+        model.fit(ROWS, LABELS, **terms, accountant=account)
+        assert np.array_equal(account.spent, model.epsilon_)
+        assert np.all(account.spent <= sold * (1 + 1e-12))
+        with pytest.raises(BudgetExceededError, match=r"logistic regression .* would exceed"):
+            model.fit(Untouched(), Untouched(), **terms, accountant=account)
+        assert len(ledger.releases()) == 1

@@ -1,0 +1,257 @@
+"""A market's ledger: whoever accepts has sold, and the model is charged before it is trained."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, DataError, OfferError, ParameterError
+from convexmarket.experiments.online_market import (
+    WITHOUT_MODEL,
+    close_market,
+    close_without_model,
+    open_market,
+)
+from convexmarket.experiments.online_release import model_guarantee
+from convexmarket.ledger import markets
+from convexmarket.online.market import OnlineMarket
+from convexmarket.privacy import Guarantee
+from convexmarket.problems import load_problem
+
+PROBLEM = """
+kind = "online-market"
+title = "A small market"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[buyer]
+expected_sellers = 8
+mu = 1.0
+sigma = 10.0
+gamma = 0.1
+[data]
+source = "csv"
+rows = "rows.csv"
+classes = ["no", "yes"]
+[learner]
+regularization = 1.0
+"""
+ROWS = """id,one,two,label
+a,0.5,0.5,yes
+b,-0.5,0.1,no
+c,0.3,-0.2,yes
+e,0.2,0.2,yes
+"""
+BOUGHT = {"a": 1.1, "b": 1.5, "c": 1.6, "e": 1.2}
+
+
+def of(accepted, epsilon):
+    return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "tight", ())
+
+
+@pytest.fixture
+def market(tmp_path):
+    """Make a market in which four sellers have accepted."""
+    policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
+    with OnlineMarket.create(tmp_path / "market", policy) as made:
+        for id, report in BOUGHT.items():
+            made.quote(id, report)
+            made.accept(id)
+        yield made
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Return a function that opens the market of a problem file, with four who accepted."""
+
+    def open_one(*settings):
+        (tmp_path / "market.toml").write_text(PROBLEM)
+        (tmp_path / "rows.csv").write_text(ROWS)
+        market = open_market(load_problem(tmp_path / "market.toml", list(settings)), tmp_path / "m")
+        for id, report in BOUGHT.items():
+            market.quote(id, report)
+            market.accept(id)
+        return market
+
+    return open_one
+
+
+def test_to_accept_is_to_sell(market):
+    market.quote("no", 1.3)
+    market.decline("no")
+    market.quote("open", 1.3)
+    market.quote("dear", 5.0)
+    market.accept("a")  # again
+    offers, sales = market.offers(), market.ledger.sales()
+    accepted = offers[offers["status"] == "accepted"]
+    for name, column in (("id", "id"), ("epsilon", "epsilon"), ("price", "payment")):
+        assert sales[name].tolist() == accepted[column].tolist()
+    assert sales["release"].isna().all()
+    assert market.ledger.balance()["left"].tolist() == accepted["epsilon"].tolist()
+    with cm.Ledger(market.folder) as beside:
+        assert beside.sales().equals(sales)
+
+
+def test_a_sale_that_is_refused_undoes_the_answer(market, monkeypatch):
+    market.quote("f", 1.2)
+    with market._store.writing() as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON sales BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    with pytest.raises(DataError, match="refused a step"):
+        market.accept("f")
+    assert market.offer("f").status == "offered"
+    assert len(market.ledger.sales()) == 4
+
+
+def test_the_model_is_charged_before_it_is_trained(market):
+    sold = market.offers()["epsilon"].to_numpy()
+    seen = []
+
+    def release(accepted):
+        seen.append(market.ledger.balance()["spent"].tolist())
+        return "1"
+
+    assert market.close(release, guarantee=lambda a: of(a, a["epsilon"] / 2)) == "1"
+    assert seen == [(sold / 2).tolist()]
+    assert market.ledger.releases()["name"].tolist() == ["market-model"]
+    market.ledger.account(list(BOUGHT)).charge(of(None, sold / 2))
+    assert market.ledger.balance()["left"].tolist() == [0.0] * 4
+
+
+def test_by_default_all_that_was_sold_is_used(market):
+    market.close(lambda accepted: "1")
+    assert market.ledger.balance()["left"].tolist() == [0.0] * 4
+
+
+def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market):
+    def never(accepted):
+        raise AssertionError("trained")
+
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 2 \('c'\)"):
+        market.close(never, guarantee=lambda a: of(a, a["epsilon"] * [1, 1, 1.001, 1]))
+    market.ledger.account(["b"], release="other").charge(of(None, [1e-3]))
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 1 \('b'\)"):
+        market.close(never)
+    with pytest.raises(ParameterError, match="covers 3 rows"):
+        market.close(never, guarantee=lambda a: of(a, [0.1] * 3))
+    assert not market.is_closed
+    assert market.ledger.releases()["name"].tolist() == ["other"]
+    market.quote("late", 1.2)
+    with pytest.raises(OfferError, match="unanswered"):
+        market.close(never)
+    kept = market.close(lambda a: "1", True, lambda a: of(a, a["epsilon"] * [1, 0.5, 1, 1]))
+    assert kept == "1"
+
+
+def test_attempts_cost_what_the_dearest_of_them_does(market):
+    def fail(accepted):
+        raise RuntimeError("no solver")
+
+    sold = market.offers()["epsilon"].to_numpy()
+    attempts = [[0.5, 0.5, 0.0, 0.0], [0.25, 0.75, 0.5, 0.0], [0.5, 0.5, 0.5, 0.0]]
+    for shares in attempts:
+        with pytest.raises(RuntimeError, match="no solver"):
+            market.close(fail, guarantee=lambda a, shares=shares: of(a, sold * shares))
+    assert market.released is None
+    expected = sold * np.max(attempts, axis=0)
+    assert market.ledger.balance()["spent"].to_numpy() == pytest.approx(expected, rel=1e-15)
+    assert market.ledger.releases()["name"].tolist() == ["market-model", "market-model-2"]
+    with pytest.raises(BudgetExceededError, match=r"row 3 \('e'\)"):
+        market.close(fail, guarantee=lambda a: of(a, sold * [1, 1, 1, 1.5]))
+    assert market.close(lambda accepted: "1") == "1"
+    assert market.ledger.balance()["left"].to_numpy() == pytest.approx(np.zeros(4), abs=1e-15)
+
+
+def test_a_market_without_a_seller_can_be_closed(tmp_path):
+    policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
+    with OnlineMarket.create(tmp_path, policy) as market:
+        assert market.close(lambda accepted: json.dumps(len(accepted))) == "0"
+        assert market.ledger.releases()["sellers"].tolist() == [0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_killed_while_it_is_trained_a_model_is_charged_once(market):
+    heard, write = os.pipe()
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+
+            def release(accepted):
+                os.write(write, b"x")
+                time.sleep(60)
+                return '"lost"'
+
+            OnlineMarket(market.folder).close(release)
+            os._exit(1)
+        assert os.read(heard, 1) == b"x"
+        os.kill(pid, signal.SIGKILL)
+        assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        assert market.released is None
+        assert market.ledger.balance()["left"].tolist() == [0.0] * 4  # charged, not published
+        assert len(market.ledger.releases()) == 1
+    os.close(heard)
+    os.close(write)
+    assert market.close(lambda accepted: '"the one"') == '"the one"'
+    assert len(market.ledger.releases()) == 1
+
+
+# ------------------------------------------------------------------ with a learner
+
+
+@pytest.mark.parametrize("accounting", ["tight", "joint"])
+def test_the_ledger_has_what_the_model_guarantees(opened, accounting):
+    market = opened(f'learner.accounting="{accounting}"')
+    found = close_market(market, leave_out=["c"])
+    balance = market.ledger.balance().set_index("id")
+    assert found.model["guarantees"] == balance["spent"].drop("c").to_dict()
+    assert balance.loc["c", "spent"] == 0
+    assert (balance["spent"] <= balance["sold"]).all()
+    assert market.ledger.releases()["sellers"].tolist() == [3]
+    assert close_market(market).release == found.release
+    assert len(market.ledger.releases()) == 1
+
+
+def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
+    market = opened()
+    (tmp_path / "rows.csv").unlink()
+    market.ledger.account(["e"], release="other").charge(of(None, [0.01]))
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 3 \('e'\)"):
+        close_market(market)
+    assert not market.is_closed
+    with pytest.raises(DataError, match=r"rows\.csv"):
+        close_market(market, leave_out=["e"])
+
+
+def test_a_guarantee_beyond_what_was_sold_is_refused(opened, tmp_path):
+    market = opened('learner.calibration="noise"', 'learner.accounting="tight"')
+    (tmp_path / "rows.csv").unlink()
+    with pytest.raises(BudgetExceededError, match=r'4 of 4 rows sold.*calibration = "total"'):
+        close_market(market)
+    assert not market.is_closed
+
+
+def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
+    market = opened()
+    offers = market.offers()
+    (tmp_path / "rows.csv").unlink()
+    problem = load_problem(tmp_path / "market.toml")
+    known = model_guarantee(problem, offers, leave_out=["b"])
+    assert known.epsilon[1] == 0
+    assert np.all(known.epsilon <= offers["epsilon"])
+    with pytest.raises(ParameterError, match="nobody accepted"):
+        model_guarantee(problem, offers[:0])
+
+
+def test_closing_without_a_model_spends_nothing(opened):
+    market = opened()
+    close_without_model(market)
+    assert market.released == WITHOUT_MODEL == markets._NOTHING
+    balance = market.ledger.balance()
+    assert (balance["spent"] == 0).all()
+    assert np.array_equal(balance["left"], balance["sold"])
