@@ -3,7 +3,8 @@
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.kernel_erm import KernelERM, declare_erm
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.logistic import PrivateLogisticRegression, logistic_risk_constants
+from convexmarket.learners.logistic import PrivateLogisticRegression
+from convexmarket.learners.logistic_risk import logistic_risk_constants
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import (
     NonPersonalizedRidge,
@@ -18,6 +19,7 @@ from convexmarket.learners.ridge_math import (
     ridge_error_bound,
     ridge_risk_constants,
 )
+from convexmarket.learners.saved import load_model, model_schema, save_model
 
 __all__ = [
     "Kernel",
@@ -31,9 +33,12 @@ __all__ = [
     "SampledRidge",
     "declare_erm",
     "expected_loss",
+    "load_model",
     "logistic_risk_constants",
+    "model_schema",
     "noisy_loss",
     "objective_perturbation_log_density",
     "ridge_error_bound",
     "ridge_risk_constants",
+    "save_model",
 ]

@@ -6,9 +6,10 @@ The released model is the exact minimiser of
 
 with :math:`b' = (2R/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}` and
 :math:`\|x_i\| \le R` (Algorithm 1 and Eq. 12 of Anjarlekar, Etesami and Srikant, who take R = 1).
-Here are the estimator that users hold and the constants of its excess risk. What the release
-guarantees is the business of :mod:`convexmarket.privacy.accounting`, how the minimiser is found
-that of :mod:`convexmarket.learners.minimiser`.
+Here is the estimator that users hold. What the release guarantees is the business of
+:mod:`convexmarket.privacy.accounting`, the noise and the minimiser that of
+:mod:`convexmarket.learners.perturbed`, and what to do about its being found only nearly that of
+:mod:`convexmarket.privacy.approximate`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, gammainccinv
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.labels import binary_signs, check_classes
-from convexmarket.learners.minimiser import LogisticObjective, Matrix, Vector, minimise
+from convexmarket.learners.minimiser import Matrix, Vector
+from convexmarket.learners.perturbed import perturbed_minimum
+from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
     Accounting,
     Guarantee,
@@ -32,66 +36,14 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
+from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.checks import check_positive
+from convexmarket.privacy.noise import RandomSource, resolve_generator
 
-__all__ = ["PrivateLogisticRegression", "logistic_risk_constants"]
+__all__ = ["PrivateLogisticRegression"]
 
 NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
-
-
-def logistic_risk_constants(
-    delta: float, delta_prime: float, beta: float, n_features: int
-) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``.
-
-    Parameters
-    ----------
-    delta : float
-        Failure probability of the concentration inequality, in (0, 1).
-    delta_prime : float
-        Probability that the noise is larger than assumed, in (0, 1).
-    beta : float
-        Bound on the norm of the model, positive. For rows bounded by ``data_norm`` other than one,
-        pass ``beta * data_norm``.
-    n_features : int
-        Dimension of the model, at least 1.
-
-    Returns
-    -------
-    mu, sigma : float
-        Weights of the spread of the weights and of the noise.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Notes
-    -----
-    Anjarlekar, Etesami and Srikant, Theorem II.4, as printed and with natural logarithms:
-    :math:`\mu = \frac{3\ln(1/\delta)}{\sqrt2}\log(1+e^\beta) + \frac{\beta}{\ln 2}` and
-    :math:`\sigma = (\frac{6\ln(1/\delta)}{\sqrt2} + 1)\,2\beta\,v^{-1}(\delta')`, where v is the
-    survival function of a Gamma variable of shape n and scale 2. The proof has the square root of
-    :math:`\ln(1/\delta)`, so the printed constants are safe for :math:`\delta \le 1/e` only.
-
-    Examples
-    --------
-    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, beta=1.0, n_features=10)
-    >>> round(mu, 3), round(sigma, 3)
-    (9.788, 861.262)
-    """
-    for name, value in (("delta", delta), ("delta_prime", delta_prime)):
-        if not 0 < value < 1:
-            raise ParameterError(f"{name} must lie strictly between 0 and 1, not {value!r}.")
-    if not (np.isfinite(beta) and beta > 0):
-        raise ParameterError(f"beta must be positive and finite, not {beta!r}.")
-    if n_features < 1:
-        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
-    concentration = 3.0 * np.log(1.0 / delta) / np.sqrt(2.0)
-    mu = concentration * np.logaddexp(0.0, beta) + beta / np.log(2.0)
-    noise_quantile = 2.0 * gammainccinv(n_features, delta_prime)
-    sigma = (2.0 * concentration + 1.0) * 2.0 * beta * noise_quantile
-    return float(mu), float(sigma)
 
 
 class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
@@ -107,10 +59,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second label is the positive one. ``None`` infers it from the
         private labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    accounting : {"tight", "joint", "paper"}, default "tight"
+    accounting : {"tight", "sharp", "joint", "paper"}, default "tight"
         Which bound on the privacy loss is reported, see
         :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It changes the released
-        model under ``calibration="total"`` only. ``"joint"`` is the smallest of the three.
+        model under ``calibration="total"`` only. ``"sharp"`` is the smallest of the four.
     calibration : {"noise", "total"}, default "noise"
         ``"noise"``: eta sets the noise, as in Algorithm 1 of the paper, and ``epsilon_`` reports
         the total, which exceeds ``weights * eta`` by the Jacobian's share. ``"total"``: the noise
@@ -122,7 +74,14 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
     tol : float, default 1e-9
-        Largest Euclidean norm of the objective's gradient at the released coefficients.
+        Largest Euclidean norm of the objective's gradient where the solver stops. It is a promise
+        about real numbers: a bound on the rounding errors of the computed gradient counts.
+    minimum_epsilon : float or None, default None
+        ``None`` releases the point where the solver stops, and the guarantee assumes that it is
+        the exact minimiser, or that nobody looks at digits below ``2 * tol / regularization``. A
+        number pays so much epsilon in every row that is used for a second noise, of mean norm
+        ``2 * n_features * tol / (minimum_epsilon * regularization)``, after which neither is
+        assumed. Under ``calibration="total"`` it is part of what was sold.
     random_state : None, int, SeedSequence, Generator or RandomState, default None
         Source of the noise. ``None`` takes a fresh seed from the operating system. With a fixed
         seed the guarantee holds only towards those who do not know it, and two models fitted with
@@ -144,8 +103,9 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     data_norm_ : float
         The bound R that set the noise.
     gradient_norm_ : float
-        Euclidean norm of the objective's gradient at ``coef_``, at most ``tol``. A diagnostic for
-        whoever trains the model: only ``coef_`` is covered by the guarantee.
+        Proven bound, at most ``tol``, on the Euclidean norm of the objective's gradient where the
+        solver stopped: at ``coef_``, without the second noise. A diagnostic for whoever trains the
+        model: only ``coef_`` is covered by the guarantee.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -155,10 +115,18 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     -----
     The noise vector is not kept: with ``coef_`` it would reveal the data's gradient.
 
+    The point where the solver stops is within ``tol / regularization`` of the exact minimiser, and
+    where in that ball may depend on every row: a solver could write a row's label there. What is
+    read from the coefficients with no finer resolution than ``2 * tol / regularization`` keeps
+    ``epsilon_`` all the same, so by default the guarantee says which of the two it assumes. With
+    ``minimum_epsilon`` a second noise covers the ball, whatever the solver does in it
+    (docs/theory.md, section 13).
+
     References
     ----------
     Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
-    Data Acquisition for Logistic Regression, Algorithm 1, Eq. 12, Proposition II.2.
+    Data Acquisition for Logistic Regression, Algorithm 1, Eq. 12, Proposition II.2; Iyengar, Near,
+    Song, Thakkar, Thakurta and Wang, Towards Practical Differentially Private Convex Optimization.
 
     Examples
     --------
@@ -170,6 +138,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     array([ 1,  1, -1, -1])
     >>> model.epsilon_.round(3)
     array([40.693, 20.405, 20.405, 20.405])
+
+    A row that is not used pays nothing for the second noise either:
+
+    >>> model = PrivateLogisticRegression(0.1, minimum_epsilon=0.01, random_state=0)
+    >>> model.fit(X, y, weights=[0.5, 0.25, 0.25, 0.0], eta=100.0).epsilon_.round(3)
+    array([50.821, 25.496, 25.496,  0.   ])
     """
 
     def __init__(
@@ -182,6 +156,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         calibration: Literal["noise", "total"] = "noise",
         cap: float | None = None,
         tol: float = 1e-9,
+        minimum_epsilon: float | None = None,
         random_state: RandomSource = None,
     ) -> None:
         self.regularization = regularization
@@ -191,10 +166,18 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self.calibration = calibration
         self.cap = cap
         self.tol = tol
+        self.minimum_epsilon = minimum_epsilon
         self.random_state = random_state
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None, *, eta: float
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        weights: ArrayLike | None = None,
+        *,
+        eta: float,
+        accountant: Account | None = None,
+        rows: ArrayLike | None = None,
     ) -> Self:
         """Draw the noise and release the minimiser.
 
@@ -206,10 +189,18 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             Labels from ``classes``.
         weights : array_like of shape (n_sellers,), optional
             Nonnegative, summing to one, chosen without looking at the data; equal by default. A
-            row of weight zero is not used.
+            row of weight zero is not used: it is dropped before anything looks at what it holds.
         eta : float
             Total privacy sold, the sum of the sellers' epsilon: positive, chosen without looking
             at the data. Infinity is the model without noise and without a guarantee.
+        accountant : Account, optional
+            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance. It
+            is asked before the data are looked at, but for their number of rows, and charged
+            before the noise is drawn. A fit that fails later stays charged: that it failed, and
+            how long it took, depends on the rows, and whoever tried again for free could choose
+            among noises by it.
+        rows : array_like of int, shape (n_sellers,), optional
+            Positions of the rows in the account; all of its rows by default.
 
         Returns
         -------
@@ -219,22 +210,38 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ParameterError
-            If a parameter, the weights or eta are out of range, or under ``calibration="total"``
-            eta is too small.
+            If a parameter, the weights or eta are out of range, under ``calibration="total"`` eta
+            is too small, or an accountant is given where ``data_norm`` or ``classes`` would be
+            read from private data.
+        BudgetExceededError
+            If a row cannot pay. Nothing was charged then, and no row looked at.
         DataError
             If the data are malformed, a row is longer than ``data_norm`` or a label unknown.
         SolverError
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
         self._check_parameters()
-        X, y = self._validated(X, y)
-        if weights is None:
-            weights = np.full(X.shape[0], 1.0 / X.shape[0])
-        weights = check_weights(weights, X.shape[0])
+        weights = self._checked_weights(weights, X)
+        if accountant is not None or rows is not None:
+            self._check_account(accountant, rows, weights, eta)
+        X, y = self._validated(X, y, weights > 0)
         classes, signs = binary_signs(y, self.classes)
         data_norm = self._checked_data_norm(X)
         noise_eta, guarantee = self._account(weights, eta, data_norm, classes)
-        coef, gradient_norm = self._release(X, signs, weights, noise_eta, data_norm)
+        rng = resolve_generator(self.random_state)
+        if accountant is not None:
+            accountant.charge(guarantee, rows)
+        coef, gradient_norm = perturbed_minimum(
+            X,
+            signs,
+            weights[weights > 0],
+            noise_eta,
+            self.regularization,
+            data_norm=data_norm,
+            tol=self.tol,
+            minimum_rate=self._minimum_rate(eta),
+            rng=rng,
+        )
         # Only now, so that a failed fit leaves no half of a model behind.
         self.classes_, self.data_norm_, self.eta_ = classes, data_norm, noise_eta
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
@@ -298,10 +305,39 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             raise ParameterError(f"data_norm must be positive and finite, not {self.data_norm!r}.")
         if not self.tol > 0:
             raise ParameterError(f"tol must be positive, not {self.tol!r}.")
+        if self.minimum_epsilon is not None:
+            check_positive(minimum_epsilon=self.minimum_epsilon, tol=self.tol)
         check_classes(self.classes)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+    def _checked_weights(self, weights: ArrayLike | None, X: ArrayLike) -> Vector:
+        """Return the weights, of which nothing but their number depends on the data."""
         try:
+            n_rows = _num_samples(X)
+        except TypeError as error:
+            raise DataError(f"X must be a matrix of rows: {error}") from error
+        if n_rows == 0:
+            raise DataError("Found array with 0 sample(s), X must have at least one row.")
+        return check_weights(np.full(n_rows, 1.0 / n_rows) if weights is None else weights, n_rows)
+
+    def _check_account(
+        self, accountant: Account | None, rows: ArrayLike | None, weights: Vector, eta: float
+    ) -> None:
+        """Refuse, from public quantities alone, what would not be paid for."""
+        if self.data_norm is None or self.classes is None:
+            raise ParameterError(
+                "data_norm=None and classes=None are read from the private rows, so no guarantee"
+                " can be charged to an accountant: pass a public bound and a public label set."
+            )
+        classes = np.asarray(self.classes)
+        check_account(accountant, self._account(weights, eta, self.data_norm, classes)[1], rows)
+
+    def _validated(
+        self, X: ArrayLike, y: ArrayLike, used: NDArray[np.bool_]
+    ) -> tuple[Matrix, NDArray[Any]]:
+        """Return the rows that are used, and their labels."""
+        try:
+            if not used.all() and y is not None:
+                X, y = (_safe_indexing(part, used) for part in indexable(X, y))
             return validate_data(self, X, y, dtype=np.float64, order="C")
         except ValueError as error:
             raise DataError(str(error)) from error
@@ -330,13 +366,17 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self, weights: Vector, eta: float, data_norm: float, classes: NDArray[Any]
     ) -> tuple[float, Guarantee]:
         """Return the eta of the noise and the guarantee that follows from it."""
-        arguments = (self.regularization, data_norm, self.accounting, self.cap)
+        paid = self.minimum_epsilon or 0.0
+        arguments = (self.regularization, data_norm, self.accounting, self.cap, paid)
+        mechanism = "logistic regression by objective perturbation"
+        if self.minimum_epsilon is not None:
+            mechanism += " of an approximate minimum"
         if self.calibration == "total":
             eta = calibrate_eta(weights, eta, *arguments)
         guarantee = Guarantee(
             epsilon=objective_perturbation_guarantee(weights, eta, *arguments),
             delta=0.0,
-            mechanism="logistic regression by objective perturbation",
+            mechanism=mechanism,
             accounting=self.accounting,
             assumptions=self._assumptions(eta, data_norm, classes),
         )
@@ -354,37 +394,43 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             noise = "the random_state that was passed stays secret and is used for no other release"
         if np.isinf(eta):
             noise = "no noise was added: rows with a positive weight have no guarantee"
+        real = "noise and coefficients are real numbers: they are computed in double precision"
+        if self._minimum_rate(eta) is not None:
+            real = (
+                "the second noise and its sum with the coefficients are real numbers, the first"
+                " noise is one to the last digits, which tol counts: all are computed in double"
+                " precision"
+            )
         return (
             public_norm,
             public_classes,
             "weights, eta and regularization were chosen without looking at the data",
-            f"the coefficients are the exact minimiser: the gradient norm is at most {self.tol:g}",
+            *self._nearness(eta),
             noise,
-            "noise and coefficients are real numbers: they are computed in double precision",
+            real,
             "only the coefficients are published, once",
         )
 
-    def _release(
-        self, X: Matrix, signs: Vector, weights: Vector, eta: float, data_norm: float
-    ) -> tuple[Vector, float]:
-        """Draw the noise, minimise, and refuse anything but a minimiser."""
-        rng = resolve_generator(self.random_state)
-        shift = np.zeros(X.shape[1])
-        if np.isfinite(eta):
-            shift = 2.0 * data_norm / eta * gamma_sphere_noise(X.shape[1], rng)
-        used = weights > 0
-        if not used.all():
-            X, signs, weights = X[used], signs[used], weights[used]
-        objective = LogisticObjective(X, signs, weights, shift, self.regularization)
-        try:
-            coef = minimise(objective, data_norm, self.tol / 2.0)
-        except np.linalg.LinAlgError as error:
-            raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
-        gradient_norm = float(np.linalg.norm(objective.gradient(coef)))
-        if not gradient_norm <= self.tol:
-            raise SolverError(
-                f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of"
-                f" {gradient_norm:.3g}, above tol = {self.tol:g}, so nothing is released: use a"
-                " larger regularization, or a larger eta if the noise dwarfs the data."
+    def _minimum_rate(self, eta: float) -> float | None:
+        """Return the rate of the second noise; without the first there is nothing to save."""
+        if self.minimum_epsilon is None or np.isinf(eta):
+            return None
+        return approximate_minimum_rate(self.minimum_epsilon, self.tol, self.regularization)
+
+    def _nearness(self, eta: float) -> tuple[str, ...]:
+        """Say what is assumed of the solver."""
+        reached = f"the gradient norm is at most {self.tol:g}"
+        distance = self.tol / self.regularization
+        rate = self._minimum_rate(eta)
+        if rate is None:
+            return (
+                "the coefficients are the exact minimiser, or are read no finer than"
+                f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
             )
-        return coef, gradient_norm
+        return (
+            f"{reached} where the solver stopped, and a second noise of density proportional to"
+            f" exp(-{rate:.6g} * norm) hides the distance of at most {distance:.3g} from the"
+            " minimiser",
+            "with one row replaced the solver would have got there as well: a fit that fails"
+            " releases nothing, but that it failed is not covered",
+        )

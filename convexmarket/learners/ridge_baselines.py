@@ -8,20 +8,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.errors import ParameterError
-from convexmarket.learners.ridge import Plan, RidgeRelease
 from convexmarket.learners.ridge_domain import (
     Range,
     is_number,
 )
+from convexmarket.learners.ridge_lattice import RidgeLattice
 from convexmarket.learners.ridge_math import (
     Vector,
     noise_rate,
     sampling_probabilities,
 )
+from convexmarket.learners.ridge_release import Plan, RidgeRelease
+from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity
 
 __all__ = ["NonPersonalizedRidge", "NonPrivateRidge", "SampledRidge"]
+
+CHANCE_ERROR = 1e-15  # relative; more than what a computed chance is off by
 
 
 class NonPersonalizedRidge(RidgeRelease):
@@ -31,7 +35,7 @@ class NonPersonalizedRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha, bound, sensitivity, feature_range, target_range, random_state
+    alpha, bound, sensitivity, feature_range, target_range, rounding, random_state
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Examples
@@ -49,6 +53,7 @@ class NonPersonalizedRidge(RidgeRelease):
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
+        rounding: float | None = None,
         random_state: RandomSource = None,
     ) -> None:
         self.alpha = alpha
@@ -56,12 +61,14 @@ class NonPersonalizedRidge(RidgeRelease):
         self.sensitivity = sensitivity
         self.feature_range = feature_range
         self.target_range = target_range
+        self.rounding = rounding
         self.random_state = random_state
 
     def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
         least = np.full_like(epsilon, epsilon.min())
         weights = np.full_like(epsilon, 1.0 / epsilon.size)
-        return Plan(weights, noise_rate(weights, least, self._kappa(n_features)), least)
+        rate = noise_rate(weights, least, self._kappa(n_features))
+        return Plan(weights, rate, least, weights, least)
 
 
 class SampledRidge(RidgeRelease):
@@ -81,7 +88,7 @@ class SampledRidge(RidgeRelease):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    alpha, bound, sensitivity, feature_range, target_range, random_state
+    alpha, bound, sensitivity, feature_range, target_range, rounding, random_state
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes
@@ -111,6 +118,7 @@ class SampledRidge(RidgeRelease):
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
+        rounding: float | None = None,
         random_state: RandomSource = None,
     ) -> None:
         self.alpha = alpha
@@ -120,11 +128,12 @@ class SampledRidge(RidgeRelease):
         self.sensitivity = sensitivity
         self.feature_range = feature_range
         self.target_range = target_range
+        self.rounding = rounding
         self.random_state = random_state
 
     def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
         threshold = self._threshold(epsilon)
-        kept = rng.random(epsilon.size) < sampling_probabilities(epsilon, threshold)
+        kept = rng.random(epsilon.size) < _attainable(sampling_probabilities(epsilon, threshold))
         if self.normalization == "rows":
             divisor, guaranteed = epsilon.size, np.minimum(epsilon, threshold)
         elif self.normalization == "sample":
@@ -133,10 +142,17 @@ class SampledRidge(RidgeRelease):
             raise ParameterError(
                 f"normalization must be 'rows' or 'sample', not {self.normalization!r}."
             )
+        sold = np.full_like(epsilon, threshold)
         if not divisor:  # nothing was sampled: the zero model, which needs no noise
-            return Plan(kept.astype(np.float64), np.inf, guaranteed)
+            nothing = np.zeros_like(epsilon)
+            return Plan(nothing, np.inf, guaranteed, nothing, sold)
         rate = threshold * divisor / self._kappa(n_features)
-        return Plan(kept / divisor, float(rate), guaranteed)
+        exposure = np.full_like(epsilon, 1.0 / divisor)
+        return Plan(kept / divisor, float(rate), guaranteed, exposure, sold)
+
+    def _kept(self, plan: Plan, lattice: RidgeLattice | None) -> Vector:
+        """Return what sampling makes of the threshold, whatever noise keeps that."""
+        return plan.epsilon
 
     def _threshold(self, epsilon: Vector) -> float:
         if self.threshold in ("max", "mean"):
@@ -153,6 +169,15 @@ class SampledRidge(RidgeRelease):
 
     def _assumptions(self) -> tuple[str, ...]:
         return ("which rows were sampled is kept secret, and so is their number",)
+
+
+def _attainable(chances: Vector) -> Vector:
+    """Round chances down to multiples of 2**-53, with which a uniform double is below them.
+
+    Without this a chance below 2**-53 would be one of 2**-53, times ``exp(threshold)`` in the loss.
+    """
+    below = np.floor(chances * (1.0 - CHANCE_ERROR) * 2.0**53) / 2.0**53
+    return np.where(chances < 1.0, below, chances)
 
 
 class NonPrivateRidge(RidgeRelease):
@@ -174,6 +199,7 @@ class NonPrivateRidge(RidgeRelease):
 
     bound = None
     sensitivity = "tight"
+    rounding = None
     random_state = 0
 
     def __init__(
@@ -187,22 +213,31 @@ class NonPrivateRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike = np.inf) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        epsilon: ArrayLike = np.inf,
+        accountant: Account | None = None,
+        rows: ArrayLike | None = None,
+    ) -> Self:
         """Solve, and release the solution as it is; ``epsilon`` is not kept to.
 
         Parameters
         ----------
-        X, y, epsilon
-            As for :meth:`PersonalizedRidge.fit`.
+        X, y, epsilon, accountant, rows
+            As for :meth:`PersonalizedRidge.fit`. Only rows of an infinite budget can pay for this.
 
         Returns
         -------
         self
         """
-        return super().fit(X, y, epsilon=epsilon)
+        return super().fit(X, y, epsilon=epsilon, accountant=accountant, rows=rows)
 
     def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
         if not (np.isfinite(self.alpha) and self.alpha >= 0):
             raise ParameterError(f"alpha must be nonnegative and finite, not {self.alpha!r}.")
         size = epsilon.size
-        return Plan(np.full(size, 1.0 / size), np.inf, np.full(size, np.inf))
+        weights, nothing = np.full(size, 1.0 / size), np.full(size, np.inf)
+        return Plan(weights, np.inf, nothing, weights, nothing)

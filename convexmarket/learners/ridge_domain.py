@@ -19,6 +19,7 @@ from convexmarket.learners.ridge_math import (
 
 __all__ = [
     "RANGE_SLACK",
+    "BoxRows",
     "Domain",
     "Range",
     "UnitRows",
@@ -49,6 +50,10 @@ class Domain:
         """Return the rows on the unit scale, computed when they are asked for."""
         return UnitRows(X, self)
 
+    def box_rows(self, X: Matrix) -> BoxRows:
+        """Return the rows on the unit scale, those within the slack moved to the edge."""
+        return BoxRows(X, self)
+
     def unit_labels(self, y: Vector) -> Vector:
         """Return the labels on the unit scale."""
         return (y - self.centre) / self.half
@@ -68,6 +73,13 @@ class UnitRows:
 
     def __getitem__(self, rows: slice) -> Matrix:
         return (self.X[rows] - self.domain.low) / self.domain.width
+
+
+class BoxRows(UnitRows):
+    """Rows on the unit scale that lie in the unit box to the last digit."""
+
+    def __getitem__(self, rows: slice) -> Matrix:
+        return np.clip(super().__getitem__(rows), 0.0, 1.0)
 
 
 def checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.ridge import RidgeRelease
+from convexmarket.arguments import check_count, check_instance
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_domain import is_number
 from convexmarket.learners.ridge_math import (
@@ -16,6 +16,7 @@ from convexmarket.learners.ridge_math import (
     noisy_loss,
     solve_ridge,
 )
+from convexmarket.learners.ridge_release import RidgeRelease
 from convexmarket.privacy.noise import RandomSource, resolve_generator
 
 __all__ = ["expected_loss"]
@@ -58,6 +59,15 @@ def expected_loss(
     NoisyLoss
         In squared units of the label.
 
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+    DataError
+        If rows are malformed or outside their ranges.
+    NotSupportedError
+        If the estimator rounds.
+
     Examples
     --------
     >>> from convexmarket.learners import PersonalizedRidge
@@ -68,10 +78,15 @@ def expected_loss(
     >>> 0.0 < loss.std < 3 * loss.mean
     True
     """
-    if samples < 1:
-        raise ParameterError(f"samples must be at least 1, not {samples!r}.")
+    check_instance("estimator", estimator, RidgeRelease, "a ridge regression of this package")
+    check_count("samples", samples)
     if not (is_number(penalty) and 0 <= penalty < np.inf):
         raise ParameterError(f"penalty must be nonnegative and finite, not {penalty!r}.")
+    if estimator.rounding is not None:
+        raise NotSupportedError(
+            "expected losses are those of noise without rounding: pass an estimator with"
+            " rounding=None, whose noise is smaller by a factor below sqrt(2)."
+        )
     estimator = clone(estimator)
     X, labels, granted, domain = estimator._prepare(X, y, epsilon)
     rows = domain.unit_rows(X)

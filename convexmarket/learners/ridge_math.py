@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from convexmarket.arguments import as_float, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
@@ -330,12 +331,12 @@ def ridge_error_bound(
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
     (0.5, 0.0483, 0.2)
     """
-    array = np.asarray(weights, dtype=np.float64)
+    array = checked_numbers("weights", weights)
     _check_risk(alpha, n_features, label_noise, delta)
     for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
-        if not (np.isfinite(value) and value >= 0):
+        if not 0 <= as_float(value) < np.inf:
             raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
-    if not rate > 0:
+    if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), not {rate!r}.")
     deviation = np.sqrt(2.0 * n_features / delta)
     return RidgeErrorBound(
@@ -396,11 +397,11 @@ def ridge_risk_constants(
 
 
 def _check_risk(alpha: float, n_features: int, label_noise: float, delta: float) -> None:
-    if not (np.isfinite(alpha) and alpha > 0):
+    if not 0 < as_float(alpha) < np.inf:
         raise ParameterError(f"alpha must be positive and finite, not {alpha!r}.")
-    if n_features < 1:
+    if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
-    if not (np.isfinite(label_noise) and label_noise >= 0):
+    if not 0 <= as_float(label_noise) < np.inf:
         raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
-    if not 0 < delta < 1:
+    if not 0 < as_float(delta) < 1:
         raise ParameterError(f"delta must lie strictly between 0 and 1, not {delta!r}.")

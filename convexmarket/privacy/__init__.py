@@ -8,6 +8,17 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
+from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.lattice import (
+    discrete_laplace,
+    discrete_laplace_log_density,
+    lattice_epsilon,
+    lattice_moves,
+    lattice_release,
+    lattice_scale,
+    lattice_step,
+)
 from convexmarket.privacy.noise import (
     RandomSource,
     gamma_sphere_log_density,
@@ -25,10 +36,19 @@ __all__ = [
     "PrivacyAccountant",
     "RandomSource",
     "Sensitivity",
+    "approximate_minimum_rate",
     "calibrate_eta",
+    "check_account",
     "check_weights",
+    "discrete_laplace",
+    "discrete_laplace_log_density",
     "gamma_sphere_log_density",
     "gamma_sphere_noise",
+    "lattice_epsilon",
+    "lattice_moves",
+    "lattice_release",
+    "lattice_scale",
+    "lattice_step",
     "objective_perturbation_guarantee",
     "resolve_generator",
     "ridge_norm_bound",

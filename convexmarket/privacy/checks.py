@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 
 __all__ = ["check_count", "check_delta", "check_failure", "check_positive", "is_number"]
@@ -25,7 +26,7 @@ def check_positive(**numbers: Any) -> None:
         If one is not.
     """
     for name, value in numbers.items():
-        if not is_number(value) or not (np.isfinite(value) and value > 0):
+        if not is_number(value) or not 0 < as_float(value) < np.inf:
             raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
 
 

@@ -2,6 +2,10 @@
 
 A mechanism asks :func:`resolve_generator` for a generator and a sampler of this module for its
 noise. Nothing here knows which model is being trained.
+
+Where no seed is passed, the generator is NumPy's over the stream cipher ChaCha20 of the package
+randomgen. Its ``AESCounter`` has a key of half the length, a processor's ``RDRAND`` has to be
+trusted blindly and is not everywhere, and a binding of our own would be one more to maintain.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from randomgen import ChaCha
 from scipy.special import gammaln, xlogy
 
 from convexmarket.errors import ParameterError
@@ -27,21 +32,25 @@ RandomSource: TypeAlias = (
     int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState | None
 )
 
+CHACHA_ROUNDS = 20  # of the cipher as it is standardised
+
 
 def secure_generator() -> np.random.Generator:
-    """Return a generator seeded with 256 bits from the operating system's secure source.
+    """Return a generator over ChaCha20 with a fresh key from the operating system.
 
-    The seed cannot be guessed. The stream that follows is NumPy's PCG64DXSM, which is
-    statistically sound but not a cryptographic generator: someone who saw enough of its raw
-    output could reconstruct the state.
+    The key is 256 bits of :mod:`secrets`, used as they are. Who sees any amount of the stream, and
+    not the key, can predict no more of it than who can break the cipher. Make one for each use: the
+    key stays in the memory of the process, and a generator that was made before a fork goes on
+    with the same stream in both processes.
 
     Examples
     --------
+    >>> type(secure_generator().bit_generator).__name__
+    'ChaCha'
     >>> secure_generator().random() == secure_generator().random()
     False
     """
-    seed = np.random.SeedSequence(secrets.randbits(256), pool_size=8)
-    return np.random.Generator(np.random.PCG64DXSM(seed))
+    return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=CHACHA_ROUNDS))
 
 
 def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
@@ -50,8 +59,9 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     Parameters
     ----------
     random_state : None, int, SeedSequence, Generator or RandomState
-        ``None`` draws a fresh secure seed. A ``Generator`` is used as it is, and advances. A
-        ``RandomState`` (what scikit-learn hands around) supplies the seed, and advances.
+        ``None`` takes a fresh :func:`secure_generator`. A ``Generator`` is used as it is, and
+        advances. A ``RandomState`` (what scikit-learn hands around) supplies the seed, and
+        advances.
 
     Returns
     -------

@@ -33,6 +33,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
@@ -111,7 +112,7 @@ def ridge_sensitivity(
     9.301
     """
     alpha, n_features = _checked(alpha, n_features)
-    if bound is not None and not (np.isfinite(bound) and bound >= 0):
+    if bound is not None and not 0 <= as_float(bound) < np.inf:
         raise ParameterError(f"bound must be nonnegative and finite (or None), not {bound!r}.")
     if sensitivity not in get_args(Sensitivity):
         raise ParameterError(
@@ -130,12 +131,12 @@ def ridge_sensitivity(
 
 
 def _checked(alpha: float, n_features: int) -> tuple[float, int]:
-    if not (np.isfinite(alpha) and alpha > 0):
+    if not 0 < as_float(alpha) < np.inf:
         raise ParameterError(
             f"alpha must be positive and finite, not {alpha!r}: without regularisation one row can"
             " move the model without limit."
         )
-    if n_features < 1:
+    if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
     return float(alpha), int(n_features)
 

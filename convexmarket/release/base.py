@@ -12,9 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Account, Guarantee, RandomSource, resolve_generator
+from convexmarket.privacy import (
+    Account,
+    Guarantee,
+    RandomSource,
+    lattice_scale,
+    resolve_generator,
+)
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.lattice import check_reach
 from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
@@ -25,9 +32,15 @@ __all__ = [
     "classes_of",
     "empty_predictor",
     "fitted_copy",
+    "lattice_shifts",
+    "whole_scale",
 ]
 
 Floats = NDArray[np.float64]
+
+#: Of a sensitivity: how exactly a prediction is evaluated, where noise is exact. Kernels and the
+#: sum over pivots leave less than a millionth of this; it is counted, and not proven.
+ARITHMETIC = 1e-6
 
 
 class SingleCopy:
@@ -133,8 +146,10 @@ def check_terms(
     return sold
 
 
-def assumptions_of(erm: KernelERM, random_state: RandomSource, *others: str) -> tuple[str, ...]:
-    """Return what every release of a model's predictions rests on."""
+def assumptions_of(
+    erm: KernelERM, random_state: RandomSource, *others: str, step: float | None = None
+) -> tuple[str, ...]:
+    """Return what every release of a model's predictions rests on; with exact noise, at a step."""
     noise = "the noise comes from a fresh seed of the operating system, and is never published"
     if random_state is not None:
         noise = "the random_state that was passed stays secret and is used for no other release"
@@ -144,9 +159,56 @@ def assumptions_of(erm: KernelERM, random_state: RandomSource, *others: str) -> 
         " the private rows",
         *others,
         noise,
-        "noise and predictions are real numbers: they are computed in double precision",
+        _arithmetic(step),
         "of the fitted model itself nothing is published",
     )
+
+
+def _arithmetic(step: float | None) -> str:
+    if step is None:
+        return "noise and predictions are real numbers: they are computed in double precision"
+    return (
+        f"the noise is exact, on a lattice of step {step:g}, and double precision evaluates"
+        f" predictions to within {ARITHMETIC:g} sensitivities, which the noise covers"
+    )
+
+
+def lattice_shifts(erm: KernelERM, step: float, spread: float = 1.0) -> Floats:
+    """Return what bounds the change of a prediction on a lattice, row by row.
+
+    Parameters
+    ----------
+    erm : KernelERM
+    step : float
+        Rounding moves a prediction by less than this, beyond its own change.
+    spread : float, default 1.0
+        By how much more the errors of all predictions weigh in a Euclidean norm than one change.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Zero for rows that are not used.
+
+    Raises
+    ------
+    ParameterError
+        If the step is too fine for what the model may predict.
+    """
+    check_reach(erm.feature_bound_ * erm.norm_bound_, step)
+    rounded = step + 2.0 * ARITHMETIC * erm.sensitivity_
+    moved = erm.row_sensitivities_
+    return np.asarray(np.where(moved > 0, moved + spread * rounded, 0.0))
+
+
+def whole_scale(scale: float, step: float) -> int:
+    """Return a scale of noise in steps, rounded up.
+
+    Raises
+    ------
+    ParameterError
+        If there are too many to a scale.
+    """
+    return lattice_scale([scale / step], [1.0])
 
 
 def classes_of(erm: KernelERM) -> tuple[Any, Any] | None:

@@ -15,7 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy import (
+    Account,
+    Guarantee,
+    RandomSource,
+    lattice_release,
+    lattice_step,
+)
 from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -25,6 +31,8 @@ from convexmarket.release.base import (
     check_terms,
     empty_predictor,
     fitted_copy,
+    lattice_shifts,
+    whole_scale,
 )
 from convexmarket.release.predictor import check_rows
 from convexmarket.release.scales import calibrate, interactive_epsilon
@@ -90,6 +98,9 @@ class InteractiveRelease(SingleCopy):
         From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
         default, as in the paper. Any value keeps the guarantee; under a lower one updates run out
         earlier.
+    rounding : float, optional
+        A step, rounded down to a power of two: noisy predictions are multiples of it, and their
+        noise is drawn exactly; as for :class:`~convexmarket.TestSetRelease`.
     accountant : Account, optional
         Charged in full before anything is drawn.
     rows : array_like of int, optional
@@ -155,6 +166,7 @@ class InteractiveRelease(SingleCopy):
         failure: float = 0.05,
         accounting: Composition = "tight",
         threshold: float | None = None,
+        rounding: float | None = None,
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
@@ -165,16 +177,21 @@ class InteractiveRelease(SingleCopy):
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
         check_failure(failure)
+        self._step = None if rounding is None else lattice_step(rounding)
         self.scale, guaranteed = calibrate(
-            erm.row_sensitivities_,
+            erm.row_sensitivities_ if self._step is None else lattice_shifts(erm, self._step),
             sold,
             interactive_epsilon(self._max_updates, delta, accounting),
         )
+        if self._step is not None:
+            self._steps = whole_scale(self.scale, self._step)
+            self.scale = self._step * self._steps
         usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
         if threshold is not None and threshold != 0:
             check_positive(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)
-        self.error_bound = self.threshold + usual / 4.0
+        # Rounding and discreteness move the tail of the noise by half a step each.
+        self.error_bound = self.threshold + usual / 4.0 + (self._step or 0.0)
         guarantee = Guarantee(
             guaranteed,
             delta,
@@ -184,6 +201,7 @@ class InteractiveRelease(SingleCopy):
                 erm,
                 random_state,
                 "questions may depend on earlier answers, and not on the rows in any other way",
+                step=self._step,
             ),
         )
         generator = admit(guarantee, accountant, rows, random_state)
@@ -255,10 +273,15 @@ class InteractiveRelease(SingleCopy):
 
     def _answer(self, point: Floats, truth: float) -> float:
         public = float(self.predictor.predict(point[None, :])[0])
-        noisy = truth + float(self._generator.laplace(scale=self.scale))
+        noisy = self._noisy(truth)
         self._queries += 1
         if abs(noisy - public) <= self.threshold:
             return public
         self._updates += 1
         self.predictor = self.predictor.corrected(point, noisy, self._erm.norm_bound_)
         return noisy
+
+    def _noisy(self, truth: float) -> float:
+        if self._step is None:
+            return truth + float(self._generator.laplace(scale=self.scale))
+        return float(lattice_release([truth], self._step, self._steps, self._generator)[0])

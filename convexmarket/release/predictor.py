@@ -10,6 +10,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.saved.document import (
+    MOST_ROWS,
+    Document,
+    Features,
+    KernelModel,
+    SavedKernel,
+)
+from convexmarket.learners.saved.kinds import (
+    Detail,
+    Kind,
+    labels_of,
+    read_guarantee,
+    read_labels,
+    register,
+    versions,
+    written_guarantee,
+)
 from convexmarket.privacy import Guarantee
 
 __all__ = ["PublicPredictor", "check_rows"]
@@ -46,7 +63,7 @@ class PublicPredictor:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        points: Floats = np.array(self.points, dtype=np.float64)
+        points: Floats = np.array(self.points, dtype=np.float64, order="C")
         coefficients: Floats = np.array(self.coefficients, dtype=np.float64)
         points.setflags(write=False)
         coefficients.setflags(write=False)
@@ -166,6 +183,8 @@ class PublicPredictor:
         """
         try:
             stated = dict(published["guarantee"])
+            if not 0 < stated["n_rows"] <= MOST_ROWS:
+                raise ValueError(f"n_rows is {stated['n_rows']}")
             epsilon = np.broadcast_to(np.asarray(stated["epsilon"], float), stated["n_rows"])
             guarantee = Guarantee(
                 epsilon,
@@ -188,6 +207,50 @@ class PublicPredictor:
 
     def _with(self, points: Floats, coefficients: Floats) -> Self:
         return replace(self, points=points, coefficients=coefficients)
+
+
+def _describe(predictor: PublicPredictor, detail: Detail) -> Document:
+    kernel = predictor.kernel
+    if callable(kernel.name):
+        raise DataError("a kernel that is a function cannot be saved: use a named one.")
+    names = predictor.feature_names
+    return Document(
+        kind=PublicPredictor.__name__,
+        parameters={},
+        features=Features(
+            count=predictor.points.shape[1],
+            names=None if names is None else [*map(str, names)],
+        ),
+        labels=labels_of(predictor.classes),
+        model=KernelModel(
+            kernel=SavedKernel(
+                **{name: getattr(kernel, name) for name in SavedKernel.model_fields}
+            ),
+            points=predictor.points,
+            coefficients=predictor.coefficients,
+        ),
+        guarantee=written_guarantee(predictor.guarantee, detail),
+        versions=versions(),
+    )
+
+
+def _build(document: Document) -> PublicPredictor:
+    model = document.model
+    if not isinstance(model, KernelModel) or document.parameters:
+        raise DataError("a PublicPredictor has a kernel and points, and no parameters")
+    names = document.features.names
+    labels = read_labels(document.labels)
+    return PublicPredictor(
+        Kernel(**model.kernel.model_dump()),
+        model.points.reshape(model.coefficients.size, document.features.count),
+        model.coefficients,
+        read_guarantee(document.guarantee),
+        None if labels is None else tuple(labels),
+        None if names is None else tuple(names),
+    )
+
+
+register(PublicPredictor, Kind(_describe, _build))
 
 
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:

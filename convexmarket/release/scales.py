@@ -77,6 +77,7 @@ def semi_interactive_epsilon(
     delta: float,
     accounting: Composition,
     noise: NoiseKind,
+    answer_moments: Callable[[Floats], Floats] = laplace_moments,
 ) -> Calibration:
     r"""Return the calibration of noisy predictions at given points.
 
@@ -91,6 +92,8 @@ def semi_interactive_epsilon(
         With zero, epsilons add.
     accounting : {"tight", "paper"}
     noise : {"laplace", "process"}
+    answer_moments : callable, optional
+        Of the noise in one prediction; those of Laplace noise by default.
     """
     if noise == "process":
         return function_epsilon(delta)
@@ -104,7 +107,7 @@ def semi_interactive_epsilon(
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
-        apart = n_points * laplace_moments(shifts)
+        apart = n_points * answer_moments(shifts)
         together = gaussian_moments(np.sqrt(effective) * shifts)
         return np.minimum(pure, epsilon_of_moments(np.minimum(apart, together), delta))
 
@@ -164,7 +167,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     used = pairs[:, 0] > 0
     moves, bounds = pairs[used].T
     ratios = np.log(moves) - np.log(bounds)
-    if not np.all(np.abs(ratios) < LARGEST_LOG):
+    if not np.all((np.abs(ratios) < LARGEST_LOG) & (np.abs(np.log(bounds)) < LARGEST_LOG)):
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of"
             f" floating point, for predictions that move by {moves.min():g} to {moves.max():g}: use"

@@ -6,6 +6,7 @@ has them all released at once; whatever is then computed from them, the fit abov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import cvxpy as cp
@@ -14,15 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy import (
+    Account,
+    Guarantee,
+    RandomSource,
+    lattice_release,
+    lattice_step,
+)
 from convexmarket.privacy.checks import check_positive
-from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.composition import Composition, laplace_moments, pure_moments
 from convexmarket.release.base import (
     admit,
     assumptions_of,
     check_terms,
     classes_of,
     fitted_copy,
+    lattice_shifts,
+    whole_scale,
 )
 from convexmarket.release.fit import KernelBasis, declare_fit
 from convexmarket.release.function import process_draw
@@ -60,6 +69,11 @@ class TestSetRelease:
     norm_bound : float, optional
         C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
         model.
+    rounding : float, optional
+        A step, rounded down to a power of two: predictions are multiples of it, and Laplace noise
+        is drawn exactly, so that no low digit tells more than epsilon allows. It costs little where
+        the step is far below ``erm.sensitivity_``. By default noise is of real numbers, in double
+        precision. Not for ``noise="process"``.
     solver : str, default "exact"
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
@@ -123,6 +137,7 @@ class TestSetRelease:
         noise: NoiseKind = "laplace",
         accounting: Composition = "tight",
         norm_bound: float | None = None,
+        rounding: float | None = None,
         solver: str = "exact",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
@@ -131,6 +146,12 @@ class TestSetRelease:
         erm, names = fitted_copy(erm)
         if noise not in get_args(NoiseKind):
             raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
+        if noise == "process" and rounding is not None:
+            raise ParameterError(
+                "rounding is for Laplace noise: a Gaussian process is drawn in double precision."
+                " Use noise='laplace', or rounding=None."
+            )
+        step = None if rounding is None else lattice_step(rounding)
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         bound = erm.norm_bound_ if norm_bound is None else norm_bound
@@ -146,25 +167,39 @@ class TestSetRelease:
         effective = float(basis.roots.max(initial=0.0)) ** 2 / erm.feature_bound_**2
         effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
         shifts = erm.row_sensitivities_
+        moments: Callable[[Floats], Floats] = laplace_moments
         if noise == "process":
             shifts = shifts / erm.feature_bound_  # of the model, in the RKHS
+        elif step is not None:
+            spread = 1.0 if accounting == "paper" else np.sqrt(len(points) / effective)
+            shifts, moments = lattice_shifts(erm, step, spread), pure_moments
         self.scale, guaranteed = calibrate(
-            shifts, sold, semi_interactive_epsilon(len(points), effective, delta, accounting, noise)
+            shifts,
+            sold,
+            semi_interactive_epsilon(len(points), effective, delta, accounting, noise, moments),
         )
+        steps = 0
+        if step is not None:
+            steps = whole_scale(self.scale, step)
+            self.scale = step * steps
         guarantee = Guarantee(
             guaranteed,
             delta,
             f"predictions at {len(points)} public points ({noise} noise), and a fit to them",
             "exact" if noise == "process" else accounting,
-            assumptions_of(erm, random_state, "the points do not depend on the private rows"),
+            assumptions_of(
+                erm, random_state, "the points do not depend on the private rows", step=step
+            ),
         )
         generator = admit(guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
+        noisy = erm.decision_function(points)
         if noise == "process":
-            drawn = self.scale * process_draw(gram, erm.feature_bound_, generator)
+            noisy = noisy + self.scale * process_draw(gram, erm.feature_bound_, generator)
+        elif step is None:
+            noisy = noisy + generator.laplace(scale=self.scale, size=len(points))
         else:
-            drawn = generator.laplace(scale=self.scale, size=len(points))
-        noisy = erm.decision_function(points) + drawn
+            noisy = lattice_release(noisy, step, steps, generator)
         noisy.setflags(write=False)
         self.noisy_predictions: Floats = noisy
         coefficients = fit_coefficients(gram, noisy, float(bound), solver, basis)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import secrets
+from pathlib import Path
+
 import numpy as np
 import pytest
+from randomgen import ChaCha
 from scipy import integrate, stats
 
+import convexmarket
 from convexmarket.errors import ParameterError
 from convexmarket.privacy import (
     gamma_sphere_log_density,
@@ -58,6 +65,101 @@ def test_noise_needs_a_dimension() -> None:
 def test_secure_generators_differ() -> None:
     assert secure_generator().random() != secure_generator().random()
     assert resolve_generator(None).random() != resolve_generator(None).random()
+
+
+def chacha20_block(key: int, counter: int) -> list[int]:
+    """The cipher's block function, written from its definition: eight words of 64 bits."""
+    words = [(key >> (32 * i)) & 0xFFFFFFFF for i in range(8)]
+    count = [(counter >> (32 * i)) & 0xFFFFFFFF for i in range(4)]
+    start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *words, *count]
+    state = start.copy()
+
+    def quarter(a: int, b: int, c: int, d: int) -> None:
+        for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            state[x] = (state[x] + state[y]) & 0xFFFFFFFF
+            mixed = state[z] ^ state[x]
+            state[z] = ((mixed << turn) | (mixed >> (32 - turn))) & 0xFFFFFFFF
+
+    for _ in range(10):
+        for column in range(4):
+            quarter(column, column + 4, column + 8, column + 12)
+        for column in range(4):
+            quarter(column, 4 + (column + 1) % 4, 8 + (column + 2) % 4, 12 + (column + 3) % 4)
+    mixed = [(a + b) & 0xFFFFFFFF for a, b in zip(state, start, strict=True)]
+    return [mixed[i] | mixed[i + 1] << 32 for i in range(0, 16, 2)]
+
+
+def test_the_block_function_is_the_published_one() -> None:
+    keystream = b"".join(word.to_bytes(8, "little") for word in chacha20_block(0, 0))
+    assert keystream[:16].hex() == "76b8e0ada0f13d90405d6ae55386bd28"  # RFC 8439, A.1
+
+
+@pytest.mark.parametrize("key", [0, 1, 1 << 255, int("9e3779b97f4a7c15" * 4, 16)])
+def test_the_secure_stream_is_chacha20_under_the_whole_key(key, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(secrets, "randbits", lambda bits: asked.append(bits) or key)
+    generator = secure_generator().bit_generator
+    assert isinstance(generator, ChaCha)
+    expected = [word for counter in range(3) for word in chacha20_block(key, counter)]
+    assert generator.random_raw(24).tolist() == expected
+    assert asked == [256]
+
+
+def test_every_bit_of_the_key_counts() -> None:
+    streams = {ChaCha(key=1 << bit, rounds=20).random_raw() for bit in range(256)}
+    assert len(streams) == 256
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_processes_do_not_share_a_stream() -> None:
+    """Each asks the operating system for itself; a generator from before the fork repeats."""
+    before, draws = secure_generator(), []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, np.array([resolve_generator().random(), before.random()]).tobytes())
+            os._exit(0)
+        os.waitpid(child, 0)
+        draws.append(np.frombuffer(os.read(reader, 16)))
+        os.close(reader)
+        os.close(writer)
+    assert draws[0][0] != draws[1][0]
+    assert draws[0][1] == draws[1][1]  # as the documentation warns
+
+
+def unseeded(source: str) -> list[int]:
+    """Lines where code draws from a generator that is neither seeded nor ours."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner = ast.unparse(node.func.value)
+        makes = node.func.attr in ("default_rng", "RandomState", "SeedSequence", "Random")
+        nothing = not (node.args or node.keywords)
+        if (makes and nothing) or (
+            owner in ("np.random", "numpy.random", "random")
+            and node.func.attr[0].islower()
+            and node.func.attr != "default_rng"
+        ):
+            found.append(node.lineno)
+    return found
+
+
+PACKAGE = Path(convexmarket.__file__).parent
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_nothing_draws_from_an_unseeded_generator(path) -> None:
+    assert not unseeded(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["np.random.default_rng()", "np.random.RandomState()", "np.random.laplace(0, 1)", "x.Random()"],
+)
+def test_an_unseeded_generator_would_be_found(code) -> None:
+    assert unseeded(f"def draw():\n    return {code}\n") == [2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""From rows to what may be published: the first noise, the minimiser, the second noise.
+
+Functions of arrays: what is promised for their result is settled elsewhere, beforehand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from convexmarket.errors import SolverError
+from convexmarket.learners.minimiser import (
+    LogisticObjective,
+    Matrix,
+    Vector,
+    minimise,
+    relative_error,
+)
+from convexmarket.privacy.noise import gamma_sphere_noise
+
+__all__ = ["noise_draw_error", "perturbed_minimum"]
+
+DRAW_ROUNDINGS = 64  # of a noise vector, besides one per feature
+
+
+def noise_draw_error(n_features: int) -> float:
+    """Relative distance allowed between the noise vector drawn and an ideal one.
+
+    Scaling a direction to length one and to its norm is off by n_features + 10 roundings at most;
+    the rest is for the samplers of the normal and the Gamma distribution, which are assumed to be
+    that near to real numbers.
+    """
+    return relative_error(n_features + DRAW_ROUNDINGS)
+
+
+def perturbed_minimum(
+    X: Matrix,
+    signs: Vector,
+    weights: Vector,
+    eta: float,
+    regularization: float,
+    *,
+    data_norm: float,
+    tol: float,
+    minimum_rate: float | None,
+    rng: np.random.Generator,
+) -> tuple[Vector, float]:
+    """Draw the noise, minimise, refuse anything but a minimiser, and blur it where that is asked.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_used, n_features)
+        The rows that are used, and no others.
+    signs, weights : ndarray of shape (n_used,)
+        Labels as -1 and 1, and positive weights.
+    eta : float
+        Sets the first noise; infinity means none.
+    regularization, data_norm : float
+        Lambda and R.
+    tol : float
+        Largest norm of the gradient, rounding errors included. Under a second noise it includes
+        what the draw of the first may be off by, which acts as an error of the gradient.
+    minimum_rate : float or None
+        Of the second noise; ``None`` for none.
+    rng : numpy.random.Generator
+        Source of both; it advances.
+
+    Returns
+    -------
+    coef : ndarray of shape (n_features,)
+    gradient_norm : float
+        Proven bound, at most ``tol``, where the solver stopped.
+
+    Raises
+    ------
+    SolverError
+        If the gradient norm is not reached, or not provably.
+    """
+    n_features = X.shape[1]
+    shift = np.zeros(n_features)
+    if np.isfinite(eta):
+        shift = 2.0 * data_norm / eta * gamma_sphere_noise(n_features, rng)
+    objective = LogisticObjective(X, signs, weights, shift, regularization)
+    if minimum_rate is None:
+        return _certified_minimum(objective, data_norm, tol, 0.0)
+    slack = noise_draw_error(n_features) * float(np.linalg.norm(shift))
+    coef, bound = _certified_minimum(objective, data_norm, tol, slack)
+    return coef + gamma_sphere_noise(n_features, rng) / minimum_rate, bound
+
+
+def _certified_minimum(
+    objective: LogisticObjective, data_norm: float, tol: float, slack: float
+) -> tuple[Vector, float]:
+    """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
+    try:
+        coef = minimise(objective, data_norm, tol / 2.0)
+    except np.linalg.LinAlgError as error:
+        raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
+    computed, rounding = objective.gradient_norm(coef)
+    bound = computed + rounding + slack
+    if not bound <= tol:
+        raise SolverError(
+            f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g},"
+            f" which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so nothing"
+            " is released: use a larger regularization, a larger eta if the noise dwarfs the"
+            " data, or a larger tol if rounding does it."
+        )
+    return coef, bound

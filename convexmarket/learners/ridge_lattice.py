@@ -1,0 +1,224 @@
+r"""Output perturbation of a ridge regression that is safe in floating point.
+
+The model is rounded to a lattice and gets exact discrete Laplace noise in every coordinate
+(:mod:`convexmarket.privacy.lattice`). What remains to be known is how far the *computed* model
+moves when a row is replaced: by the real sensitivity, and by the error of the solve on either side.
+
+**The error of the solve.** Let :math:`A = \sum w_i x_i x_i^\top + \lambda I`,
+:math:`m = \sum w_i y_i x_i`, and :math:`\hat\theta` any vector with
+:math:`\|m - A\hat\theta\| \le r`. As :math:`A \succeq \lambda I`, it is within :math:`r/\lambda` of
+:math:`A^{-1}m`, however it was found. The residual is computed after the solve. With
+:math:`u = 2^{-53}`, k the longest chain of roundings in a sum, rows in :math:`[0,1]^d`, labels in
+:math:`[-1,1]`, weights that sum to one and :math:`\|\hat\theta\| \le B`, standard bounds (Higham,
+Accuracy and Stability of Numerical Algorithms, sections 3.1 and 10.1) give twice over, which makes
+room for terms of second order,
+
+- its own rounding: at most :math:`\delta = 2u\sqrt d\,k\,(1 + \sqrt d B + \lambda B)`;
+- what a Cholesky factorisation leaves: at most
+  :math:`\tau = 2u\,\big((dk + (3d+1)\,d(1+\lambda) + 1 + \lambda)B + \sqrt d\,k\big)`.
+
+So a computed residual is at most :math:`\tau + \delta`, the true one then at most
+:math:`\tau + 2\delta`, and the error at most :math:`(\tau + 2\delta)/\lambda`, numbers that do not
+depend on the rows. The comparison is made in every fit: it fails only where arithmetic is not what
+:math:`\tau` supposes, and the guarantee does not rest on :math:`\tau`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum, sqrt
+
+import numpy as np
+
+from convexmarket.errors import NotSupportedError, SolverError
+from convexmarket.learners.ridge_math import (
+    CHUNK,
+    WELL_CONDITIONED,
+    Matrix,
+    Rows,
+    Vector,
+    chunks,
+    solve_ridge,
+)
+from convexmarket.privacy.lattice import (
+    check_reach,
+    lattice_epsilon,
+    lattice_moves,
+    lattice_release,
+    lattice_scale,
+    lattice_step,
+)
+from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
+
+__all__ = ["RidgeLattice", "SolveError", "ridge_lattice", "solve_error"]
+
+UNIT = 2.0**-53
+SMALL_CHAIN = 10  # roundings of an entry beyond those of its sums
+NORM_SLACK = 1.01  # of a computed model's norm over the bound on the exact one's
+UPWARD = 1.0 + 1e-9  # more than the roundings of a formula
+
+
+@dataclass(frozen=True)
+class SolveError:
+    """What a computed ridge solution has to satisfy, and how near the exact one it is then.
+
+    Attributes
+    ----------
+    residual : float
+        Largest computed residual.
+    norm : float
+        Largest norm.
+    distance : float
+        From the exact solution, Euclidean, at most.
+    """
+
+    residual: float
+    norm: float
+    distance: float
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeLattice:
+    """All that a release on a lattice decides without looking at the data.
+
+    Attributes
+    ----------
+    step : float
+        A power of two.
+    scale : int
+        Of the noise in every coordinate, in steps.
+    epsilon : ndarray of shape (n_rows,)
+        What each row loses.
+    error : SolveError
+    """
+
+    step: float
+    scale: int
+    epsilon: Vector
+    error: SolveError
+
+    def solve(self, X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
+        """Return a solution that is known to be near the exact one.
+
+        Raises
+        ------
+        SolverError
+            If it is not.
+        """
+        model = solve_ridge(X, y, weights, alpha)
+        left = np.linalg.norm(_residual(X, y, weights, alpha, model))
+        if not (left <= self.error.residual and np.linalg.norm(model) <= self.error.norm):
+            raise SolverError(
+                f"the ridge solve left a residual above the {self.error.residual:.3g} that double"
+                " precision should leave: this machine's linear algebra is not what rounding="
+                " relies on. Use a larger alpha, or rounding=None."
+            )
+        return model
+
+    def release(self, model: Vector, rng: np.random.Generator) -> Vector:
+        """Return the model on the lattice, with exact noise."""
+        return lattice_release(model, self.step, self.scale, rng)
+
+
+def ridge_lattice(
+    rounding: float,
+    alpha: float,
+    n_features: int,
+    weights: Vector,
+    exposure: Vector,
+    sold: Vector,
+    bound: float | None,
+    sensitivity: Sensitivity,
+) -> RidgeLattice:
+    r"""Plan a release on a lattice, from public quantities.
+
+    Parameters
+    ----------
+    rounding : float
+        The step is the largest power of two that is at most this.
+    alpha, n_features, bound, sensitivity
+        As for :func:`~convexmarket.privacy.ridge_sensitivity`.
+    weights : ndarray of shape (n_rows,)
+        Of the loss.
+    exposure : ndarray of shape (n_rows,)
+        Largest weight that each row can have.
+    sold : ndarray of shape (n_rows,)
+        What each row may lose, where its exposure is positive.
+
+    Returns
+    -------
+    RidgeLattice
+
+    Raises
+    ------
+    NotSupportedError
+        If there are fewer rows than features, or alpha is too small for a Cholesky factorisation.
+    ParameterError
+        If the step is too fine or out of its range.
+
+    Notes
+    -----
+    The sum of the coordinates' changes is at most :math:`\sqrt d\,(\kappa w_i + 2 \cdot
+    \mathrm{error})`. Where the weights sum to W above one, by rounding, the problem is the one with
+    weights w/W and :math:`\lambda/W`.
+    """
+    step = lattice_step(rounding)
+    error = solve_error(weights.size, n_features, alpha)
+    check_reach(error.norm, step)
+    total = max(1.0, fsum(weights) * UPWARD)
+    kappa = ridge_sensitivity(alpha / total, n_features, bound, sensitivity) / total * UPWARD
+    moved = np.where(exposure > 0, kappa * exposure + 2.0 * error.distance, 0.0)
+    moves = lattice_moves(sqrt(n_features) * moved * UPWARD, step, n_features)
+    scale = lattice_scale(moves, sold)
+    return RidgeLattice(step, scale, np.minimum(lattice_epsilon(moves, scale), sold), error)
+
+
+def solve_error(n_rows: int, n_features: int, alpha: float) -> SolveError:
+    """Return what the solve of a ridge regression on the unit domain keeps to.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+    alpha : float
+        Positive.
+
+    Returns
+    -------
+    SolveError
+
+    Raises
+    ------
+    NotSupportedError
+        If there are fewer rows than features, or alpha is too small for a Cholesky factorisation.
+
+    Examples
+    --------
+    >>> solve_error(100_000, 10, 1.0).distance < 1e-10
+    True
+    """
+    d, root = n_features, sqrt(n_features)
+    if n_rows < d:
+        raise NotSupportedError(
+            f"rounding needs as many rows as features, and there are {n_rows} rows of {d} features:"
+            " use rounding=None, whose noise is of real numbers."
+        )
+    norm = NORM_SLACK * ridge_norm_bound(alpha, d)
+    chain = min(n_rows, CHUNK) + -(-n_rows // CHUNK) + d + SMALL_CHAIN
+    solve = (d * chain + (3 * d + 1) * d * (1 + alpha) + 1 + alpha) * norm + root * chain
+    measure = root * chain * (1.0 + root * norm + alpha * norm)
+    distance = 2.0 * UNIT * (solve + 2.0 * measure) / alpha
+    if alpha < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
+        raise NotSupportedError(
+            f"alpha = {alpha:g} is too small for {d} features to bound the error of the solve in"
+            " double precision: use a larger alpha, or rounding=None."
+        )
+    return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
+
+
+def _residual(X: Rows, y: Vector, weights: Vector, alpha: float, model: Vector) -> Vector:
+    """Return half the negative gradient of the loss."""
+    total = np.zeros_like(model)
+    for rows in chunks(X.shape[0]):
+        part: Matrix = X[rows]
+        total += part.T @ (weights[rows] * (y[rows] - part @ model))
+    return np.asarray(total - alpha * model)

@@ -1,0 +1,327 @@
+"""The release that every private ridge regression makes: ask, solve, charge, add noise, publish.
+
+An estimator decides weights and noise from the guarantees alone, its :class:`Plan`; everything else
+is here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners.ridge_domain import (
+    RANGE_SLACK,
+    Domain,
+    Range,
+    check_rows,
+    checked_epsilon,
+    is_number,
+    pair_of_bounds,
+    per_feature,
+    positive_width,
+    warn_of_leak,
+)
+from convexmarket.learners.ridge_lattice import RidgeLattice, ridge_lattice
+from convexmarket.learners.ridge_math import (
+    Matrix,
+    Vector,
+    solve_ridge,
+)
+from convexmarket.privacy.accountant import Account
+from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
+from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
+
+__all__ = ["Plan", "RidgeRelease"]
+
+SMALLEST_RATE = 1e-280  # of the noise, which would overflow below it
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that a release decides without looking at the data.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_rows,)
+        Of the loss.
+    rate : float
+        Of the noise; infinity means none.
+    epsilon : ndarray of shape (n_rows,)
+        Guarantee of each row.
+    exposure : ndarray of shape (n_rows,)
+        Largest weight that each row could have, whatever is drawn.
+    sold : ndarray of shape (n_rows,)
+        What each row may lose once the weights are drawn.
+    """
+
+    weights: Vector
+    rate: float
+    epsilon: Vector
+    exposure: Vector
+    sold: Vector
+
+
+class RidgeRelease(RegressorMixin, BaseEstimator):
+    """What every estimator here shares: the domain, the fit, the guarantee, the prediction."""
+
+    alpha: float
+    bound: float | None
+    sensitivity: Sensitivity
+    feature_range: Range | None
+    target_range: tuple[float, float] | None
+    rounding: float | None
+    random_state: RandomSource
+
+    @abstractmethod
+    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+        """Decide weights and noise from the guarantees alone."""
+
+    def _assumptions(self) -> tuple[str, ...]:
+        """Say what the guarantee of this estimator rests on, beyond what all share."""
+        return ()
+
+    def _kept(self, plan: Plan, lattice: RidgeLattice | None) -> Vector:
+        """Return the guarantee of each row, under the noise that is added."""
+        return plan.epsilon if lattice is None else lattice.epsilon
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        epsilon: ArrayLike,
+        accountant: Account | None = None,
+        rows: ArrayLike | None = None,
+    ) -> Self:
+        """Solve, add the noise, and keep only what may be published.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+            Rows within ``feature_range``.
+        y : array_like of shape (n_rows,)
+            Labels within ``target_range``.
+        epsilon : array_like of shape (n_rows,), or float
+            Guarantee of each row, or one for all: positive, in nats, chosen without looking at
+            the data. Infinity is a row that asks for none.
+        accountant : Account, optional
+            Asked before a row is looked at, and charged in full before noise is drawn.
+        rows : array_like of int, optional
+            Positions of the rows in the accountant; all of its rows by default.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError
+            If a parameter or epsilon is out of its range, or an accountant is to pay for a range
+            that is read from the private rows.
+        DataError
+            If the data are malformed, or a row or a label lies outside its public range.
+        BudgetExceededError
+            If the accountant refuses.
+        NotSupportedError
+            If rounding is asked for where the error of the solve has no bound.
+        SolverError
+            If the solve is not as exact as rounding relies on.
+        """
+        self._check_parameters()
+        if accountant is not None:
+            self._refuse_leaks()
+        n_rows, n_features = self._shape(X, y)
+        granted = checked_epsilon(epsilon, n_rows)
+        rng = resolve_generator(self.random_state)
+        plan = self._plan(granted, n_features, rng)
+        if plan.rate < SMALLEST_RATE:
+            raise ParameterError(
+                f"alpha = {self.alpha!r} and an epsilon of {granted.min():g} need noise beyond the"
+                " range of floating point: use a larger alpha, or leave out the smallest epsilon."
+            )
+        lattice = self._lattice(plan, n_features)
+        guarantee = self._guarantee(plan, lattice)
+        check_account(accountant, guarantee, rows)
+        X, labels, _, domain = self._prepare(X, y, granted)
+        if lattice is None:
+            model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
+        else:
+            inside = np.clip(labels, -1.0, 1.0)
+            model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.alpha)
+        if accountant is not None:
+            accountant.charge(guarantee, rows)
+        if lattice is not None:
+            model = lattice.release(model, rng)
+        elif np.isfinite(plan.rate):
+            model = model + gamma_sphere_noise(model.size, rng) / plan.rate
+        # Only now, so that a failed fit leaves no half of a model behind.
+        self.coef_ = domain.half * model / domain.width
+        self.intercept_ = float(domain.centre - self.coef_ @ domain.low)
+        self.noise_rate_ = plan.rate if lattice is None else 1.0 / (lattice.scale * lattice.step)
+        self.guarantee_ = guarantee
+        self.epsilon_ = guarantee.epsilon
+        return self
+
+    def predict(self, X: ArrayLike) -> Vector:
+        """Return ``X @ coef_ + intercept_``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        rows = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        return np.asarray(rows @ self.coef_ + self.intercept_)
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are no numbers."""
+        for name in ("alpha", "bound", "label_noise", "delta"):
+            value = getattr(self, name, None)
+            if not (is_number(value) or (value is None and name != "alpha")):
+                raise ParameterError(f"{name} must be a number, not {value!r}.")
+
+    def _leaking(self) -> list[str]:
+        """Return the ranges that are computed from the private rows."""
+        return [name for name in ("feature_range", "target_range") if getattr(self, name) is None]
+
+    def _refuse_leaks(self) -> None:
+        """Refuse to charge for what no guarantee covers."""
+        if self._leaking():
+            raise ParameterError(
+                f"{' and '.join(self._leaking())} would be computed from the private rows, which no"
+                " guarantee covers and no accountant can charge: pass public ranges."
+            )
+
+    def _shape(self, X: ArrayLike, y: ArrayLike) -> tuple[int, int]:
+        """Return the numbers of rows and features, which are public, without a look at values."""
+        try:
+            shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+        except ValueError as error:
+            raise DataError(f"X must be a matrix: {error}") from error
+        if len(shape) != 2 or 0 in shape:
+            self._validated(X, y)  # says what is wrong
+            raise DataError(f"X must have rows and columns, not the shape {shape}.")
+        return int(shape[0]), int(shape[1])
+
+    def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
+        """Return rows and labels as arrays of finite numbers."""
+        try:
+            checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        return np.asarray(checked[0], dtype=np.float64), np.asarray(checked[1], dtype=np.float64)
+
+    def _lattice(self, plan: Plan, n_features: int) -> RidgeLattice | None:
+        """Plan exact noise on a lattice, where it is asked for and there is any noise."""
+        if self.rounding is None or np.isinf(plan.rate):
+            return None
+        return ridge_lattice(
+            self.rounding,
+            self.alpha,
+            n_features,
+            plan.weights,
+            plan.exposure,
+            plan.sold,
+            self.bound,
+            self.sensitivity,
+        )
+
+    def _prepare(
+        self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike
+    ) -> tuple[Matrix, Vector, Vector, Domain]:
+        """Return the rows, the labels on the unit scale, the guarantees and the domain."""
+        self._check_parameters()
+        X, y = self._validated(X, y)
+        granted = checked_epsilon(epsilon, y.size)
+        low, width = self._features(X)
+        bottom, top = self._targets(y)
+        domain = Domain(low, width, (bottom + top) / 2.0, (top - bottom) / 2.0)
+        check_rows(domain.unit_rows(X))
+        labels = domain.unit_labels(y)
+        outside = np.count_nonzero(np.abs(labels) > 1.0 + RANGE_SLACK)
+        if outside:
+            raise DataError(
+                f"{outside} of {y.size} labels lie outside target_range = ({bottom:g}, {top:g}):"
+                " pass a wider public range, or clip the labels to it one by one."
+            )
+        return X, labels, granted, domain
+
+    def _features(self, X: Matrix) -> tuple[Vector, Vector]:
+        """Return low and width of every column."""
+        if self.feature_range is None:
+            warn_of_leak("feature_range")
+            low, high = X.min(axis=0), X.max(axis=0)
+            low = np.where(high > low, low, high - 1.0)  # a constant column becomes one
+            return low, high - low
+        bounds = pair_of_bounds("feature_range", self.feature_range)
+        low, high = (per_feature(bound, X.shape[1]) for bound in bounds)
+        return low, positive_width("feature_range", low, high)
+
+    def _targets(self, y: Vector) -> tuple[float, float]:
+        """Return the public range of the labels."""
+        if self.target_range is None:
+            warn_of_leak("target_range")
+            low, high = float(y.min()), float(y.max())
+            return (low, high) if high > low else (low - 1.0, high + 1.0)
+        bottom, top = pair_of_bounds("target_range", self.target_range)
+        if bottom.size != 1 or top.size != 1:
+            raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
+        positive_width("target_range", bottom, top)
+        return float(bottom), float(top)
+
+    def _guarantee(self, plan: Plan, lattice: RidgeLattice | None) -> Guarantee:
+        ranges = "rows and labels lie within feature_range and target_range, which are public"
+        if self._leaking():
+            ranges = f"VIOLATED: {' and '.join(self._leaking())} computed from the private rows"
+        noise = "the noise comes from a fresh seed of the operating system, and is kept nowhere"
+        if self.random_state is not None:
+            noise = "the random_state that was passed stays secret and is used for no other release"
+        if np.isinf(plan.rate):
+            noise = "no noise was added: rows with a positive weight have no guarantee"
+        mechanism = "ridge regression by output perturbation"
+        arithmetic = (
+            "noise and coefficients are real numbers: they are computed in double precision"
+        )
+        if lattice is not None:
+            mechanism += f", on a lattice of step {lattice.step:g}"
+            arithmetic = (
+                "arithmetic is that of IEEE 754, rounding to nearest: the noise is exact, and"
+                f" covers an error of {lattice.error.distance:.2g} in the solve"
+            )
+        assumptions = (
+            ranges,
+            *self._assumptions(),
+            "epsilon and all parameters were chosen without looking at the data",
+            noise,
+            arithmetic,
+            "only the coefficients are published, once",
+        )
+        if self.bound is not None:
+            assumptions += (
+                f"the minimiser without regularisation has norm at most {self.bound:g} on this"
+                " data set and on every neighbour of it, and that is public",
+            )
+        return Guarantee(
+            epsilon=self._kept(plan, lattice),
+            delta=0.0,
+            mechanism=mechanism,
+            accounting=f"{self.sensitivity} sensitivity",
+            assumptions=assumptions,
+        )
+
+    def _kappa(self, n_features: int) -> float:
+        """Return how far one row can move the model, per unit of weight."""
+        return ridge_sensitivity(self.alpha, n_features, self.bound, self.sensitivity)

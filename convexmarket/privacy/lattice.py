@@ -1,0 +1,385 @@
+r"""Noise that is exact on a real machine: whole numbers of steps, drawn with integers alone.
+
+A sampler of real numbers that rounds its results has a pattern of reachable doubles, and adding it
+to a value shifts the pattern by that value: the last digits of a sum tell neighbours apart whatever
+epsilon is (docs/theory.md, section 15). Here nothing is rounded after the draw.
+
+**The release.** Let q be a step that is a power of two, :math:`v \in \mathbb R^d` what is computed
+from the rows, and t a positive rational, the scale in steps. Then :math:`m_j = \lfloor v_j/q +
+\tfrac12\rfloor` in exact arithmetic, :math:`Z_j` are independent with
+:math:`P(Z_j = z) \propto e^{-|z|/t}` over the integers, and :math:`q(m_j + Z_j)` is released.
+
+**The guarantee.** If v' is what would be computed from a neighbouring data set and
+:math:`\|v - v'\|_1 \le \Delta`, the release is epsilon-differentially private with
+
+.. math:: \varepsilon = \frac{\lceil \Delta/q\rceil + d - 1}{t}
+          \;<\; \frac{\Delta/q + d}{t}, \qquad \Delta > 0.
+
+*Proof.* For reals, :math:`|\lfloor a\rfloor - \lfloor b\rfloor| < |a-b| + 1`, so
+:math:`\|m - m'\|_1 < \Delta/q + d`. The left side is an integer, so it is at most
+:math:`\lceil\Delta/q\rceil + d - 1`. For any integer vector o, the probabilities of
+:math:`m + Z = o` and :math:`m' + Z = o` have the ratio
+:math:`\prod_j e^{(|o_j - m'_j| - |o_j - m_j|)/t} \le e^{\|m-m'\|_1/t}`. The law of Z is exact: the
+sampler of Canonne, Kamath and Steinke draws uniform integers and compares integers, nothing else.
+What is released is a function of m + Z: the product with q is exact, as q is a power of two and
+:math:`|m_j + Z_j| \le 2^{53}`; larger sums are refused, which again is a function of m + Z. Nothing
+in this depends on how v was computed. :math:`\blacksquare`
+
+So Delta has to bound the change of the *computed* values: the real sensitivity, and the floating
+point error of the computation twice.
+
+References
+----------
+Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithm 2. Mironov,
+On Significance of the Least Significant Bits for Differential Privacy.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor, frexp
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.privacy.checks import check_count, is_number
+
+__all__ = [
+    "check_reach",
+    "discrete_laplace",
+    "discrete_laplace_log_density",
+    "lattice_epsilon",
+    "lattice_moves",
+    "lattice_release",
+    "lattice_scale",
+    "lattice_step",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LARGEST_PART = 2**52  # of the fraction that is the scale, so that products stay below 2**63
+LARGEST_FLOAT = 2**53  # up to which every integer is a double
+LARGEST_SCALE = 2**45  # in steps: noise beyond half of LARGEST_FLOAT has probability exp(-128)
+STEPS = (2.0**-500, 2.0**500)
+HALF = Fraction(1, 2)
+# Relative: what a handful of roundings to nearest can amount to, and far more.
+SLACK = 1e-12
+
+
+def lattice_step(rounding: Any) -> float:
+    """Return the largest power of two that is at most ``rounding``.
+
+    Parameters
+    ----------
+    rounding : float
+        From ``2**-500`` to ``2**500``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ParameterError
+        If it is out of its range.
+
+    Examples
+    --------
+    >>> lattice_step(0.001) == 2.0**-10
+    True
+    """
+    if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
+        raise ParameterError(
+            f"rounding must be a step from 2**-500 to 2**500, or None, not {rounding!r}."
+        )
+    return float(2.0 ** (frexp(float(rounding))[1] - 1))
+
+
+def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
+    r"""Draw independent integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
+
+    Parameters
+    ----------
+    scale : Fraction or int
+        t, positive; numerator and denominator at most ``2**52``.
+    size : int
+        How many, at least 1.
+    rng : numpy.random.Generator
+        Source of uniform integers, and of nothing else; it advances.
+
+    Returns
+    -------
+    list of int
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    References
+    ----------
+    Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithm 2.
+
+    Examples
+    --------
+    >>> draws = discrete_laplace(Fraction(5, 2), 10_000, np.random.default_rng(0))
+    >>> round(sum(z * z for z in draws) / len(draws), 1)  # the variance is 12.3
+    12.8
+    """
+    top, bottom = _parts(scale)
+    missing, drawn = check_count("size", size), []
+    while missing:
+        rest = rng.integers(0, top, size=missing)
+        rest = rest[_accept_exponential(rest, top, rng)]
+        whole = _geometric(len(rest), rng)
+        negative = rng.integers(0, 2, size=len(rest))
+        # Python's integers from here on: they cannot overflow.
+        for low, high, minus in zip(rest.tolist(), whole.tolist(), negative.tolist(), strict=True):
+            size_of = (low + top * high) // bottom
+            if size_of or not minus:
+                drawn.append(-size_of if minus else size_of)
+        missing = size - len(drawn)
+    return drawn
+
+
+def discrete_laplace_log_density(value: ArrayLike, scale: Fraction | int) -> Floats:
+    r"""Log probability, in nats, of the integers that :func:`discrete_laplace` draws.
+
+    Parameters
+    ----------
+    value : array_like of int
+    scale : Fraction or int
+        t, positive.
+
+    Returns
+    -------
+    ndarray
+        :math:`\log\tanh\frac{1}{2t} - |z|/t`.
+
+    Examples
+    --------
+    >>> float(np.exp(discrete_laplace_log_density(np.arange(-400, 401), 5)).sum().round(12))
+    1.0
+    """
+    top, bottom = _parts(scale)
+    rate = bottom / top
+    return np.asarray(np.log(np.tanh(rate / 2.0)) - rate * np.abs(np.asarray(value)))
+
+
+def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
+    r"""Bound the number of steps that rounded values move by, in all: whole numbers.
+
+    Parameters
+    ----------
+    shift : array_like
+        Bounds on the sum of the values' changes; nonnegative. A zero says that nothing changes.
+    step : float
+        A power of two.
+    n_values : int
+        d, how many values.
+
+    Returns
+    -------
+    ndarray
+        :math:`\lceil\Delta/q\rceil + d - 1`, and 0 where the shift is 0.
+
+    Raises
+    ------
+    ParameterError
+        If a shift is so many steps that doubles no longer count them.
+
+    Examples
+    --------
+    >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
+    array([0., 3., 4.])
+    """
+    steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
+    if not np.all(steps <= LARGEST_SCALE):
+        raise ParameterError(
+            f"rounding to steps of {step:g} is too fine for values that move by"
+            f" {np.max(shift):g}: take a step of {float(np.max(shift)) * 2.0**-40:.2g} or more."
+        )
+    return np.asarray(np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0))
+
+
+def check_reach(largest: float, step: float) -> None:
+    """Refuse a step in which values of this size, with noise, would be too many steps to count.
+
+    Parameters
+    ----------
+    largest : float
+        Public bound on the values' absolute values.
+    step : float
+        A power of two.
+
+    Raises
+    ------
+    ParameterError
+        If the bound is beyond ``2**52`` steps.
+
+    Examples
+    --------
+    >>> check_reach(1.0, 2.0**-30)
+    """
+    if not largest / step <= LARGEST_FLOAT / 2:
+        raise ParameterError(
+            f"rounding to steps of {step:g} is too fine for values up to {largest:g}: take a step"
+            f" of {largest * 2.0**-50:.2g} or more."
+        )
+
+
+def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
+    """Return a whole number of steps, the scale of noise that keeps every epsilon.
+
+    Parameters
+    ----------
+    moves : array_like of shape (n_rows,)
+        What :func:`lattice_moves` bounds, row by row.
+    epsilon : array_like of shape (n_rows,)
+        What each row may lose; positive where the row moves anything.
+
+    Returns
+    -------
+    int
+        t with ``moves / t <= epsilon``, at most a step and ``1e-12`` of it above the smallest.
+
+    Raises
+    ------
+    ParameterError
+        If it is beyond ``2**45`` steps.
+
+    Examples
+    --------
+    >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
+    7
+    """
+    moved = np.asarray(moves, dtype=np.float64)
+    used = moved > 0
+    if not used.any():
+        return 1
+    needed = moved[used] / np.broadcast_to(epsilon, moved.shape)[used]
+    scale = float(np.max(needed)) * (1.0 + SLACK)
+    if not scale <= LARGEST_SCALE:
+        raise ParameterError(
+            f"noise of {scale:.3g} steps is needed, and at most 2**45 = {LARGEST_SCALE:.3g} are"
+            " served: use a larger rounding."
+        )
+    return int(np.ceil(scale))
+
+
+def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
+    """Return what each row loses, rounded up.
+
+    Parameters
+    ----------
+    moves : array_like of shape (n_rows,)
+        What :func:`lattice_moves` bounds, row by row.
+    scale : int
+        Of the noise, in steps.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+
+    Examples
+    --------
+    >>> lattice_epsilon([0.0, 3.0], 6).round(9)
+    array([0. , 0.5])
+    """
+    return np.asarray(np.nextafter(np.asarray(moves, dtype=np.float64) / scale, np.inf)) * (
+        np.asarray(moves) > 0
+    )
+
+
+def lattice_release(
+    values: ArrayLike, step: float, scale: Fraction | int, rng: np.random.Generator
+) -> Floats:
+    """Round values to the lattice, add exact noise, and return the sums, exactly.
+
+    Parameters
+    ----------
+    values : array_like of shape (n_values,)
+        What was computed from the rows; finite.
+    step : float
+        A power of two, from ``2**-500`` to ``2**500``: see :func:`lattice_step`.
+    scale : Fraction or int
+        Of the noise, in steps.
+    rng : numpy.random.Generator
+        Source of the noise; it advances.
+
+    Returns
+    -------
+    ndarray of shape (n_values,)
+        Multiples of the step.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range, or a sum is beyond ``2**53`` steps.
+    DataError
+        If a value is not finite.
+
+    Examples
+    --------
+    >>> released = lattice_release([0.3, -1.0], 2.0**-20, 2**18, np.random.default_rng(0))
+    >>> bool(np.all(released * 2**20 == np.rint(released * 2**20)))
+    True
+    """
+    if lattice_step(step) != step:
+        raise ParameterError(f"step must be a power of two, not {step!r}: see lattice_step.")
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not np.all(np.isfinite(array)):
+        raise DataError("values must be a vector of finite numbers.")
+    noise = discrete_laplace(scale, array.size, rng)
+    exact = Fraction(step)
+    sums = [
+        floor(Fraction(value) / exact + HALF) + drawn
+        for value, drawn in zip(array.tolist(), noise, strict=True)
+    ]
+    if max(map(abs, sums)) > LARGEST_FLOAT:
+        raise ParameterError(
+            f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps: use a larger"
+            " rounding."
+        )
+    return np.array(sums, dtype=np.float64) * step
+
+
+def _parts(scale: Fraction | int) -> tuple[int, int]:
+    """Return numerator and denominator of a scale."""
+    if isinstance(scale, bool) or not isinstance(scale, (Fraction, int)):
+        raise ParameterError(f"scale must be a Fraction or an integer, not {scale!r}.")
+    top, bottom = scale.numerator, scale.denominator
+    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
+        raise ParameterError(f"scale must be positive, with parts of at most 2**52, not {scale!r}.")
+    return top, bottom
+
+
+def _accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
+
+    In round k of a series the chance to go on is part / (whole * k): the number of the last round
+    is odd with the probability that is wanted (von Neumann).
+    """
+    accepted = np.zeros(len(parts), dtype=bool)
+    going = np.arange(len(parts))
+    round_ = 1
+    while len(going):
+        on = rng.integers(0, whole, size=len(going)) < parts[going]
+        on &= rng.integers(0, round_, size=len(going)) == 0
+        accepted[going[~on]] = round_ % 2 == 1
+        going = going[on]
+        round_ += 1
+    return accepted
+
+
+def _geometric(size: int, rng: np.random.Generator) -> Integers:
+    """Return how often in a row an event of probability 1/e happens."""
+    counts = np.zeros(size, dtype=np.int64)
+    going = np.arange(size)
+    while len(going):
+        going = going[_accept_exponential(np.ones(len(going), dtype=np.int64), 1, rng)]
+        counts[going] += 1
+    return counts

@@ -1,0 +1,192 @@
+r"""The sharpest guarantee of objective perturbation: what no data set can exceed, nearly attained.
+
+The ``"joint"`` bound of :mod:`convexmarket.privacy.accounting` lets both versions of a row pull
+the noise with all their weight, in opposite directions. They cannot: at the output w a row pulls
+hard where the model is wrong about it, two opposite rows are not both wrong, and rows that are
+nearly perpendicular to w pull against a gradient that the regularization turns towards w.
+
+In units where R = 1, write :math:`s = \|w\|`, :math:`z = yx`, and :math:`S(\chi)` for the support
+function of what one row can pull, :math:`S(\chi) = \max_\alpha \sigma(-s\cos\alpha)
+\cos(\alpha - \chi)`, angles taken from w. Let :math:`\varphi` be the angle between w and the
+gradient v' of the objective that has the second version. Then
+
+.. math:: \|v'\| - \|v\| \le a_i\big(p\cos(\alpha-\varphi) + S(\pi-\varphi)\big),
+          \qquad \Lambda s\sin\varphi \le S(\tfrac\pi2-\varphi) \text{ if } \varphi \le
+          \tfrac\pi2, \quad \Lambda s \le S(0) \text{ otherwise,}
+
+where p is the first version's error at w and :math:`\alpha` its angle. So the privacy loss is at
+most :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, with :math:`\tau(p)` the
+maximum of the bracket over s and :math:`\varphi`; ``"joint"`` has :math:`1 + p` in its place. The
+proof is in docs/theory.md, section 14.
+
+:math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above, cell by cell of (p,
+s, :math:`\varphi`, :math:`\alpha`), by the monotonicity of each factor: no step of this is an
+approximation, and finer cells only lose less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+__all__ = ["PullProfile", "pull_profile", "sharp_guarantee"]
+
+Floats = NDArray[np.float64]
+
+ERRORS = 240  # cells of p
+ANGLES = 320  # cells of phi; even, so that pi/2 is an edge
+FINE = 4  # cells of alpha for one of phi
+WIDTH = 0.006  # of the cells of log s that decide
+#: Relative; weights may sum to a little more than one, and floats are rounded.
+SLACK = 2e-6
+FAR = 1e12  # stands for infinite s
+
+
+@dataclass(frozen=True, eq=False)
+class PullProfile:
+    r"""Upper bounds of a row's pull and of its curvature, over cells of its error p.
+
+    Only cells that no other cell exceeds in both are kept.
+
+    Attributes
+    ----------
+    pull : ndarray of shape (n_cells,)
+        Of :math:`\tau`, per unit of weight; between 1 and 2.
+    curvature : ndarray of shape (n_cells,)
+        Of :math:`p(1 - p)`.
+    """
+
+    pull: Floats
+    curvature: Floats
+
+
+def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
+    """Return the bound on each row's privacy loss, in nats, shape (n_rows,).
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_rows,)
+        Nonnegative, summing to one.
+    eta : float
+        Nonnegative and finite.
+    curvature : float
+        R^2 / Lambda.
+    """
+    profile = pull_profile(1.0 / curvature)
+    bound = np.zeros_like(weights)
+    for pull, bend in zip(profile.pull, profile.curvature, strict=True):
+        loss = weights * (0.5 * eta * pull) + np.log1p(weights * (curvature * bend))
+        np.maximum(bound, loss, out=bound)
+    return bound
+
+
+@lru_cache(maxsize=256)
+def pull_profile(regularization: float) -> PullProfile:
+    """Bound tau from above on cells of p.
+
+    The line of s is cut into cells, and those that decide are cut again until they are narrow.
+
+    Parameters
+    ----------
+    regularization : float
+        Lambda, in units where R = 1.
+
+    Examples
+    --------
+    >>> profile = pull_profile(0.1)
+    >>> bool(1.40 < profile.pull.max() < 1.43)
+    True
+    """
+    cells = _Cells(regularization)
+    edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
+    low, high = edges[:-1], edges[1:]
+    bounds = cells.bound(low, high)
+    while True:
+        pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
+        kept = _undominated(pull, cells.curvature)
+        deciding = np.zeros(low.size, dtype=bool)
+        deciding[np.unique(bounds[kept].argmax(axis=1))] = True
+        deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
+        if not deciding.any():
+            return PullProfile(pull[kept], cells.curvature[kept])
+        cut = low[deciding, None] * (high / np.maximum(low, 1e-300))[deciding, None] ** (
+            np.arange(4) / 3.0
+        )
+        cut[:, -1] = high[deciding]
+        fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
+        low = np.concatenate([low[~deciding], fresh_low])
+        high = np.concatenate([high[~deciding], fresh_high])
+        bounds = np.hstack([bounds[:, ~deciding], cells.bound(fresh_low, fresh_high)])
+
+
+class _Cells:
+    """The grids of p, phi and alpha, and a bound of the bracket on each cell of p and s."""
+
+    def __init__(self, regularization: float) -> None:
+        self.regularization = regularization
+        # finer towards p = 0 and p = 1, where the margin runs away
+        self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2
+        with np.errstate(divide="ignore"):
+            self.margins = np.log1p(-self.errors) - np.log(self.errors)
+        low, high = self.errors[:-1], self.errors[1:]
+        bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
+        self.curvature = np.where((low <= 0.5) & (high >= 0.5), 0.25, bend)
+        self.phi = np.linspace(0.0, np.pi, ANGLES + 1)
+        alpha = np.linspace(0.0, np.pi, FINE * ANGLES + 1)
+        self._far_cosine = np.cos(alpha[1:])
+        behind = np.arange(FINE * ANGLES)[:, None] < FINE * np.arange(ANGLES + 1)
+        across = np.cos(alpha[:-1, None] - self.phi)
+        self._near_cosine = np.where(behind, 0.0, np.maximum(across, 0.0))
+        self._near_cosine[-1, -1] = 1.0  # chi = pi: the maximum is at alpha = pi itself
+
+    def support(self, s: Floats) -> Floats:
+        """Bound S from above, shape (s.size, ANGLES + 1): the maximum lies at alpha >= chi."""
+        errors = expit(-s[:, None] * self._far_cosine)
+        return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
+
+    def bound(self, low: Floats, high: Floats) -> Floats:
+        """Bound the bracket on cells of p and s, shape (ERRORS, low.size); -inf where empty."""
+        near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
+        # at each alpha the error is monotone in s, so S over a cell is at most that of its ends
+        support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
+        second = support[:, :0:-1]  # at pi - phi, phi at the lower end of its cell
+        possible = self._possible(near, support)
+        out = np.full((ERRORS, low.size), -np.inf)
+        for row in range(ERRORS):
+            first, reached = self._first(row, near, far)
+            total = np.where(possible, first + second, -np.inf).max(axis=1)
+            out[row, reached] = total[reached]
+        return out
+
+    def _possible(self, near: Floats, support: Floats) -> NDArray[np.bool_]:
+        """Say on which cells of s and phi the gradient may lie, shape (near.size, ANGLES)."""
+        half = ANGLES // 2
+        needed = self.regularization * near[:, None] * np.sin(self.phi[:half])
+        acute = needed <= support[:, half:0:-1]  # S at pi/2 - phi
+        obtuse = self.regularization * near <= support[:, 0]
+        return np.hstack([acute, np.repeat(obtuse[:, None], ANGLES - half, axis=1)])
+
+    def _first(self, row: int, near: Floats, far: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Bound ``p * cos(alpha - phi)`` on a cell of p, and say which cells of s reach that p."""
+        top, bottom = self.margins[row], self.margins[row + 1]
+        largest = top / (near if top > 0 else far)
+        least = bottom / (far if bottom > 0 else near)
+        reached = (least <= 1.0) & (largest >= -1.0)
+        alpha_low = np.arccos(np.clip(largest, -1.0, 1.0))[:, None]
+        alpha_high = np.arccos(np.clip(least, -1.0, 1.0))[:, None]
+        ahead, behind = alpha_low - self.phi[1:], alpha_high - self.phi[:-1]
+        apart = np.minimum(np.maximum(np.maximum(ahead, -behind), 0.0), np.pi)
+        cosine = np.cos(apart)
+        p = np.where(cosine > 0, self.errors[row + 1], self.errors[row])
+        return p * cosine, reached
+
+
+def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:
+    """Return the cells that no other exceeds in both, by decreasing pull."""
+    order = np.lexsort((-curvature, -pull))
+    best = np.maximum.accumulate(np.concatenate([[-1.0], curvature[order]]))
+    return order[curvature[order] > best[:-1]]

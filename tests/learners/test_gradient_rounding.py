@@ -1,0 +1,165 @@
+"""The bound on the rounding errors of the gradient holds against arithmetic with eighty digits."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convexmarket.errors import SolverError
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.minimiser import LogisticObjective, minimise, relative_error
+
+
+def exact(values):
+    return [Decimal(float(value)) for value in values]
+
+
+def exact_gradient(objective: LogisticObjective, w: np.ndarray) -> list[Decimal]:
+    """Floats are exact decimals; only exp and the quotient round, after eighty digits."""
+    point, shift = exact(w), exact(objective.shift)
+    strength = Decimal(float(objective.regularization))
+    total = [s + strength * v for s, v in zip(shift, point, strict=True)]
+    for x, sign, weight in zip(objective.X, objective.signs, objective.weights, strict=True):
+        row, y, a = exact(x), Decimal(float(sign)), Decimal(float(weight))
+        margin = y * sum((u * v for u, v in zip(row, point, strict=True)), Decimal(0))
+        decay = (-abs(margin)).exp()
+        p = (decay if margin > 0 else Decimal(1)) / (1 + decay)
+        total = [t - a * p * y * u for t, u in zip(total, row, strict=True)]
+    return total
+
+
+def true_error_and_norm(objective, w):
+    with localcontext() as context:
+        context.prec = 80
+        true = exact_gradient(objective, w)
+        off = [t - c for t, c in zip(true, exact(objective.gradient(w)), strict=True)]
+        lengths = (sum((v * v for v in vector), Decimal(0)).sqrt() for vector in (off, true))
+        error, norm = lengths
+    return error, norm
+
+
+def instance(rng, n_rows, n_features, size=1.0):
+    X = size * rng.standard_normal((n_rows, n_features)) / np.sqrt(n_features)
+    signs = rng.choice([-1.0, 1.0], n_rows)
+    return X, signs, rng.dirichlet(np.ones(n_rows))
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_rows=st.sampled_from([1, 3, 17]),
+    n_features=st.sampled_from([1, 2, 6]),
+    log_size=st.integers(-3, 5),
+    log_shift=st.integers(-3, 8),
+    log_regularization=st.integers(-6, 3),
+    log_point=st.integers(-4, 12),
+    solved=st.booleans(),
+)
+def test_the_bound_holds_anywhere_and_at_minimisers(
+    seed, n_rows, n_features, log_size, log_shift, log_regularization, log_point, solved
+) -> None:
+    rng = np.random.default_rng(seed)
+    size = 10.0**log_size
+    X, signs, weights = instance(rng, n_rows, n_features, size)
+    shift = 10.0**log_shift * rng.standard_normal(n_features)
+    objective = LogisticObjective(X, signs, weights, shift, 10.0**log_regularization)
+    w = 10.0**log_point * rng.standard_normal(n_features)
+    if solved:
+        w = minimise(objective, float(np.linalg.norm(X, axis=1).max()), 1e-10)
+    computed, rounding = objective.gradient_norm(w)
+    error, norm = true_error_and_norm(objective, w)
+    assert error <= Decimal(rounding)
+    assert norm <= Decimal(computed) + Decimal(rounding)
+    assert computed == np.linalg.norm(objective.gradient(w))
+
+
+def cancelling_margin(rng):
+    """The margin is what is left of two terms of size 1e8; nothing else is large."""
+    direction = rng.standard_normal(2)
+    row = np.array([[direction[1], -direction[0]]]) / np.linalg.norm(direction)
+    objective = LogisticObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
+    return objective, 1e8 * direction
+
+
+def cancelling_terms(rng):
+    """The linear and the quadratic term cancel; the rows are short."""
+    X, signs, weights = instance(rng, 3, 4, size=1e-6)
+    w = rng.standard_normal(4)
+    return LogisticObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
+
+
+def few_rows(rng):
+    """Only the logistic curve and the sum over the rows are left to round."""
+    X, signs, weights = instance(rng, 2, 1)
+    return LogisticObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
+
+
+@pytest.mark.parametrize(
+    ("case", "error_at_least", "share"),
+    [(cancelling_margin, 1e-11, 0.02), (cancelling_terms, 1e-11, 0.02), (few_rows, 1e-18, 0.004)],
+)
+def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
+    """Where one source of error dwarfs the others the bound is right, and not a wild guess."""
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(40):
+        objective, w = case(rng)
+        rounding = objective.gradient_norm(w)[1]
+        error = float(true_error_and_norm(objective, w)[0])
+        ratios.append(error / rounding)
+        assert rounding > error_at_least
+    assert share < max(ratios) <= 1.0
+
+
+def test_rows_beyond_one_chunk_count() -> None:
+    """The same rows many times over, at the same total weight, are harder to add up."""
+    rng = np.random.default_rng(0)
+    X, signs, weights = instance(rng, 5, 3)
+    w, rest = rng.standard_normal(3), (np.zeros(3), 1e-9)
+    bounds = [
+        LogisticObjective(
+            np.tile(X, (times, 1)), np.tile(signs, times), np.tile(weights, times) / times, *rest
+        ).gradient_norm(w)[1]
+        for times in (1, LogisticObjective.chunk)
+    ]
+    sums = relative_error(5 * LogisticObjective.chunk + 1) / (24 * 2.0**-53)
+    assert 0.2 * sums < bounds[1] / bounds[0] < 2.0 * sums
+
+
+def test_no_fewer_roundings_than_there_are() -> None:
+    assert relative_error(1) > 2.0**-53
+    assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)
+
+
+# ----------------------------------------------------------------------------- what it is for
+
+
+def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    X, y, _ = instance(rng, 30, 3, size=1e6)
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1) / 1e7)[:, None]
+    model = PrivateLogisticRegression(1.0, data_norm=1e7, random_state=0)
+    with pytest.raises(SolverError, match=r"rounding.*larger tol if rounding"):
+        model.fit(X, y, eta=100.0)
+    assert not hasattr(model, "coef_")
+    model.set_params(tol=1e-6).fit(X, y, eta=1e9)
+    assert model.gradient_norm_ <= 1e-6
+
+
+@pytest.mark.parametrize(("rounding", "accepted"), [(0.2, False), (0.09, True)])
+def test_rounding_counts_against_the_tolerance(monkeypatch, rounding, accepted) -> None:
+    tol = 1e-9
+    monkeypatch.setattr(
+        LogisticObjective, "gradient_norm", lambda self, w: (0.9 * tol, rounding * tol)
+    )
+    model = PrivateLogisticRegression(0.1, tol=tol, random_state=0)
+    if accepted:
+        model.fit([[0.5], [0.1]], [1, -1], eta=10.0)
+        assert model.gradient_norm_ == pytest.approx((0.9 + rounding) * tol)
+    else:
+        with pytest.raises(SolverError, match="gradient norm of 9e-10"):
+            model.fit([[0.5], [0.1]], [1, -1], eta=10.0)

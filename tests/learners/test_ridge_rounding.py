@@ -1,0 +1,412 @@
+"""Ridge regression with exact noise: the error of the solve, what it hides, the account."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.base import clone
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, NotSupportedError, SolverError
+from convexmarket.learners import ridge_lattice as room
+from convexmarket.learners.ridge_baselines import _attainable
+from convexmarket.learners.ridge_lattice import solve_error
+from convexmarket.learners.ridge_math import sampling_probabilities, solve_ridge
+
+PRIVATE = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
+
+
+def sample(seed, n=60, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
+    return X, y, rng.uniform(0.05, 1.0, n)
+
+
+# ------------------------------------------------------------------ the error of the solve
+
+
+def exact_solution(X, y, weights, alpha):
+    """Solve the normal equations over the rationals, by Gauss and Jordan."""
+    rows = [[Fraction(value) for value in row] for row in X.tolist()]
+    d = len(rows[0])
+    shares, labels = [Fraction(w) for w in weights.tolist()], [Fraction(v) for v in y.tolist()]
+    table = [
+        [sum(w * x[i] * x[j] for w, x in zip(shares, rows, strict=True)) for j in range(d)]
+        + [sum(w * x[i] * v for w, x, v in zip(shares, rows, labels, strict=True))]
+        for i in range(d)
+    ]
+    for i in range(d):
+        table[i][i] += Fraction(alpha)
+    for i in range(d):
+        pivot = table[i][i]
+        table[i] = [entry / pivot for entry in table[i]]
+        for other in range(d):
+            if other != i:
+                factor = table[other][i]
+                table[other] = [a - factor * b for a, b in zip(table[other], table[i], strict=True)]
+    return [row[-1] for row in table]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
+def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> None:
+    rng = np.random.default_rng(seed)
+    n, alpha = int(rng.integers(d, 12)), 10.0**log_alpha
+    X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
+    if alike:  # the worst condition that the unit box holds
+        X, y = 1.0 - 1e-9 * X, np.sign(y)
+    weights = rng.dirichlet(np.ones(n))
+    bound = solve_error(n, d, alpha)
+    found, exact = solve_ridge(X, y, weights, alpha), exact_solution(X, y, weights, alpha)
+    squared = sum((Fraction(a) - b) ** 2 for a, b in zip(found.tolist(), exact, strict=True))
+    assert squared <= Fraction(bound.distance) ** 2
+    assert np.linalg.norm(room._residual(X, y, weights, alpha, found)) <= bound.residual
+    assert np.linalg.norm(found) <= bound.norm
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
+def test_whoever_passes_the_check_is_as_near_as_it_says(seed, d, log_alpha, log_off) -> None:
+    """A solution that is off by any amount is either found out or within the distance."""
+    rng = np.random.default_rng(seed)
+    X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))
+    alpha = 10.0**log_alpha
+    bound = solve_error(6, d, alpha)
+    exact = exact_solution(X, y, weights, alpha)
+    off = np.array([float(value) for value in exact]) + 10.0**log_off * rng.normal(size=d)
+    residual = np.linalg.norm(room._residual(X, y, weights, alpha, off))
+    squared = sum((Fraction(a) - b) ** 2 for a, b in zip(off.tolist(), exact, strict=True))
+    if residual <= bound.residual and np.linalg.norm(off) <= bound.norm:
+        assert squared <= Fraction(bound.distance) ** 2
+    if squared > Fraction(bound.distance) ** 2:
+        assert residual > bound.residual or np.linalg.norm(off) > bound.norm
+
+
+def test_the_bound_costs_next_to_nothing() -> None:
+    for n, d, alpha in [(100, 3, 1.0), (100_000, 10, 0.1), (1_000_000, 10, 1.0)]:
+        moved = cm.privacy.ridge_sensitivity(alpha, d) / n
+        assert solve_error(n, d, alpha).distance < 1e-4 * moved
+
+
+def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
+    X, y, epsilon = sample(0)
+    account = cm.PrivacyAccountant(epsilon)
+    monkeypatch.setattr(
+        room, "solve_ridge", lambda *arguments: solve_ridge(*arguments) * (1.0 + 1e-6)
+    )
+    model = cm.PersonalizedRidge(1.0, rounding=1e-9, random_state=0)
+    with pytest.raises(SolverError, match="linear algebra"):
+        model.fit(X, y, epsilon=epsilon, accountant=account)
+    assert np.all(account.spent == 0)
+    assert not hasattr(model, "coef_")
+
+
+# ------------------------------------------------------------------ the promise
+
+
+@st.composite
+def attacks(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    d = draw(st.integers(1, 4))
+    n = d + draw(st.integers(0, 6))
+    X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
+    if draw(st.booleans()):
+        X, y = np.round(X), np.where(y > 0, 1.0, -1.0)
+    X2, y2 = X.copy(), y.copy()
+    row = int(rng.integers(n))
+    X2[row], y2[row] = np.round(rng.random(d)), rng.choice([-1.0, 1.0])
+    epsilon = rng.exponential(size=n) + 1e-3
+    return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-2, 2)), draw(st.floats(-30, 0))
+
+
+@pytest.mark.parametrize("estimator", [cm.PersonalizedRidge, cm.NonPersonalizedRidge])
+@settings(max_examples=100, deadline=None)
+@given(case=attacks())
+def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
+    """The largest loss of any output is the steps between two computed models, over the scale."""
+    X, y, X2, y2, row, epsilon, alpha, log_step = case
+    model = estimator(alpha, rounding=2.0**log_step)
+    plan = model._plan(epsilon, X.shape[1], np.random.default_rng(0))
+    lattice = model._lattice(plan, X.shape[1])
+    places = []
+    for rows, labels in ((X, y), (X2, y2)):
+        found = lattice.solve(rows, labels, plan.weights, alpha)
+        places.append([round(Fraction(value) / Fraction(lattice.step)) for value in found.tolist()])
+    steps = sum(abs(a - b) for a, b in zip(*places, strict=True))
+    assert Fraction(steps) / lattice.scale <= Fraction(float(lattice.epsilon[row]))
+    assert np.all(lattice.epsilon <= epsilon)
+
+
+@pytest.mark.parametrize("distance", [0.0, 0.25])
+def test_the_moves_by_hand(distance, monkeypatch) -> None:
+    """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
+    monkeypatch.setattr(room, "solve_error", lambda *_: room.SolveError(1.0, 1.0, distance))
+    epsilon, step = sample(1, 8, 3)[2], 2.0**-12
+    model = cm.PersonalizedRidge(1.0, rounding=step)
+    plan = model._plan(epsilon, 3, np.random.default_rng(0))
+    lattice = model._lattice(plan, 3)
+    moved = cm.privacy.ridge_sensitivity(1.0, 3) * plan.weights + 2 * distance
+    steps = np.ceil(np.sqrt(3) * moved / step) + 2
+    assert lattice.scale == pytest.approx(np.max(steps / epsilon), abs=1.0)
+    assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)
+
+
+def test_weights_that_sum_to_more_than_one_are_counted() -> None:
+    """Weights of one's own may be off by rounding; the sensitivity is that of what they are."""
+    epsilon = sample(1, 8, 2)[2]
+    scales = []
+    for total in (1.0, 1.0 + 9e-7):
+        model = cm.PersonalizedRidge(0.5, weights=np.full(8, total / 8), rounding=2.0**-40)
+        plan = model._plan(epsilon, 2, np.random.default_rng(0))
+        scales.append(model._lattice(plan, 2).scale)
+    assert scales[1] / scales[0] > 1.0 + 8e-7
+
+
+def test_a_row_without_weight_loses_nothing() -> None:
+    X, y, epsilon = sample(2, 10, 2)
+    weights = np.array([0.0] * 5 + [0.2] * 5)
+    model = cm.PersonalizedRidge(1.0, weights=weights, rounding=1e-6).fit(X, y, epsilon=epsilon)
+    assert np.all(model.epsilon_[:5] == 0)
+    assert np.all(model.epsilon_[5:] > 0)
+    assert np.all(model.epsilon_ <= epsilon)
+
+
+@pytest.mark.parametrize("normalization", ["rows", "sample"])
+def test_noise_does_not_tell_who_was_sampled(normalization) -> None:
+    """Under "rows" the noise is that of the threshold, whoever is in the sample, or nobody."""
+    X, y, _ = sample(3, 6, 2)
+    epsilon = np.full(6, 0.3)
+    model = cm.SampledRidge(
+        1.0, threshold=3.0, normalization=normalization, rounding=2.0**-30, random_state=0
+    )
+    rng, scales = np.random.default_rng(0), {}
+    for _ in range(200):
+        plan = model._plan(epsilon, 2, rng)
+        lattice = model._lattice(plan, 2)
+        scales.setdefault(np.count_nonzero(plan.weights), set()).add(lattice and lattice.scale)
+    assert 0 in scales
+    if normalization == "rows":
+        assert len(set.union(*scales.values())) == 1
+    else:
+        assert scales[0] == {None}
+        assert all(len(found) == 1 for found in scales.values())
+    fitted = model.fit(X, y, epsilon=epsilon)
+    promised = clone(model).set_params(rounding=None).fit(X, y, epsilon=epsilon)
+    assert np.array_equal(fitted.epsilon_, promised.epsilon_)
+
+
+@pytest.mark.parametrize(("epsilon", "threshold"), [(1e-3, 40.0), (1e-3, 30.0), (0.5, 2.0)])
+def test_the_chance_of_a_row_is_never_above_the_one_it_was_promised(epsilon, threshold) -> None:
+    """A uniform double is below x with probability ceil(2**53 x) / 2**53: exactly, this time."""
+    promised = sampling_probabilities([epsilon, threshold], threshold)
+    used = _attainable(promised)
+    for asked, chance in zip(promised[:1].tolist(), used[:1].tolist(), strict=True):
+        happens = Fraction(math.ceil(Fraction(chance) * 2**53), 2**53)
+        loss = math.log1p(float(happens) * math.expm1(threshold))
+        assert loss <= epsilon
+        assert asked * (1 - 2e-15) - 2.0**-53 <= chance
+    assert used[1] == 1.0
+    careless = math.log1p(math.ceil(promised[0] * 2**53) / 2**53 * math.expm1(threshold))
+    assert threshold < 40.0 or careless > 1000 * epsilon
+
+
+# ------------------------------------------------------------------ the noise
+
+
+def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:
+    X, y, epsilon = sample(4, 40, 3)
+    step = 2.0**-30
+    model, rng = cm.PersonalizedRidge(1.0, rounding=step), np.random.default_rng(0)
+    exact = solve_ridge(X, y, epsilon / epsilon.sum(), 1.0)
+    fits = [
+        clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon) for _ in range(600)
+    ]
+    released = np.array([fit.coef_ for fit in fits])
+    assert np.array_equal(released / step, np.rint(released / step))
+    noise = (released - exact) * fits[0].noise_rate_
+    assert stats.kstest(noise.ravel(), stats.laplace.cdf).pvalue > 1e-3
+    assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 0.15
+
+
+@pytest.mark.parametrize("d", [1, 3, 10])
+def test_what_exact_noise_costs(d) -> None:
+    """Root mean squares: sqrt(2 d) scales of sqrt(d) each, beside sqrt(d (d + 1))."""
+    X, y, epsilon = sample(5, 50, d)
+    plain = cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
+    exact = cm.PersonalizedRidge(1.0, rounding=2.0**-40, random_state=0).fit(X, y, epsilon=epsilon)
+    spherical = np.sqrt(d * (d + 1)) / plain.noise_rate_
+    lattice = np.sqrt(2 * d) / exact.noise_rate_
+    assert lattice / spherical == pytest.approx(np.sqrt(2 * d / (d + 1)), rel=1e-6)
+
+
+def test_the_released_model_is_on_the_lattice_in_units_of_the_data() -> None:
+    X, y, epsilon = sample(6)
+    model = cm.PersonalizedRidge(
+        1.0, feature_range=(0.0, 2.0), target_range=(-4.0, 4.0), rounding=0.001, random_state=0
+    ).fit(2 * X, 4 * y, epsilon=epsilon)
+    assert np.array_equal(model.coef_ * 512, np.rint(model.coef_ * 512))
+    assert "lattice of step 0.000976562" in model.guarantee_.mechanism
+    assert not any("real numbers" in words for words in model.guarantee_.assumptions)
+    assert any("IEEE 754" in words for words in model.guarantee_.assumptions)
+
+
+def test_without_rounding_the_assumption_stays() -> None:
+    X, y, epsilon = sample(6)
+    model = cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
+    assert any("real numbers" in words for words in model.guarantee_.assumptions)
+
+
+def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeypatch) -> None:
+    X, y, epsilon = sample(7)
+    X[0], X[1], y[:2] = 1.0 + 9e-13, -9e-13, [1.0 + 9e-13, -1.0 - 9e-13]
+    seen = []
+
+    def watched(rows, labels, weights, alpha):
+        seen.append((rows[:].copy(), labels.copy()))
+        return solve_ridge(rows, labels, weights, alpha)
+
+    monkeypatch.setattr(room, "solve_ridge", watched)
+    cm.PersonalizedRidge(1.0, rounding=1e-9, random_state=0).fit(X, y, epsilon=epsilon)
+    ((rows, labels),) = seen
+    assert np.array_equal(rows, np.clip(X, 0.0, 1.0))
+    assert np.array_equal(labels, np.clip(y, -1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n", "d", "error", "words"),
+    [
+        ({"rounding": 0.0}, 9, 2, cm.ParameterError, "rounding"),
+        ({"rounding": "fine"}, 9, 2, cm.ParameterError, "rounding"),
+        ({"rounding": True}, 9, 2, cm.ParameterError, "rounding"),
+        ({"rounding": 1e-120}, 9, 2, cm.ParameterError, "too fine for values up to"),
+        ({"rounding": 1e-6}, 3, 4, NotSupportedError, "as many rows"),
+        ({"rounding": 1e-6, "alpha": 1e-8}, 9, 2, NotSupportedError, "too small"),
+    ],
+)
+@pytest.mark.parametrize("estimator", PRIVATE)
+def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, words) -> None:
+    X, y, epsilon = sample(8, n, d)
+    with pytest.raises(error, match=words):
+        estimator(**parameters).fit(X, y, epsilon=epsilon)
+
+
+def test_expected_losses_are_those_without_rounding() -> None:
+    X, y, epsilon = sample(9)
+    with pytest.raises(NotSupportedError, match="rounding"):
+        cm.expected_loss(cm.PersonalizedRidge(rounding=1e-6), X, y, X, y, epsilon=epsilon)
+
+
+# ------------------------------------------------------------------ the account
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("rounding", [None, 1e-9])
+def test_a_fit_is_charged_once_and_in_full(estimator, rounding) -> None:
+    X, y, epsilon = sample(10)
+    account = cm.PrivacyAccountant(np.full(100, 1.5))
+    places = np.random.default_rng(0).permutation(100)[:60]
+    model = estimator(1.0, rounding=rounding, random_state=0)
+    model.fit(X, y, epsilon=epsilon, accountant=account, rows=places)
+    assert np.array_equal(account.spent[places], model.epsilon_)
+    assert np.count_nonzero(account.spent) == 60
+    alone = clone(model).fit(X, y, epsilon=epsilon)
+    assert np.array_equal(alone.coef_, model.coef_)
+
+
+class Watched:
+    """An account that notes what it is asked, and when the noise was drawn."""
+
+    def __init__(self, rng):
+        self._rng, self.calls = rng, []
+
+    def check(self, guarantee, rows=None):
+        self.calls.append(("check", guarantee, self._rng.bit_generator.state["state"]))
+
+    def charge(self, guarantee, rows=None):
+        self.calls.append(("charge", guarantee, self._rng.bit_generator.state["state"]))
+
+
+@pytest.mark.parametrize("rounding", [None, 1e-9])
+def test_the_charge_comes_before_the_noise(rounding) -> None:
+    X, y, epsilon = sample(11)
+    rng = np.random.default_rng(0)
+    account, untouched = Watched(rng), rng.bit_generator.state["state"]
+    model = cm.PersonalizedRidge(1.0, rounding=rounding, random_state=rng)
+    model.fit(X, y, epsilon=epsilon, accountant=account)
+    assert [name for name, *_ in account.calls] == ["check", "charge"]
+    assert all(guarantee is model.guarantee_ for _, guarantee, _ in account.calls)
+    assert all(state == untouched for *_, state in account.calls)
+    assert rng.bit_generator.state["state"] != untouched
+
+
+class Unreadable:
+    """Rows whose number may be known, and whose values may not be looked at."""
+
+    shape = (60, 3)
+
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("a private row was looked at")
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+def test_a_refusal_comes_before_any_row_is_looked_at(estimator) -> None:
+    account = cm.PrivacyAccountant(np.full(60, 0.1))
+    with pytest.raises(BudgetExceededError):
+        estimator(1.0).fit(Unreadable(), np.zeros(60), epsilon=0.2, accountant=account)
+    assert np.all(account.spent == 0)
+    with pytest.raises(AssertionError, match="looked at"):
+        estimator(1.0).fit(Unreadable(), np.zeros(60), epsilon=0.05, accountant=account)
+    assert np.all(account.spent == 0)
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("leak", ["feature_range", "target_range"])
+def test_what_is_read_from_private_rows_cannot_be_charged(estimator, leak) -> None:
+    X, y, epsilon = sample(12)
+    account = cm.PrivacyAccountant(epsilon)
+    with pytest.raises(cm.ParameterError, match=leak):
+        estimator(**{leak: None}).fit(X, y, epsilon=epsilon, accountant=account)
+    assert np.all(account.spent == 0)
+
+
+@pytest.mark.parametrize("estimator", PRIVATE)
+def test_rows_that_are_refused_cost_nothing(estimator) -> None:
+    X, y, epsilon = sample(13)
+    account = cm.PrivacyAccountant(epsilon)
+    X[3, 1] = 7.0
+    with pytest.raises(cm.DataError, match="outside feature_range"):
+        estimator(1.0).fit(X, y, epsilon=epsilon, accountant=account)
+    assert np.all(account.spent == 0)
+
+
+def test_a_second_release_of_the_same_rows_is_refused() -> None:
+    X, y, epsilon = sample(14)
+    account = cm.PrivacyAccountant(epsilon)
+    cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, accountant=account)
+    with pytest.raises(BudgetExceededError, match="ridge regression"):
+        cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, accountant=account)
+    assert account.spent == pytest.approx(epsilon, rel=1e-12)
+
+
+def test_only_an_infinite_budget_pays_for_no_noise() -> None:
+    X, y, epsilon = sample(16)
+    with pytest.raises(BudgetExceededError):
+        cm.NonPrivateRidge().fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
+    account = cm.PrivacyAccountant(np.full(60, np.inf))
+    fitted = cm.NonPrivateRidge().fit(X, y, accountant=account)
+    assert np.array_equal(fitted.coef_, cm.NonPrivateRidge().fit(X, y).coef_)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"rows": [0]}, "pass accountant="), ({"accountant": "mine"}, "accountant must be")],
+)
+def test_a_wrong_account_is_refused(arguments, words) -> None:
+    X, y, epsilon = sample(15)
+    with pytest.raises(cm.ParameterError, match=words):
+        cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, **arguments)

@@ -1,0 +1,600 @@
+"""Saved models: what comes back, what is never written, and what is refused."""
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from jsonschema import Draft202012Validator
+
+import convexmarket as cm
+from convexmarket import writing
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners import model_schema
+from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.saved import files, kinds
+from convexmarket.learners.saved.document import Document
+from convexmarket.privacy import Guarantee
+from convexmarket.release import PublicPredictor
+
+REPOSITORY = Path(__file__).parents[2]
+FORMATS = ["json", "npz"]
+ROWS = np.random.default_rng(5).uniform(0.0, 0.5, (12, 3))
+TABLE = pd.DataFrame(ROWS, columns=["age", "naïve \u2603", "weight"])
+TARGETS = ROWS @ [0.5, -0.5, 0.2]
+LABELS = np.where(ROWS[:, 0] > 0.25, "yes", "no")
+EPSILON = np.linspace(0.5, 2.0, 12)
+GUARANTEE = Guarantee(np.array([0.25, 0.5]), 1e-6, "a release", "tight", ("noise is secret",))
+
+
+def logistic(X=ROWS, classes=("no", "yes"), y=LABELS, **parameters):
+    model = cm.PrivateLogisticRegression(0.1, classes=classes, random_state=3, **parameters)
+    weights = np.linspace(1.0, 2.0, 12)
+    return model.fit(X, y, weights / weights.sum(), eta=50.0)
+
+
+def ridge(cls=cm.PersonalizedRidge, X=ROWS, **parameters):
+    return cls(0.5, random_state=3, **parameters).fit(X, TARGETS, epsilon=EPSILON)
+
+
+def predictor(n_points=4, classes=("no", "yes"), names=None):
+    rng = np.random.default_rng(2)
+    kernel = Kernel("rbf", gamma=0.7, data_norm=1.0)
+    points = np.asfortranarray(rng.uniform(-0.5, 0.5, (n_points, 3)))
+    return PublicPredictor(kernel, points, rng.standard_normal(n_points), GUARANTEE, classes, names)
+
+
+MODELS = {
+    "logistic": logistic,
+    "logistic of a table": lambda: logistic(TABLE),
+    "logistic of integers": lambda: logistic(classes=(3, -4), y=np.where(LABELS == "no", 3, -4)),
+    "logistic of bools": lambda: logistic(classes=(False, True), y=LABELS == "yes"),
+    "logistic without noise": lambda: cm.PrivateLogisticRegression(0.1, classes=("no", "yes")).fit(
+        ROWS, LABELS, eta=np.inf
+    ),
+    "personalised": ridge,
+    "personalised of a table": lambda: ridge(X=TABLE),
+    "personalised, own weights": lambda: ridge(weights=np.full(12, 1 / 12)),
+    "personalised, ranges": lambda: ridge(
+        feature_range=([0.0, -1.0, 0.0], np.array([1.0, 2.0, 3.0])), target_range=(-2, 2)
+    ),
+    "one for all": lambda: ridge(cm.NonPersonalizedRidge),
+    "sampled": lambda: ridge(cm.SampledRidge, threshold="mean", normalization="sample"),
+    "predictor": predictor,
+    "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),
+    "predictor of numbers": lambda: predictor(classes=None),
+    "empty predictor": lambda: predictor(n_points=0),
+}
+
+
+def answers(model, rows=ROWS):
+    """Return all that a model says of rows, and the types in which it says it."""
+    said = [model.predict(rows)]
+    for method in ("classify", "predict_proba", "decision_function"):
+        if hasattr(model, method) and getattr(model, "classes", 0) is not None:
+            said.append(getattr(model, method)(rows))
+    return [(array.dtype, array.tobytes()) for array in said]
+
+
+def guarantee_of(model):
+    return getattr(model, "guarantee_", None) or model.guarantee
+
+
+def text_of(path):
+    """Return what a file says as text, whichever its format."""
+    if path.suffix == ".json":
+        return path.read_text(encoding="utf-8")
+    with np.load(path, allow_pickle=False) as found:
+        return bytes(found["document"]).decode("utf-8")
+
+
+# -------------------------------------------------------------------------- what comes back
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loaded_model_predicts_the_same_bits(name, format_, tmp_path):
+    model = MODELS[name]()
+    rows = TABLE if name.endswith("table") else ROWS
+    path = cm.save_model(model, tmp_path / f"model.{format_}")
+    loaded = cm.load_model(str(path))
+    assert type(loaded) is type(model)
+    assert answers(loaded, rows) == answers(model, rows)
+    if name.endswith("table"):
+        with pytest.raises((ValueError, DataError), match=r"(?i)columns|feature names"):
+            loaded.predict(TABLE[TABLE.columns[::-1]])
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_guarantee_comes_back(name, format_, tmp_path):
+    model = MODELS[name]()
+    promised = guarantee_of(model)
+    brief = guarantee_of(cm.load_model(cm.save_model(model, tmp_path / f"brief.{format_}")))
+    path = tmp_path / f"whole.{format_}"
+    whole = guarantee_of(cm.load_model(cm.save_model(model, path, guarantee="rows")))
+    assert whole.epsilon.tobytes() == promised.epsilon.tobytes()
+    assert whole.assumptions == promised.assumptions
+    assert brief.epsilon.tolist() == [promised.epsilon.max()] * promised.epsilon.size
+    assert brief.assumptions == (*promised.assumptions, kinds.NOT_KEPT)
+    for name_ in ("delta", "mechanism", "accounting"):
+        assert getattr(whole, name_) == getattr(brief, name_) == getattr(promised, name_)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_saving_again_gives_the_same_file(name, tmp_path):
+    model = MODELS[name]()
+    for suffix in FORMATS:
+        first = cm.save_model(model, tmp_path / f"a.{suffix}", guarantee="rows")
+        again = cm.save_model(cm.load_model(first), tmp_path / f"b.{suffix}", guarantee="rows")
+        assert again.read_bytes() == first.read_bytes()
+    sums = {json.loads(text_of(tmp_path / f"a.{suffix}"))["sha256"] for suffix in FORMATS}
+    assert len(sums) == 1
+
+
+def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
+    model = ridge(feature_range=([0.0, -1.0, 0.0], [1.0, 2.0, 3.0]), bound=2.0)
+    loaded = cm.load_model(cm.save_model(model, tmp_path / "m.json"))
+    expected = {**model.get_params(), "random_state": None}
+    expected["feature_range"] = ((0.0, -1.0, 0.0), (1.0, 2.0, 3.0))
+    assert loaded.get_params() == expected
+    refit = loaded.set_params(random_state=3).fit(ROWS, TARGETS, epsilon=EPSILON)
+    assert refit.coef_.tobytes() == model.coef_.tobytes()
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    coefficients=arrays(np.float64, st.integers(1, 6), elements=finite),
+    epsilon=arrays(np.float64, st.integers(1, 5), elements=st.floats(0.0, np.inf)),
+    intercept=finite,
+    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=6, max_size=6),
+    labels=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2),
+    detail=st.sampled_from(["rows", "summary"]),
+)
+@example(np.array([-0.0, 5e-324, 1.7976931348623157e308]), np.array([np.inf]), -0.0,
+         ["", "\0", "\u2028", '"', "\\", "é"], [-(2**63), 2**63 - 1], "rows")  # fmt: skip
+def test_every_number_and_name_comes_back(
+    tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
+):
+    folder = tmp_path_factory.mktemp("saved")
+    linear = cm.NonPersonalizedRidge()
+    linear.coef_, linear.intercept_ = coefficients, intercept
+    linear.n_features_in_ = coefficients.size
+    linear.feature_names_in_ = np.array(names[: coefficients.size], dtype=object)
+    linear.guarantee_ = Guarantee(epsilon, 0.0, names[0], names[1], tuple(names))
+    sorts = cm.PrivateLogisticRegression(classes=None)
+    sorts.__dict__.update({**vars(linear), "classes_": np.array(labels)})
+    for key in ("alpha", "bound", "sensitivity", "feature_range", "target_range", "intercept_"):
+        del sorts.__dict__[key]
+    for model in (linear, sorts):
+        for suffix in FORMATS:
+            loaded = cm.load_model(cm.save_model(model, folder / f"m.{suffix}", guarantee=detail))
+            assert loaded.coef_.tobytes() == coefficients.tobytes()
+            assert loaded.feature_names_in_.tolist() == names[: coefficients.size]
+            assert loaded.guarantee_.epsilon.max() == epsilon.max()
+            if detail == "rows":
+                assert loaded.guarantee_.epsilon.tobytes() == epsilon.tobytes()
+            if model is linear:
+                assert np.float64(loaded.intercept_).tobytes() == np.float64(intercept).tobytes()
+            else:
+                assert loaded.classes_.tolist() == labels
+                assert loaded.classes_.dtype == np.int64
+
+
+# ---------------------------------------------------------------------- what is never written
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_no_seed_no_diagnostics_and_no_single_seller(format_, tmp_path):
+    path = cm.save_model(logistic(), tmp_path / f"m.{format_}")
+    text = text_of(path)
+    for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):
+        assert word not in text
+    model = ridge(weights=EPSILON / EPSILON.sum())
+    text = text_of(cm.save_model(model, tmp_path / f"r.{format_}"))
+    written = set(re.findall(r"[-+.\de]*\d", text))
+    for number in [*model.epsilon_[:-1], *model.weights]:
+        assert repr(float(number)) not in written
+    assert json.loads(text)["parameters"]["weights"] == kinds.WITHHELD
+    loaded = cm.load_model(tmp_path / f"r.{format_}")
+    with pytest.raises(ParameterError, match="withheld"):
+        loaded.fit(ROWS, TARGETS, epsilon=EPSILON)
+    asked = cm.save_model(model, tmp_path / f"w.{format_}", guarantee="rows")
+    assert json.loads(text_of(asked))["parameters"]["weights"] == model.weights.tolist()
+
+
+def test_what_the_private_rows_gave_is_not_written():
+    with pytest.warns(cm.PrivacyLeakWarning):
+        model = logistic(data_norm=None)
+    document = kinds.kind_of(model).describe(model, "summary")
+    assert document.parameters["data_norm"] is None
+    assert repr(model.data_norm_)[:10] not in json.dumps(document.model_dump(mode="json")["model"])
+    assert any(said.startswith("VIOLATED") for said in document.guarantee.assumptions)
+    assert not hasattr(kinds.kind_of(model).build(document), "data_norm_")
+
+
+def test_what_carries_no_guarantee_is_refused(tmp_path):
+    plain = cm.NonPrivateRidge().fit(ROWS, TARGETS)
+    kernel = cm.KernelERM(data_norm=1.0).fit(ROWS, np.where(LABELS == "yes", 1, -1))
+    for model in (plain, kernel, "text", None):
+        with pytest.raises(NotSupportedError, match="carries no guarantee"):
+            cm.save_model(model, tmp_path / "m.json")
+    with pytest.raises(DataError, match="call fit first"):
+        cm.save_model(cm.PersonalizedRidge(), tmp_path / "m.json")
+    own = PublicPredictor(
+        Kernel(lambda X, Y: X @ Y.T, stated_bound=1.0), np.ones((1, 2)), np.ones(1), GUARANTEE
+    )
+    with pytest.raises(DataError, match="use a named one"):
+        cm.save_model(own, tmp_path / "m.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_are_checked(tmp_path):
+    with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
+        cm.save_model(ridge(), tmp_path / "m.pickle")
+    with pytest.raises(ParameterError, match="'summary' or 'rows'"):
+        cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
+    (tmp_path / "m.pickle").write_bytes(b"")
+    with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
+        cm.load_model(tmp_path / "m.pickle")
+    with pytest.raises(ParameterError, match="weights is <object"):
+        cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
+    with pytest.raises(ParameterError, match="alpha is inf"):
+        cm.save_model(ridge().set_params(alpha=np.inf), tmp_path / "m.json")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_former(tmp_path, monkeypatch):
+    path = cm.save_model(ridge(), tmp_path / "m.json")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for module, name in ((writing.os, "fsync"), (writing.os, "replace")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, full)
+            with pytest.raises(DataError, match=r"m\.json: No space left on device; nothing was"):
+                cm.save_model(logistic(), path)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def refused(path, content, match=".", kind=DataError):
+    path.write_bytes(content)
+    with pytest.raises(kind, match=match) as caught:
+        cm.load_model(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("originals")
+    return {
+        suffix: cm.save_model(ridge(X=TABLE), folder / f"m.{suffix}", guarantee="rows").read_bytes()
+        for suffix in FORMATS
+    }
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("bit", [1, 8, 32, 128])
+def test_a_flipped_bit_is_refused_or_harmless(format_, bit, saved, tmp_path):
+    original, path = saved[format_], tmp_path / f"m.{format_}"
+    whole = cm.load_model(cm.save_model(ridge(X=TABLE), path, guarantee="rows"))
+    expected = (answers(whole, TABLE), whole.guarantee_.statement(), str(whole.get_params()))
+    harmless = 0
+    for place in range(bit % 7, len(original), 7):
+        damaged = bytearray(original)
+        damaged[place] ^= bit
+        path.write_bytes(damaged)
+        try:
+            loaded = cm.load_model(path)
+        except (DataError, NotSupportedError):
+            continue
+        harmless += 1
+        found = (answers(loaded, TABLE), loaded.guarantee_.statement(), str(loaded.get_params()))
+        assert found == expected, place
+    assert harmless < len(original) // 14
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_file_that_was_cut_short_is_refused(format_, saved, tmp_path):
+    for length in range(0, len(saved[format_]) - 2, 41):
+        refused(tmp_path / f"m.{format_}", saved[format_][:length])
+
+
+def change(content, **tables):
+    """Return a JSON file with other entries, and a checksum that fits them."""
+    found = json.loads(content)
+    for table, entries in tables.items():
+        old = found.get(table)
+        merge = isinstance(entries, dict) and isinstance(old, dict)
+        found[table] = {**old, **entries} if merge else entries
+    return signed(found)
+
+
+def signed(found):
+    """Return a JSON file with the checksum of what it says, where that can be read at all."""
+    found.pop("sha256")
+    try:
+        checksum = Document.model_validate(found).checksum()
+    except ValueError:
+        checksum = ""
+    return json.dumps({**found, "sha256": checksum}).encode()
+
+
+@pytest.mark.parametrize(
+    ("tables", "match"),
+    [
+        ({"kind": "os.system"}, "which this version does not know"),
+        ({"kind": "PublicPredictor"}, "a kernel and points"),
+        ({"kind": "PrivateLogisticRegression"}, "does not know"),
+        ({"format": "pickle"}, "its format is 'pickle'"),
+        ({"version": 2}, "is of version 2"),
+        ({"version": 0}, "version"),
+        ({"version": "1"}, "version"),
+        ({"parameters": {"alpha": {"a": 1}}}, "parameters.alpha"),
+        ({"parameters": {"alpha": [[[1]]]}}, "parameters.alpha"),
+        ({"parameters": {"random_state": 0}}, "'random_state', which"),
+        ({"parameters": {"__class__": "x"}}, "'__class__', which"),
+        ({"parameters": []}, "parameters"),
+        ({"features": {"count": 2}}, "3 names for 2 features"),
+        ({"features": {"count": 2, "names": None}}, "3 coefficients for 2 features"),
+        ({"features": {"count": 10**18, "names": None}}, "features.count"),
+        ({"features": {"count": True, "names": None}}, "features.count"),
+        ({"features": {"names": [1, 2, 3]}}, "features.names"),
+        ({"model": {"coefficients": []}}, "0 coefficients"),
+        ({"model": {"coefficients": [1.0, 2.0, "3"]}}, "a list of numbers"),
+        ({"model": {"coefficients": [1.0, 2.0, None]}}, "a list of numbers"),
+        ({"model": {"coefficients": [1.0, 2.0, True]}}, "a list of numbers"),
+        ({"model": {"coefficients": [[1.0], [2.0], [3.0]]}}, "a list of numbers"),
+        ({"model": {"coefficients": {"0": 1.0}}}, "a list of numbers"),
+        ({"model": {"coefficients": [1.0, 2.0, "Infinity"]}}, "a list of numbers"),
+        ({"model": {"form": "pickle"}}, "model"),
+        ({"model": {"intercept": "Infinity"}}, "intercept"),
+        ({"model": {"extra": 1}}, "extra"),
+        ({"labels": {"dtype": "int64", "values": [0, 1]}}, "there are labels"),
+        ({"guarantee": {"rows": 10**12, "epsilon": None}}, "guarantee.rows"),
+        ({"guarantee": {"rows": 0}}, "guarantee.rows"),
+        ({"guarantee": {"rows": 11}}, "12 numbers for 11 rows"),
+        ({"guarantee": {"largest_epsilon": 0.1}}, "not the largest"),
+        ({"guarantee": {"epsilon": [-1.0] * 12}}, "nonnegative"),
+        ({"guarantee": {"epsilon": ["NaN"] * 12}}, "a list of numbers"),
+        ({"guarantee": {"delta": 2.0}}, "guarantee.delta"),
+        ({"guarantee": {"assumptions": "none"}}, "guarantee.assumptions"),
+        ({"guarantee": {"assumptions": None}}, "guarantee.assumptions"),
+        ({"versions": {"numpy": 2}}, "versions.numpy"),
+        ({"surprise": 1}, "surprise"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
+    kind = (DataError, NotSupportedError)
+    refused(tmp_path / "m.json", change(saved["json"], **tables), match, kind)
+
+
+@pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        (None, "labels are missing"),
+        ({"dtype": "tuple", "values": ["a", "b"]}, "labels are missing"),
+        ({"dtype": "int8", "values": [1, 300]}, "too large"),
+        ({"dtype": "int64", "values": ["a", "b"]}, "not of int64"),
+        ({"dtype": "int64", "values": [True, False]}, "not of int64"),
+        ({"dtype": "V8", "values": [1, 2]}, "labels.dtype"),
+        ({"dtype": "str", "values": ["a"]}, "labels.values"),
+        ({"dtype": "str", "values": [["a"], "b"]}, "labels.values"),
+    ],
+    ids=str,
+)
+def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
+    path = cm.save_model(logistic(), tmp_path / "l.json")
+    found = json.loads(path.read_bytes()) | {"labels": labels}
+    refused(path, signed(found), match)
+
+
+def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
+    found = json.loads(saved["json"])
+    found["guarantee"]["largest_epsilon"] = found["guarantee"]["epsilon"][-1] = 3.0
+    refused(tmp_path / "m.json", json.dumps(found).encode(), "was changed after it was saved")
+    del found["sha256"]
+    refused(tmp_path / "m.json", json.dumps(found).encode(), "was changed after it was saved")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "damaged"),
+        (b"\xff\xfe", "damaged"),
+        (b"[]", "object was expected"),
+        (b"1", "object was expected"),
+        (b"[" * 200_000, "damaged"),
+        (b'{"a":' * 200_000, "damaged"),
+        (b'{"parameters": ' + b"[" * 900 + b"]" * 900 + b"}", "its format is None"),
+        (b'{"a": 1, "a": 2}', "is there twice"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": -Infinity}', "-Infinity is not JSON"),
+        (b'{"a": 1e400}', "too large"),
+        (b'{"a": ' + b"9" * 100_000 + b"}", "too many digits"),
+        (pickle.dumps({"format": "convexmarket-model"}), "damaged"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_hostile_text_is_refused(content, match, tmp_path):
+    refused(tmp_path / "m.json", content, match)
+
+
+def test_numbers_that_are_nested_deeply_are_refused(saved, tmp_path):
+    found = json.loads(saved["json"])
+    for where in ("model", "parameters", "guarantee"):
+        deep = json.loads("[" * 900 + "]" * 900)
+        key = next(iter(found[where].keys() - {"form"}))
+        changed = {**found, where: {**found[where], key: deep}}
+        refused(tmp_path / "m.json", json.dumps(changed).encode(), where)
+
+
+class Executed:
+    """Something whose unpickling would be seen."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("executed"),))
+
+
+def npz(compression=zipfile.ZIP_STORED, **members):
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            member = BytesIO()
+            if isinstance(content, bytes):
+                member.write(content)
+            else:
+                np.lib.format.write_array(member, np.asarray(content), allow_pickle=True)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return buffer.getvalue()
+
+
+def header(text):
+    body = text.encode()
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
+
+
+def test_hostile_archives_are_refused_and_nothing_in_them_is_run(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "m.npz"
+    with np.load(BytesIO(saved["npz"])) as found:
+        text, good = found["document"], dict(found)
+    payload = np.array([Executed(), Executed()], dtype=object)
+    attacks = {
+        "pickled coefficients": npz(**{**good, "coefficients": payload}),
+        "pickled text": npz(document=payload),
+        "a pickle instead of an array": npz(**{**good, "epsilon": pickle.dumps(Executed())}),
+        "object header": npz(
+            document=header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")
+        ),
+        "huge shape": npz(
+            document=header("{'descr': '|u1', 'fortran_order': False, 'shape': (10**6,), }\n")
+        ),
+        "huge shape without data": npz(
+            **{**good, "coefficients": header(
+                "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }\n")}
+        ),
+        "negative shape": npz(
+            document=header("{'descr': '|u1', 'fortran_order': False, 'shape': (-1,-1), }\n")
+        ),
+        "code in the header": npz(document=header("__import__('os').mkdir('executed')\n")),
+        "nested header": npz(document=header("(" * 900)),
+        "long header": npz(document=header("{" + " " * 60_000 + "}")),
+        "compressed": npz(zipfile.ZIP_DEFLATED, **good),
+        "a bomb": npz(zipfile.ZIP_DEFLATED, document=np.zeros(50_000_000, np.uint8)),
+        "another member": npz(**good, more=text),
+        "points of a linear model": npz(**good, points=np.zeros((1, 3))),
+        "no text": npz(coefficients=good["coefficients"]),
+        "text of floats": npz(document=good["coefficients"]),
+        "complex numbers": npz(**{**good, "coefficients": good["coefficients"] + 0j}),
+        "single precision": npz(**{**good, "coefficients": good["coefficients"].astype("f4")}),
+        "not a number": npz(**{**good, "coefficients": good["coefficients"] * np.nan}),
+        "a matrix": npz(**{**good, "coefficients": good["coefficients"][None]}),
+        "no coefficients": npz(document=text),
+        "an array where a list is": npz(document=text, **{k: good[k] for k in ["epsilon"]}),
+    }  # fmt: skip
+    path.write_bytes(npz(**good))
+    assert cm.load_model(path).coef_.size == 3  # the archives above are as ours but for the attack
+    for name, content in attacks.items():
+        refused(path, content)
+        assert {item.name for item in tmp_path.iterdir()} == {"m.npz"}, name
+
+
+def test_a_member_that_is_there_twice_is_refused(saved, tmp_path):
+    buffer = BytesIO(saved["npz"])
+    with (
+        zipfile.ZipFile(buffer, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        archive.writestr("coefficients.npy", archive.read("coefficients.npy"))
+    refused(tmp_path / "m.npz", buffer.getvalue(), "a file twice")
+
+
+def test_names_of_members_lead_nowhere(saved, tmp_path):
+    buffer = BytesIO(saved["npz"])
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr("../executed.npy", b"")
+    refused(tmp_path / "m.npz", buffer.getvalue(), "executed.npy")
+
+
+def test_sizes_are_bounded(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LARGEST_FILE", 1_000)
+    for suffix in FORMATS:
+        refused(tmp_path / f"m.{suffix}", saved[suffix], "more than 1,000 bytes")
+        with pytest.raises(DataError, match="at most 1,000 are read again"):
+            cm.save_model(ridge(X=TABLE), tmp_path / f"n.{suffix}")
+        assert not (tmp_path / f"n.{suffix}").exists()
+
+
+@pytest.mark.parametrize("name", ["none.json", "folder.json", "\0.json", "x" * 300 + ".json"])
+def test_what_is_no_file_is_refused(name, tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(DataError, match="give the path that save_model returned"):
+        cm.load_model(tmp_path / name)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    path = tmp_path / "m.json"
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="is no file"):
+        cm.load_model(path)
+
+
+# -------------------------------------------------------------------------------- the schema
+
+
+def test_the_schema_that_is_shipped_is_current():
+    written = (REPOSITORY / "docs" / "model.schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == model_schema()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_saved_models_follow_the_schema(name, tmp_path):
+    Draft202012Validator.check_schema(model_schema())
+    validator = Draft202012Validator(model_schema())
+    for detail in ("rows", "summary"):
+        path = cm.save_model(MODELS[name](), tmp_path / "m.json", guarantee=detail)
+        validator.validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_the_schema_refuses_what_loading_refuses(saved):
+    validator = Draft202012Validator(model_schema())
+    for tables in ({"surprise": 1}, {"version": 2}, {"model": {"extra": 1}}, {"versions": None}):
+        assert not validator.is_valid(json.loads(change(saved["json"], **tables)))
+    assert validator.is_valid(json.loads(change(saved["json"])))
+
+
+def test_the_checksum_is_of_the_canonical_text(tmp_path):
+    """Written again from the description, without the code that writes it."""
+    path = cm.save_model(ridge(), tmp_path / "m.json", guarantee="rows")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    stated = found.pop("sha256")
+
+    def digest(numbers):
+        content = np.array(numbers, dtype="<f8")
+        return {"shape": list(content.shape), "sha256": hashlib.sha256(content).hexdigest()}
+
+    found["model"]["coefficients"] = digest(found["model"]["coefficients"])
+    found["guarantee"]["epsilon"] = digest(found["guarantee"]["epsilon"])
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == stated

@@ -1,0 +1,253 @@
+"""Exact noise on a lattice: its law, what it guarantees, and the hole that it closes."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.privacy import (
+    discrete_laplace,
+    discrete_laplace_log_density,
+    lattice_epsilon,
+    lattice_moves,
+    lattice_release,
+    lattice_scale,
+    lattice_step,
+)
+
+REJECTED = 1e-6  # p-value from which a law is refuted
+SILENT = Fraction(1, 2**40)  # a scale at which every draw is zero, but for exp(-2**40)
+
+
+def rounded(values, step):
+    """Return the whole numbers of steps that values are rounded to."""
+    silent = lattice_release(values, step, SILENT, np.random.default_rng(0))
+    return [int(value / step) for value in silent]
+
+
+# ------------------------------------------------------------------ the sampler
+
+
+def p_value(draws, scale):
+    """Chi-square of draws against the law, tails in one class each."""
+    edge = math.ceil(4 * scale) + 1
+    inside = np.arange(-edge, edge + 1)
+    chances = np.exp(discrete_laplace_log_density(inside, scale))
+    tail = (1.0 - chances.sum()) / 2.0
+    counts = [sum(z < -edge for z in draws), *(draws.count(z) for z in inside.tolist())]
+    counts.append(len(draws) - sum(counts))
+    return stats.chisquare(counts, len(draws) * np.array([tail, *chances, tail])).pvalue
+
+
+SCALES = [Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(7, 3), Fraction(12)]
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_the_sampler_has_the_law(scale):
+    draws = discrete_laplace(scale, 60_000, np.random.default_rng(11))
+    assert len(draws) == 60_000
+    assert p_value(draws, scale) > REJECTED
+    for off in (Fraction(9, 10), Fraction(11, 10)):
+        assert p_value(draws, off * scale) < REJECTED
+    assert stats.binomtest(sum(z > 0 for z in draws), sum(z != 0 for z in draws)).pvalue > REJECTED
+
+
+@pytest.mark.parametrize("scale", [2**20, 2**45, Fraction(2**52, 3)], ids=str)
+def test_a_wide_law_is_nearly_laplace(scale):
+    draws = np.array(discrete_laplace(scale, 20_000, np.random.default_rng(2)), dtype=float)
+    spread = draws + np.random.default_rng(3).uniform(-0.5, 0.5, draws.size)
+    assert stats.kstest(spread / float(scale), stats.laplace.cdf).pvalue > REJECTED
+    assert stats.kstest(spread / float(scale) / 1.1, stats.laplace.cdf).pvalue < REJECTED
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_the_density_is_the_normalised_one(scale):
+    values = np.arange(-800, 801)
+    found = np.exp(discrete_laplace_log_density(values, scale))
+    shape = np.exp(-np.abs(values) / float(scale))
+    assert found == pytest.approx(shape / shape.sum(), rel=1e-12, abs=1e-300)
+
+
+def test_draws_are_integers_from_integers_alone():
+    class IntegersOnly:
+        """A generator that has uniform integers and nothing else."""
+
+        def __init__(self):
+            self._rng = np.random.default_rng(0)
+
+        def integers(self, *args, **kwargs):
+            return self._rng.integers(*args, **kwargs)
+
+    draws = discrete_laplace(Fraction(5, 2), 100, IntegersOnly())
+    assert draws == discrete_laplace(Fraction(5, 2), 100, np.random.default_rng(0))
+    assert {type(z) for z in draws} == {int}
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, True, Fraction(1, 2**53), 2**53, "wide"])
+def test_a_wrong_scale_is_refused(scale):
+    with pytest.raises(ParameterError, match="scale"):
+        discrete_laplace(scale, 1, np.random.default_rng(0))
+
+
+# ------------------------------------------------------------------ the release
+
+
+@given(st.floats(min_value=2.0**-400, max_value=2.0**400))
+def test_a_step_is_the_power_of_two_below(rounding):
+    step = lattice_step(rounding)
+    assert math.frexp(step)[0] == 0.5
+    assert step <= rounding < 2 * step
+
+
+@pytest.mark.parametrize("rounding", [0.0, -1.0, math.inf, math.nan, True, "fine", 1e-200])
+def test_a_wrong_step_is_refused(rounding):
+    with pytest.raises(ParameterError, match="rounding"):
+        lattice_step(rounding)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4),
+    st.integers(-30, 5),
+    st.integers(0, 2**32 - 1),
+)
+def test_sums_are_exact(values, exponent, seed):
+    step = 2.0**exponent
+    released = lattice_release(values, step, 1000, np.random.default_rng(seed))
+    noise = discrete_laplace(1000, len(values), np.random.default_rng(seed))
+    for value, found, drawn in zip(values, released.tolist(), noise, strict=True):
+        nearest = Fraction(found) - drawn * Fraction(step)
+        assert nearest / Fraction(step) == int(nearest / Fraction(step))
+        assert -Fraction(step) / 2 < nearest - Fraction(value) + 0 <= Fraction(step) / 2
+
+
+def test_what_cannot_be_exact_is_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ParameterError, match="beyond 2"):
+        lattice_release([2.0**60], 1.0, 4, rng)
+    with pytest.raises(ParameterError, match="power of two"):
+        lattice_release([1.0], 0.3, 4, rng)
+    for bad in ([math.nan], [math.inf], [[1.0]]):
+        with pytest.raises(DataError, match="finite"):
+            lattice_release(bad, 1.0, 4, rng)
+    with pytest.raises(ParameterError, match="too fine"):
+        lattice_moves(1.0, 2.0**-60, 1)
+    with pytest.raises(ParameterError, match="larger rounding"):
+        lattice_scale([2.0**44], [1e-3])
+
+
+# ------------------------------------------------------------------ the guarantee
+
+
+neighbours = st.integers(1, 3).flatmap(
+    lambda d: st.tuples(*[st.lists(st.floats(-3.0, 3.0), min_size=d, max_size=d)] * 2)
+)
+
+
+def largest_loss(first, second, scale):
+    """Return the largest privacy loss over all outputs, exactly.
+
+    The loss at an output is a sum over coordinates, each of them extreme at a rounded value or
+    beyond: so these outputs are all that matter.
+    """
+    sides = [(a, b) for a, b in zip(first, second, strict=True)]
+    return max(
+        sum((abs(o - b) - abs(o - a) for o, (a, b) in zip(output, sides, strict=True)))
+        / Fraction(scale)
+        for output in product(*sides)
+    )
+
+
+@given(neighbours, st.integers(-4, 1), st.integers(1, 50))
+@example(([0.49], [0.51]), 0, 1)
+@example(([0.0, 0.4999], [0.5, 0.5001]), 0, 3)
+@example(([-0.5, -0.5], [0.5, 0.5]), 0, 7)
+def test_no_output_tells_more_than_is_claimed(pair, exponent, scale):
+    step = 2.0**exponent
+    exact = sum(abs(Fraction(a) - Fraction(b)) for a, b in zip(*pair, strict=True))
+    shift = np.nextafter(float(exact), np.inf) if exact else 0.0
+    moves = float(lattice_moves(shift, step, len(pair[0])))
+    loss = largest_loss(rounded(pair[0], step), rounded(pair[1], step), scale)
+    assert loss <= Fraction(moves) / scale
+    if exact:
+        assert Fraction(moves) / scale < (Fraction(shift) / Fraction(step) + len(pair[0])) / scale
+    assert loss <= Fraction(float(lattice_epsilon([moves], scale)[0]))
+
+
+def test_the_claim_is_attained():
+    """Changes far below a step in every coordinate, and each of them crosses an edge."""
+    low, high = [0.4999] * 3, [0.5001] * 3
+    moves = float(lattice_moves(0.0007, 1.0, 3))
+    assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5
+
+
+def test_the_enumerated_law_of_the_release_keeps_its_epsilon():
+    """Probabilities of all outputs within reach, of two neighbours, side by side."""
+    step, scale = 0.25, 3
+    outputs = np.arange(-90, 91)
+    first, second = (rounded([value], step)[0] for value in (0.1, 0.8))
+    logs = [discrete_laplace_log_density(outputs - centre, scale) for centre in (first, second)]
+    assert np.exp(logs[0]).sum() == pytest.approx(1.0, abs=1e-9)
+    claimed = float(lattice_epsilon(lattice_moves([0.7], step, 1), scale)[0])
+    assert np.max(np.abs(logs[0] - logs[1])) <= claimed * (1 + 1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.floats(1e-3, 50.0)), min_size=1, max_size=8),
+)
+def test_a_scale_keeps_every_epsilon_exactly(rows):
+    moves, epsilon = np.array(rows).T
+    scale = lattice_scale(moves, epsilon)
+    for moved, sold in rows:
+        assert Fraction(moved) / scale <= Fraction(sold)
+    needed = max(Fraction(moved) / Fraction(sold) for moved, sold in rows)
+    assert scale <= needed * (1 + Fraction(1, 10**11)) + 1
+    charged = lattice_epsilon(moves, scale)
+    assert all(Fraction(c) >= Fraction(int(m)) / scale for c, m in zip(charged, moves, strict=True))
+
+
+# ------------------------------------------------------------------ the hole
+
+
+def reachable(output, value, scale):
+    """Say whether some uniform double makes ``value + Generator.laplace(scale)`` this output.
+
+    NumPy inverts the distribution function at multiples of 2**-53; some neighbours of the one that
+    fits best are tried as well.
+    """
+    below = output < value
+    tail = 0.5 * math.exp(-abs(output - value) / scale)
+    nearest = round((tail if below else 1.0 - tail) * 2**53)
+    for k in range(max(nearest - 6, 1), min(nearest + 7, 2**53)):
+        uniform = k * 2.0**-53
+        if below:
+            noise = scale * math.log(uniform + uniform)
+        else:
+            noise = -scale * math.log((2.0 - uniform) - uniform)
+        if output == value + noise:
+            return True
+    return False
+
+
+def test_low_digits_of_continuous_noise_tell_neighbours_apart():
+    """At epsilon 0.01 the best guess is right with probability 0.5025; here it nearly always is."""
+    epsilon, rng, n_draws = 0.01, np.random.default_rng(4), 2000
+    scale = 1.0 / epsilon
+    from_zero = [0.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
+    from_one = [1.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
+    assert all(reachable(output, 0.0, scale) for output in from_zero)
+    impossible = np.mean([not reachable(output, 0.0, scale) for output in from_one])
+    # Zero under one neighbour, often under the other: no finite epsilon holds.
+    assert impossible > 0.5
+
+
+def test_rounded_noise_has_no_such_digits():
+    step, scale, rng = 2.0**-10, 100 * 2**10, np.random.default_rng(5)
+    for value in (0.0, 1.0, 1.0 / 3.0):
+        released = np.array([lattice_release([value], step, scale, rng)[0] for _ in range(500)])
+        assert np.array_equal(released / step, np.rint(released / step))

@@ -1,0 +1,128 @@
+"""The sharp bound: above everything that configurations or data sets reach, and not far above."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+
+import convexmarket as cm
+from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy.sharp import pull_profile, sharp_guarantee
+
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e4]
+
+
+def sampled_pulls(regularization, n_samples=60_000):
+    """Pulls and curvatures of configurations whose gradient is that of two explicit rows."""
+    rng = np.random.default_rng(0)
+    s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
+
+    def pull(angle):
+        return expit(-s * np.cos(angle))[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+
+    angles = rng.uniform(0, np.pi, (3, n_samples))
+    share = (rng.random(n_samples) ** rng.choice([0.1, 1, 3], n_samples))[:, None]
+    mean = share * pull(angles[0]) + (1 - share) * pull(angles[1])
+    gradient = np.column_stack([regularization * s - mean[:, 0], -mean[:, 1]])
+    phi = np.arctan2(np.abs(gradient[:, 1]), gradient[:, 0])
+    p = expit(-s * np.cos(angles[2]))
+    second = np.full(n_samples, -1.0)
+    for beta in np.linspace(0, np.pi, 60):
+        np.maximum(second, -expit(-s * np.cos(beta)) * np.cos(beta + phi), out=second)
+    return p * np.cos(angles[2] - phi) + second, p * (1 - p)
+
+
+@pytest.mark.parametrize("regularization", REGULARIZATIONS)
+def test_no_configuration_exceeds_the_profile_and_some_nearly_reach_it(regularization):
+    pulls, curvatures = sampled_pulls(regularization)
+    profile = pull_profile(regularization)
+    for sold, bend in ((0.1, 10.0), (1.0, 1.0), (1.0, 0.1), (10.0, 0.1), (1.0, 0.0)):
+        reached = (0.5 * sold * pulls + np.log1p(bend * curvatures)).max()
+        bound = (0.5 * sold * profile.pull + np.log1p(bend * profile.curvature)).max()
+        assert reached <= bound
+        assert reached >= 0.96 * bound
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.sampled_from([0.01, 0.1, 1.0, 20.0]),
+    st.floats(0.05, 100.0),
+    st.sampled_from([0.5, 1.0, 3.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_no_data_set_exceeds_the_claim(n_features, n_rows, regularization, scale, norm, seed):
+    """The exact loss between random neighbours, nearly opposite ones among them."""
+    rng = np.random.default_rng(seed)
+    eta = scale * norm**2 / regularization
+    weights = rng.dirichlet(np.full(n_rows, 0.5))
+    X = rng.normal(size=(n_rows, n_features))
+    X *= norm / np.linalg.norm(X, axis=1)[:, None]
+    other = X.copy()
+    other[0] = -X[0] + 0.3 * norm * rng.normal(size=n_features)
+    other[0] *= norm / np.linalg.norm(other[0])
+    terms = (np.ones(n_rows), weights, eta, regularization, norm)
+    claim = objective_perturbation_guarantee(weights, eta, regularization, norm, "sharp")[0]
+    for w in (rng.normal(size=n_features) * 10.0 ** rng.uniform(-2, 2) / norm, -X[0] - other[0]):
+        loss = objective_perturbation_log_density(w, X, *terms)
+        loss -= objective_perturbation_log_density(w, other, *terms)
+        assert abs(loss) <= claim * (1 + 1e-9) + 1e-9
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6).filter(lambda w: sum(w) > 1e-3),
+    st.floats(0.01, 1e5),
+    st.sampled_from([1e-5, 1e-3, 0.02, 0.5, 7.0]),
+)
+def test_it_is_never_above_joint_and_at_least_half_of_what_was_sold(weights, eta, regularization):
+    a = np.array(weights) / sum(weights)
+    sharp = objective_perturbation_guarantee(a, eta, regularization, accounting="sharp")
+    joint = objective_perturbation_guarantee(a, eta, regularization, accounting="joint")
+    assert np.all(sharp <= joint)
+    assert np.all(sharp >= 0.5 * a * eta * (1 - 1e-12))
+    assert np.all(sharp[a == 0] == 0)
+
+
+def test_it_scales_with_the_bound_on_rows():
+    a = np.array([0.2, 0.3, 0.5])
+    one = objective_perturbation_guarantee(a, 40.0, 0.1, 1.0, "sharp")
+    np.testing.assert_allclose(
+        objective_perturbation_guarantee(a, 40.0, 0.9, 3.0, "sharp"), one, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize(("regularization", "gain"), [(0.03, 1.17), (0.1, 1.39), (1.0, 1.8)])
+def test_it_lets_more_eta_be_used_than_was_sold(regularization, gain):
+    a = np.array([0.1, 0.3, 0.6])
+    eta = 1000.0 / regularization
+    calibrated = calibrate_eta(a, eta, regularization, accounting="sharp")
+    assert gain < calibrated / eta <= 2.0
+    total = objective_perturbation_guarantee(a, calibrated, regularization, accounting="sharp")
+    assert np.all(total <= a * eta)
+    assert np.max(total / (a * eta)) >= 1 - 1e-9
+
+
+def test_it_calibrates_below_what_was_sold_where_the_jacobian_weighs():
+    a = np.array([0.1, 0.9])
+    calibrated = calibrate_eta(a, 30.0, 0.02, accounting="sharp")
+    assert calibrated < 30.0
+    assert calibrated >= calibrate_eta(a, 30.0, 0.02, accounting="joint")
+    with pytest.raises(cm.ParameterError, match="leaves no room"):
+        calibrate_eta(a, 0.01, 1e-3, accounting="sharp")
+
+
+def test_a_heavy_regularization_keeps_the_pull_of_a_far_output():
+    """Far out the gradient is along w: one row pulls fully, and the other helps a little."""
+    s = 4.0
+    cosine = 1.278 / s
+    reached = expit(-s * cosine) * cosine + expit(s)
+    assert pull_profile(1e5).pull.max() >= reached
+
+
+def test_infinite_eta_and_unused_rows():
+    a = np.array([0.0, 1.0])
+    total = objective_perturbation_guarantee(a, np.inf, 0.1, accounting="sharp")
+    assert total.tolist() == [0.0, np.inf]
+    assert sharp_guarantee(a, 0.0, 10.0)[1] == pytest.approx(np.log1p(2.5))
