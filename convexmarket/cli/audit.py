@@ -1,0 +1,83 @@
+"""The command that attacks the package's own guarantees: ``convexmarket audit``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.table import Table
+
+from convexmarket.cli.consoles import errors_in_one_line, out, progress_bars
+from convexmarket.errors import ParameterError
+from convexmarket.experiments.privacy_audits import audit_mechanisms, audit_table
+from convexmarket.report.results import plain
+from convexmarket.writing import write_together
+
+__all__ = ["AUDIT_EXAMPLES", "audit_command"]
+
+AUDIT_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket audit
+
+  convexmarket audit --seed 7 --out audit.json
+
+Every learner and release is run on the Wisconsin breast-cancer data under attack: the largest \
+privacy loss that was found, beside what is guaranteed. An audit refutes a guarantee, or it does \
+not; it never proves one. The exit code is 3 where a guarantee was refuted. For a mechanism of \
+your own: convexmarket.audit_privacy.
+"""
+
+#: Exit code where a guarantee was refuted.
+REFUTED = 3
+
+
+def audit_command(
+    seed: Annotated[int, typer.Option(help="Of weights, starts and noise.")] = 0,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="CSV or JSON file for what was found.")
+    ] = None,
+) -> None:
+    """Attack the privacy guarantees of every learner and release."""
+    with errors_in_one_line():
+        if file is not None and file.suffix not in (".csv", ".json"):
+            raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
+        with progress_bars() as advance:
+            audits = audit_mechanisms(seed, advance)
+        table = audit_table(audits)
+        if file is not None:
+            write_together({file: _text(table, file.suffix).encode("utf-8")})
+    out.print(_shown(table))
+    for one in audits:
+        if not one.audit.passed:
+            out.print(one.audit.statement(), markup=False)
+    if file is not None:
+        out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
+    if not table["passed"].all():
+        raise typer.Exit(REFUTED)
+
+
+def _text(table: pd.DataFrame, suffix: str) -> str:
+    if suffix == ".csv":
+        return table.to_csv(index=False)
+    return json.dumps(plain(table.to_dict("records")), indent=2) + "\n"
+
+
+def _shown(table: pd.DataFrame) -> Table:
+    shown = Table("mechanism", "method")
+    for name in ("claimed", "found", "ratio"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("verdict", no_wrap=True)
+    for line in table.itertuples():
+        shown.add_row(
+            f"{line.mechanism}: {line.settings}",
+            str(line.method),
+            f"{line.claimed:.4g}",
+            f"{line.measured:.4g}",
+            f"{line.ratio:.3f}",
+            "holds" if line.passed else "[bold red]refuted[/bold red]",
+        )
+    return shown

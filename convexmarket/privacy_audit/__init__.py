@@ -1,0 +1,155 @@
+"""Attacks on the guarantees of learners and releases, and how near they come to what is claimed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners import PrivateLogisticRegression, SampledRidge
+from convexmarket.learners.ridge import RidgeRelease
+from convexmarket.privacy import RandomSource, resolve_generator
+from convexmarket.privacy.checks import check_count, is_number
+from convexmarket.privacy_audit.logistic import audit_logistic
+from convexmarket.privacy_audit.releases import Mechanism, audit_draws
+from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.privacy_audit.ridge import audit_ridge, audit_sampled_ridge
+
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
+
+Floats = NDArray[np.float64]
+
+
+def audit_privacy(
+    mechanism: PrivateLogisticRegression | RidgeRelease | Mechanism,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    others: Literal["worst", "given"] = "worst",
+    rows: ArrayLike | None = None,
+    n_rows: int = 5,
+    draws: int = 200,
+    confidence: float = 0.999,
+    random_state: RandomSource = None,
+    **arguments: Any,
+) -> PrivacyAudit:
+    r"""Attack the guarantee of a learner or of a release.
+
+    Where the privacy loss is a formula it is maximised over outputs and over neighbouring data
+    sets, and what the formula rests on is tested by running the mechanism. Elsewhere releases are
+    drawn on neighbouring data sets, and what the frequencies of an event prove is a lower bound on
+    epsilon that holds with probability ``confidence``.
+
+    Parameters
+    ----------
+    mechanism : estimator, or callable
+        A :class:`~convexmarket.PrivateLogisticRegression` or a ridge regression, fitted or not:
+        its parameters count. Or, for a release, a function ``mechanism(X, y)`` that fits what
+        needs no noise and returns a function from an integer seed to a release.
+    X : array_like of shape (n_rows, n_features)
+        Rows in the mechanism's public domain.
+    y : array_like of shape (n_rows,)
+    others : {"worst", "given"}, default "worst"
+        The rows that stay: ``"worst"`` looks for the worst ones too, since the guarantee is for
+        every data set; ``"given"`` keeps those of X and y. Draws always keep them.
+    rows : array_like of int, optional
+        Positions of the rows to audit. By default ``n_rows`` used rows of small to large
+        guarantees, or the one of the largest guarantee where releases are drawn.
+    n_rows : int, default 5
+    draws : int, default 200
+        Releases drawn on each data set. A frequency cannot prove more than about
+        ``log(draws / 10)``: draw thousands where releases are audited.
+    confidence : float, default 0.999
+        With which each check, and each statistical bound, is right.
+    random_state : None, int, SeedSequence, Generator or RandomState, default None
+        Source of starts and seeds.
+    **arguments
+        For an estimator what its ``fit`` takes: ``weights`` and ``eta``, or ``epsilon``. For a
+        function: ``points``, where releases are asked for predictions, or ``view``, from a release
+        to the numbers that it publishes; ``guarantee``, if the release does not carry one; and
+        ``replacements``, rows and labels that an audited row may be, such as the corners of the
+        public domain, by default made of the data.
+
+    Returns
+    -------
+    PrivacyAudit
+
+    Raises
+    ------
+    DataError
+        If the data are malformed, or outside the mechanism's domain.
+    ParameterError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    Objective perturbation: the density of the released model is known
+    (:func:`~convexmarket.learners.objective_perturbation_log_density`), and the difference of two
+    of them is the loss at an output. Output perturbation: the loss is the distance of two models
+    times the noise's rate. What is not seen here: timing, the digits of floating point, and
+    whatever happens outside the mechanism.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (40, 3))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> learner = cm.PrivateLogisticRegression(0.01, accounting="joint")
+    >>> audit = cm.audit_privacy(learner, X, y, eta=400.0, n_rows=1, random_state=0)
+    >>> audit.passed, bool(audit.ratio > 0.9)
+    (True, True)
+    """
+    matrix, labels = _checked_data(X, y)
+    if not is_number(confidence) or not 0.0 < confidence < 1.0:
+        raise ParameterError(f"confidence must lie strictly between 0 and 1, not {confidence!r}.")
+    draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
+    if others not in ("worst", "given"):
+        raise ParameterError(f"others must be 'worst' or 'given', not {others!r}.")
+    places = None if rows is None else _checked_rows(rows, len(matrix))
+    rng = resolve_generator(random_state)
+    exact = (places, n_rows, others == "worst", draws, confidence, rng)
+    match mechanism:
+        case PrivateLogisticRegression():
+            return audit_logistic(mechanism, matrix, labels, *exact, **arguments)
+        case SampledRidge():
+            return audit_sampled_ridge(
+                mechanism, matrix, labels, places, draws, confidence, rng, **arguments
+            )
+        case RidgeRelease():
+            return audit_ridge(mechanism, matrix, labels, *exact, **arguments)
+    if not callable(mechanism):
+        raise ParameterError(
+            f"mechanism must be a private learner, or a function from (X, y) to a function from a"
+            f" seed to a release, not {mechanism!r:.80}."
+        )
+    return audit_draws(mechanism, matrix, labels, places, draws, confidence, rng, **arguments)
+
+
+def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
+    """Return finite rows and their labels."""
+    try:
+        matrix, labels = np.array(X, dtype=np.float64), np.array(y)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X must hold numbers: {error}.") from error
+    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
+        raise DataError(
+            f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}."
+        )
+    if labels.shape != (len(matrix),):
+        raise DataError(
+            f"y has shape {labels.shape} for {len(matrix)} rows; give one label per row."
+        )
+    return matrix, labels
+
+
+def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
+    """Return positions of rows."""
+    places = np.atleast_1d(np.asarray(rows))
+    integers = places.ndim == 1 and places.size > 0 and np.issubdtype(places.dtype, np.integer)
+    if not integers or places.min() < 0 or places.max() >= n_rows:
+        raise ParameterError(f"rows must be positions from 0 to {n_rows - 1}, not {rows!r:.80}.")
+    return places.astype(np.intp)

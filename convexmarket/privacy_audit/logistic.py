@@ -1,0 +1,285 @@
+"""The audit of logistic regression by objective perturbation: a formula, and that it applies.
+
+The loss at an output is exact as long as the mechanism is what it says: a minimiser under noise of
+the claimed law, with the claimed weights. So the noise of many releases is worked out backwards
+and compared with that law, and with itself on neighbouring data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.labels import binary_signs
+from convexmarket.learners.minimiser import LogisticObjective
+from convexmarket.privacy.accounting import check_weights
+from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy_audit.checks import (
+    draw_seeds,
+    gamma_sphere_check,
+    noise_scale,
+    published_check,
+    quietly,
+)
+from convexmarket.privacy_audit.logistic_loss import LossSetting, WorstCase, worst_loss
+from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
+
+__all__ = ["audit_logistic"]
+
+Floats = NDArray[np.float64]
+
+#: Dimensions in which the worst rows are looked for: more add nothing.
+WORST_DIMENSIONS = 4
+#: Groups that the other rows act in, where these are looked for.
+WORST_GROUPS = 8
+#: Relative; two computations of the same noise.
+AGREEMENT = 1e-5
+
+
+def audit_logistic(
+    mechanism: PrivateLogisticRegression,
+    X: Floats,
+    y: NDArray[Any],
+    rows: NDArray[np.intp] | None,
+    n_rows: int,
+    worst_data: bool,
+    draws: int,
+    confidence: float,
+    rng: np.random.Generator,
+    weights: ArrayLike | None = None,
+    *,
+    eta: float,
+) -> PrivacyAudit:
+    """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
+    audit = _LogisticAudit(mechanism, X, y, weights, eta)
+    model = audit.fit(X, y, draw_seeds(rng, 1)[0])
+    claim, claimed = model.guarantee_, model.guarantee_.epsilon
+    checks = [audit.published()]
+    if mechanism.minimum_epsilon is not None:
+        # the second noise is tested by itself, and what it hides without it, at the same eta
+        exact = clone(mechanism).set_params(minimum_epsilon=None, calibration="noise")
+        first = _LogisticAudit(exact, X, y, weights, model.eta_)
+        checks.append(audit.second_noise(first, draws, confidence, rng))
+        audit, model = first, first.fit(X, y, draw_seeds(rng, 1)[0])
+    if rows is None:
+        rows = _telling_rows(claimed, audit.weights, n_rows)
+    law, scale = audit.noise_law(draws, confidence, rng)
+    if not checks[0].passed:
+        scale = 0.0
+    checks += [law, audit.same_noise(rng)]
+    measured, best = np.empty(rows.size), None
+    for place, row in enumerate(rows):
+        loss, witness = audit.worst(int(row), model, worst_data, scale, rng)
+        measured[place] = loss
+        if best is None or loss * best[1] > best[0] * claimed[row]:
+            best = (loss, claimed[row], witness)
+    if scale == 0.0:
+        measured[:] = np.inf
+    return PrivacyAudit(
+        mechanism=claim.mechanism,
+        method="exact",
+        rows=rows,
+        claimed=claimed[rows],
+        measured=measured,
+        delta=claim.delta,
+        confidence=confidence,
+        checks=tuple(checks),
+        witness=None if best is None else best[2],
+    )
+
+
+def _telling_rows(claimed: Floats, weights: Floats, n_rows: int) -> NDArray[np.intp]:
+    """Return used rows spread over the sizes of their claims, and the one that claims least."""
+    used = np.flatnonzero(weights > 0)
+    order = used[np.argsort(claimed[used], kind="stable")]
+    spread = order[np.linspace(0, order.size - 1, min(n_rows, order.size)).astype(int)]
+    with np.errstate(divide="ignore"):
+        modest = used[np.argmax(weights[used] / claimed[used])]
+    return np.unique(np.append(spread, modest))
+
+
+class _LogisticAudit:
+    """One mechanism on one data set."""
+
+    def __init__(
+        self,
+        mechanism: PrivateLogisticRegression,
+        X: Floats,
+        y: NDArray[Any],
+        weights: ArrayLike | None,
+        eta: float,
+    ) -> None:
+        self.mechanism = mechanism
+        self.X, self.y, self.eta = X, y, eta
+        equal = np.full(len(X), 1.0 / len(X))
+        self.weights = equal if weights is None else check_weights(weights, len(X))
+        public = mechanism.classes if mechanism.classes is not None else np.unique(y)[[0, -1]]
+        self.labels = np.asarray(public)
+        self.before: WorstCase | None = None
+
+    def fit(self, X: Floats, y: NDArray[Any], seed: int) -> PrivateLogisticRegression:
+        """Release on a data set, with a seed of the mechanism's own noise."""
+        model = clone(self.mechanism).set_params(random_state=seed)
+        return quietly(lambda: model.fit(X, y, weights=self.weights, eta=self.eta))[0]
+
+    def noise(self, model: PrivateLogisticRegression, X: Floats, y: NDArray[Any]) -> Floats:
+        """Return the noise that explains a released model, in units of the claimed scale."""
+        signs = binary_signs(y, tuple(self.labels.tolist()))[1]
+        objective = LogisticObjective(
+            X, signs, self.weights, np.zeros(X.shape[1]), model.regularization
+        )
+        return -model.eta_ / (2.0 * model.data_norm_) * objective.gradient(model.coef_)
+
+    def noise_law(
+        self, draws: int, confidence: float, rng: np.random.Generator
+    ) -> tuple[AuditCheck, float]:
+        """Test the law of the noise, and return its scale: one, or less where that is refuted."""
+        noises = np.stack(
+            [
+                self.noise(self.fit(self.X, self.y, seed), self.X, self.y)
+                for seed in draw_seeds(rng, draws)
+            ]
+        )
+        law = gamma_sphere_check(noises, confidence)
+        if law.passed:
+            return law, 1.0
+        return law, noise_scale(np.linalg.norm(noises, axis=1), noises.shape[1], confidence)
+
+    def same_noise(self, rng: np.random.Generator) -> AuditCheck:
+        """Compare the noise of the same seed on neighbouring data, for every row's weight."""
+        name = "every row enters with its weight, and the noise does not depend on rows"
+        seed = draw_seeds(rng, 1)[0]
+        wrong, largest = 0, 0.0
+        reference = self.noise(self.fit(self.X, self.y, seed), self.X, self.y)
+        used = np.flatnonzero(self.weights)
+        order = used[np.argsort(self.weights[used], kind="stable")]
+        for row in order[np.linspace(0, order.size - 1, min(12, order.size)).astype(int)].tolist():
+            X, y = self.X.copy(), self.y.copy()
+            X[row] = -0.9 * X[row][::-1]
+            y[row] = self.labels[int(y[row] == self.labels[0])]
+            other = self.noise(self.fit(X, y, seed), X, y)
+            shift = float(np.linalg.norm(other - reference))
+            allowed = AGREEMENT * (1.0 + np.linalg.norm(reference)) + self._rounding()
+            largest = max(largest, shift)
+            wrong += int(shift > allowed)
+        found = f"largest difference {largest:.2g} in units of the noise's scale, {wrong} too large"
+        return AuditCheck(name, wrong == 0, found)
+
+    def _rounding(self) -> float:
+        """Return what the fit's tolerance may shift the noise by."""
+        norm = self.mechanism.data_norm or 1.0
+        return float(4.0 * self.mechanism.tol * self.eta / (2.0 * norm))
+
+    def second_noise(
+        self,
+        first: _LogisticAudit,
+        draws: int,
+        confidence: float,
+        rng: np.random.Generator,
+    ) -> AuditCheck:
+        """Test the noise that hides the minimiser: releases by one seed, with it and without."""
+        one = self.mechanism
+        rate = approximate_minimum_rate(
+            float(one.minimum_epsilon or 0.0), one.tol, one.regularization
+        )
+        noises = [
+            rate * (self.fit(self.X, self.y, seed).coef_ - first.fit(self.X, self.y, seed).coef_)
+            for seed in draw_seeds(rng, draws)
+        ]
+        law = gamma_sphere_check(np.stack(noises), confidence)
+        return AuditCheck("the second noise has the claimed law", law.passed, law.found)
+
+    def published(self) -> AuditCheck:
+        """Compare what is published without noise, on neighbours at the domain's corners."""
+        low, high = self.labels
+        norm = float(self.mechanism.data_norm or np.linalg.norm(self.X, axis=1).max())
+        corner = np.zeros_like(self.X)
+        corner[:, 0] = 0.5 * norm
+        longer = corner.copy()
+        longer[0, 0] = norm
+        one, all_low = np.full(len(self.X), low), np.full(len(self.X), low)
+        one[0] = high
+        flipped = self.y.copy()
+        flipped[0] = high if self.y[0] == low else low
+        pairs = [
+            (corner, one, corner, all_low),
+            (corner, one, longer, one),
+            (self.X, self.y, np.vstack([longer[:1], self.X[1:]]), flipped),
+        ]
+
+        def facts(X: Floats, y: NDArray[Any]) -> tuple[Any, ...]:
+            model = clone(self.mechanism).set_params(random_state=0)
+            model.fit(X, y, weights=self.weights, eta=self.eta)
+            return model.classes_.tolist(), model.data_norm_, model.eta_, model.epsilon_.tolist()
+
+        return published_check("nothing else that is published depends on rows", facts, pairs)
+
+    def worst(
+        self,
+        row: int,
+        model: PrivateLogisticRegression,
+        worst_data: bool,
+        scale: float,
+        rng: np.random.Generator,
+    ) -> tuple[float, Neighbours]:
+        """Return the largest loss found for a row, with its witness."""
+        n_features = self.X.shape[1]
+        eta, norm = model.eta_ / (scale or 1.0), model.data_norm_
+        rest = np.delete(np.arange(len(self.X)), row)
+        setting = LossSetting(
+            float(self.weights[row]), self.weights[rest], eta, model.regularization, norm
+        )
+        if worst_data:
+            groups, totals = _groups(self.weights[rest])
+            few = LossSetting(setting.weight, totals, eta, model.regularization, norm)
+            case = worst_loss(few, min(n_features, WORST_DIMENSIONS), rng, None, self.before)
+            others = case.others[groups]
+        else:
+            signs = binary_signs(self.y, tuple(self.labels.tolist()))[1]
+            others = signs[rest, None] * self.X[rest]
+            case = worst_loss(setting, n_features, rng, others, self.before)
+        self.before = case if worst_data else None  # other rows stay: another problem each time
+        witness = self._witness(row, rest, case, others)
+        return self._loss_at(witness, eta, model), witness
+
+    def _witness(
+        self, row: int, rest: NDArray[np.intp], case: WorstCase, others: Floats
+    ) -> Neighbours:
+        """Return two data sets with labels of the public set: z = yx with y the second label."""
+        X = np.zeros_like(self.X)
+        X[rest, : others.shape[1]] = others
+        X_other = X.copy()
+        X[row, : case.row.size] = case.row
+        X_other[row, : case.replacement.size] = case.replacement
+        labels = np.full(len(X), self.labels[1])
+        output = np.zeros(X.shape[1])
+        output[: case.output.size] = case.output
+        return Neighbours(row, X, labels, X_other, labels.copy(), output)
+
+    def _loss_at(self, witness: Neighbours, eta: float, model: PrivateLogisticRegression) -> float:
+        """Evaluate the loss at the witness, by the density of the released model."""
+        ones = np.ones(len(self.X))
+        output = np.zeros(self.X.shape[1]) if witness.output is None else witness.output
+        values = [
+            objective_perturbation_log_density(
+                output, X, ones, self.weights, eta, model.regularization, model.data_norm_
+            )
+            for X in (witness.X, witness.X_other)
+        ]
+        return values[0] - values[1]
+
+
+def _groups(weights: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Deal rows into groups of about equal total weight; return each row's group, and totals."""
+    count = min(WORST_GROUPS, weights.size)
+    groups = np.empty(weights.size, dtype=np.intp)
+    totals = np.zeros(count)
+    for row in np.argsort(-weights, kind="stable"):
+        groups[row] = totals.argmin()
+        totals[groups[row]] += weights[row]
+    return groups, totals

@@ -1,0 +1,143 @@
+"""What an audit found: claims and measurements side by side, and the checks around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
+
+Floats = NDArray[np.float64]
+
+#: Relative; a measured loss may exceed its claim by the rounding of both.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class AuditCheck:
+    """One thing that has to hold for the measured losses to be those of the mechanism.
+
+    Attributes
+    ----------
+    name : str
+        What was looked at.
+    passed : bool
+    found : str
+        What was found, in words and numbers.
+    """
+
+    name: str
+    passed: bool
+    found: str
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Two data sets that differ in one row, and the output that tells them apart best.
+
+    Attributes
+    ----------
+    row : int
+        The row that differs.
+    X, X_other : ndarray of shape (n_rows, n_features)
+        Features of both.
+    y, y_other : ndarray of shape (n_rows,)
+        Labels of both.
+    output : ndarray or None
+        The released vector at which the loss was measured; None where the measured loss is the
+        supremum over outputs, or a frequency.
+    """
+
+    row: int
+    X: Floats
+    y: NDArray[Any]
+    X_other: Floats
+    y_other: NDArray[Any]
+    output: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class PrivacyAudit:
+    """The largest privacy losses that were found, against what was claimed.
+
+    An audit gives lower bounds: it can refute a guarantee and cannot prove one. What proves it is
+    in docs/theory.md; how near the two are is :attr:`ratio`.
+
+    Attributes
+    ----------
+    mechanism : str
+        What was audited.
+    method : {"exact", "statistical"}
+        ``"exact"``: the loss is a formula, evaluated at a witness. ``"statistical"``: how often an
+        event was seen, as a lower bound that holds with probability ``confidence``.
+    rows : ndarray of int, shape (n_audited,)
+        Positions of the audited rows.
+    claimed : ndarray of shape (n_audited,)
+        The guarantee's epsilon, in nats.
+    measured : ndarray of shape (n_audited,)
+        Largest loss found, in nats; infinity where neighbours can be told apart for certain.
+    delta : float
+        Of the guarantee; a statistical bound accounts for it.
+    confidence : float
+        With which every check and every statistical bound holds, each.
+    checks : tuple of AuditCheck
+    witness : Neighbours or None
+        The pair of data sets behind the largest ratio.
+    """
+
+    mechanism: str
+    method: Literal["exact", "statistical"]
+    rows: NDArray[np.intp]
+    claimed: Floats
+    measured: Floats
+    delta: float
+    confidence: float
+    checks: tuple[AuditCheck, ...]
+    witness: Neighbours | None
+
+    @property
+    def ratio(self) -> float:
+        """Largest measured loss over its claim; above one, a guarantee is refuted."""
+        return float(self._ratios().max())
+
+    @property
+    def passed(self) -> bool:
+        """Whether no claim was exceeded and every check held."""
+        return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one line for each audited row."""
+        return pd.DataFrame(
+            {
+                "row": self.rows,
+                "claimed": self.claimed,
+                "measured": self.measured,
+                "ratio": self._ratios(),
+            }
+        )
+
+    def statement(self) -> str:
+        """Return what was found in words, one line for each check."""
+        kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
+        verdict = "holds against what was tried" if self.passed else "is REFUTED"
+        return "\n".join(
+            [
+                f"{self.mechanism}: the guarantee {verdict}.",
+                f"Largest loss found over its claim: {self.ratio:.3f} ({kind} at"
+                f" {self.confidence:g}), of {self.rows.size} rows audited.",
+                *(f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.found}" for c in self.checks),
+            ]
+        )
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _ratios(self) -> Floats:
+        """Return measured over claimed; a loss of zero against a claim of zero is no excess."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = self.measured / self.claimed
+        return np.where(self.measured == 0.0, 0.0, ratios)

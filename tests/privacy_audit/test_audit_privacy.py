@@ -1,0 +1,437 @@
+"""Honest mechanisms pass and are nearly exhausted; every broken one is caught."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import convexmarket as cm
+from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.privacy import Guarantee
+from convexmarket.privacy.noise import gamma_sphere_noise
+
+
+def rows(n_rows=60, n_features=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features))
+    X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=n_rows) > 0, 1, -1)
+    return X, y, rng.dirichlet(np.full(n_rows, 4.0))
+
+
+def logistic_audit(mechanism, eta=300.0, **options):
+    X, y, weights = rows()
+    options = {"random_state": 0, "draws": 80, "n_rows": 1} | options
+    return cm.audit_privacy(mechanism, X, y, weights=weights, eta=eta, **options)
+
+
+# --------------------------------------------------------------- logistic regression
+
+
+@pytest.mark.parametrize("accounting", ["sharp", "joint", "tight", "paper"])
+def test_an_honest_logistic_regression_passes(accounting):
+    audit = logistic_audit(cm.PrivateLogisticRegression(0.05, accounting=accounting))
+    assert audit.passed, audit.statement()
+    assert audit.method == "exact"
+    assert "holds against" in audit.statement()
+
+
+@pytest.mark.parametrize("regularization", [0.01, 0.1])
+def test_the_sharp_claim_is_nearly_exhausted(regularization):
+    eta = 100.0 / regularization
+    learner = cm.PrivateLogisticRegression(regularization, accounting="sharp")
+    audit = logistic_audit(learner, eta=eta)
+    assert audit.passed
+    assert audit.ratio >= 0.95
+
+
+def test_the_witness_shows_the_measured_loss():
+    """Two data sets in the public domain and an output, whose densities anybody can compare."""
+    X, y, weights = rows()
+    learner = cm.PrivateLogisticRegression(0.02, data_norm=2.0)
+    audit = cm.audit_privacy(learner, X, y, weights=weights, eta=50.0, n_rows=3, random_state=0)
+    pair = audit.witness
+    terms = (weights, 50.0, 0.02, 2.0)
+    loss = objective_perturbation_log_density(
+        pair.output, pair.X, pair.y, *terms
+    ) - objective_perturbation_log_density(pair.output, pair.X_other, pair.y_other, *terms)
+    best = int(np.argmax(audit.measured / audit.claimed))
+    assert loss == pytest.approx(audit.measured[best], rel=1e-12)
+    assert pair.row == audit.rows[best]
+    assert np.flatnonzero(np.any(pair.X_other != pair.X, axis=1)).tolist() == [pair.row]
+    for side in (pair.X, pair.X_other):
+        assert np.linalg.norm(side, axis=1).max() <= 2.0 * (1 + 1e-12)
+    assert set(np.unique(pair.y)) <= {-1, 1}
+
+
+def test_given_rows_are_kept_and_found_less_bad():
+    X, y, weights = rows()
+    learner = cm.PrivateLogisticRegression(0.02, accounting="joint")
+    options = {"weights": weights, "eta": 500.0, "rows": [3], "draws": 50, "random_state": 0}
+    given = cm.audit_privacy(learner, X, y, others="given", **options)
+    worst = cm.audit_privacy(learner, X, y, others="worst", **options)
+    rest = np.arange(len(X)) != 3
+    signed = given.witness.y[rest, None] * given.witness.X[rest]
+    np.testing.assert_allclose(signed, y[rest, None] * X[rest], atol=1e-15)
+    assert 0.3 < given.ratio < worst.ratio <= 1.0
+
+
+def test_a_second_noise_is_audited_too():
+    audit = logistic_audit(
+        cm.PrivateLogisticRegression(0.05, minimum_epsilon=0.01, tol=1e-8), rows=[0]
+    )
+    assert audit.passed, audit.statement()
+    assert any("second noise" in check.name for check in audit.checks)
+    learner = SecondNoiseHalved(0.05, minimum_epsilon=0.01, calibration="total", accounting="joint")
+    assert not logistic_audit(learner, rows=[0]).passed
+
+
+def halved(n_features, generator):
+    return 0.5 * gamma_sphere_noise(n_features, generator)
+
+
+class NoiseHalved(cm.PrivateLogisticRegression):
+    def fit(self, *arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", halved)
+            return super().fit(*arguments, **options)
+
+
+class SecondNoiseHalved(cm.PrivateLogisticRegression):
+    def fit(self, *arguments, **options):
+        if self.minimum_epsilon is None:
+            return super().fit(*arguments, **options)
+        calls = iter([gamma_sphere_noise, halved])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "convexmarket.learners.perturbed.gamma_sphere_noise",
+                lambda n, generator: next(calls)(n, generator),
+            )
+            return super().fit(*arguments, **options)
+
+
+class NoiseInOneDirection(cm.PrivateLogisticRegression):
+    """The norms are right, the directions are not."""
+
+    def fit(self, *arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "convexmarket.learners.perturbed.gamma_sphere_noise",
+                lambda n, generator: np.abs(gamma_sphere_noise(n, generator)),
+            )
+            return super().fit(*arguments, **options)
+
+
+class DeltaLeftOut(cm.PrivateLogisticRegression):
+    def fit(self, X, y, weights=None, *, eta):
+        super().fit(X, y, weights, eta=eta)
+        self._claim(np.asarray(weights) * eta)
+        return self
+
+    def _claim(self, epsilon):
+        said = self.guarantee_
+        self.guarantee_ = Guarantee(epsilon, 0.0, said.mechanism, said.accounting, said.assumptions)
+        self.epsilon_ = self.guarantee_.epsilon
+
+
+class WeightsAboveTheCap(DeltaLeftOut):
+    """Claims what the capped weights would cost, and trains with the others."""
+
+    def _claim(self, epsilon):
+        super()._claim(np.minimum(epsilon, 1.5 * epsilon.mean()))
+
+
+class HeavierRow(cm.PrivateLogisticRegression):
+    """Says that it uses the weights it was given, and counts the last row twice."""
+
+    def fit(self, X, y, weights=None, *, eta):
+        honest = cm.PrivateLogisticRegression(**self.get_params()).fit(X, y, weights, eta=eta)
+        order = np.argsort(weights)
+        heavier = np.array(weights)
+        heavier[order[-1]] *= 2.0
+        self.__dict__.update(super().fit(X, y, heavier / heavier.sum(), eta=eta).__dict__)
+        self.guarantee_, self.epsilon_ = honest.guarantee_, honest.epsilon_
+        return self
+
+
+class LabelSetInferred(cm.PrivateLogisticRegression):
+    """Reads the public label set from the rows, without a word."""
+
+    def fit(self, X, y, weights=None, *, eta):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
+            honest = cm.PrivateLogisticRegression(
+                self.regularization, classes=None, random_state=self.random_state
+            ).fit(X, y, weights, eta=eta)
+        self.__dict__.update(honest.__dict__ | {"classes": self.classes})
+        return self
+
+
+class NormInferred(LabelSetInferred):
+    """Scales the noise by the longest row, without a word."""
+
+    def fit(self, X, y, weights=None, *, eta):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
+            honest = cm.PrivateLogisticRegression(
+                self.regularization, data_norm=None, random_state=self.random_state
+            ).fit(X, y, weights, eta=eta)
+        self.__dict__.update(honest.__dict__ | {"data_norm": self.data_norm})
+        return self
+
+
+@pytest.mark.parametrize(
+    ("mutant", "eta"),
+    [
+        (NoiseHalved, 300.0),
+        (NoiseInOneDirection, 300.0),
+        (DeltaLeftOut, 2.0),
+        (WeightsAboveTheCap, 300.0),
+        (HeavierRow, 300.0),
+        (LabelSetInferred, 300.0),
+        (NormInferred, 300.0),
+    ],
+)
+def test_a_broken_logistic_regression_is_caught(mutant, eta):
+    audit = logistic_audit(mutant(0.05), eta=eta)
+    assert not audit.passed
+    assert "REFUTED" in audit.statement()
+
+
+def test_half_of_the_noise_measures_twice_the_claim():
+    audit = logistic_audit(NoiseHalved(0.05, accounting="sharp"), draws=200)
+    assert 1.5 < audit.ratio < 2.1
+
+
+def test_an_inferred_label_set_tells_neighbours_apart_for_certain():
+    assert logistic_audit(LabelSetInferred(0.05)).ratio == np.inf
+    announced = cm.PrivateLogisticRegression(0.05, classes=None)
+    assert logistic_audit(announced).ratio == np.inf
+
+
+# ------------------------------------------------------------------ ridge regression
+
+
+def ridge_audit(mechanism, epsilon=None, **options):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((50, 3)), rng.uniform(-1, 1, 50)
+    granted = rng.uniform(0.5, 2.0, 50) if epsilon is None else epsilon
+    options = {"random_state": 0, "draws": 100, "n_rows": 3} | options
+    return cm.audit_privacy(mechanism, X, y, epsilon=granted, **options)
+
+
+@pytest.mark.parametrize("others", ["worst", "given"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        cm.PersonalizedRidge(1.0),
+        cm.PersonalizedRidge(1.0, sensitivity="paper"),
+        cm.PersonalizedRidge(0.5, feature_range=(-1.0, 2.0), target_range=(-3.0, 1.0)),
+        cm.NonPersonalizedRidge(1.0),
+        cm.PersonalizedRidge(1.0, rounding=2.0**-12),
+    ],
+    ids=["tight", "paper", "shifted", "equal", "lattice"],
+)
+def test_an_honest_ridge_regression_passes(mechanism, others):
+    audit = ridge_audit(mechanism, others=others)
+    assert audit.passed, audit.statement()
+    assert audit.ratio > 0.05
+
+
+def test_the_sensitivity_of_a_strong_ridge_is_exhausted():
+    assert ridge_audit(cm.PersonalizedRidge(30.0)).ratio > 0.95
+
+
+def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
+    mechanism = cm.PersonalizedRidge(2.0)
+    epsilon = np.linspace(0.5, 2.0, 50)
+    audit = ridge_audit(mechanism, epsilon)
+    pair = audit.witness
+    models = [
+        clone(mechanism).set_params(random_state=7).fit(X, y, epsilon=epsilon)
+        for X, y in ((pair.X, pair.y), (pair.X_other, pair.y_other))
+    ]
+    distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0  # half / width is one
+    best = int(np.argmax(audit.measured / audit.claimed))
+    assert distance * models[0].noise_rate_ == pytest.approx(audit.measured[best], rel=1e-6)
+
+
+class RidgeNoiseHalved(cm.PersonalizedRidge):
+    def fit(self, *arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.ridge_release.gamma_sphere_noise", halved)
+            return super().fit(*arguments, **options)
+
+
+class RidgeRangeInferred(cm.PersonalizedRidge):
+    def fit(self, X, y, **options):
+        honest = cm.PersonalizedRidge(
+            self.alpha,
+            target_range=(float(y.min()), float(y.max())),
+            random_state=self.random_state,
+        )
+        self.__dict__.update(honest.fit(X, y, **options).__dict__ | {"target_range": (-1.0, 1.0)})
+        return self
+
+
+class RidgeWithoutWeights(cm.PersonalizedRidge):
+    """Says that everybody keeps what was granted, and weighs all rows alike."""
+
+    def fit(self, X, y, *, epsilon):
+        self.weights = np.full(len(X), 1.0 / len(X))
+        said = cm.PersonalizedRidge(self.alpha, random_state=0).fit(X, y, epsilon=epsilon)
+        super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)))
+        self.guarantee_, self.epsilon_, self.weights = (
+            said.guarantee_,
+            said.epsilon_,
+            "proportional",
+        )
+        return self
+
+
+@pytest.mark.parametrize("mutant", [RidgeNoiseHalved, RidgeRangeInferred, RidgeWithoutWeights])
+def test_a_broken_ridge_regression_is_caught(mutant):
+    audit = ridge_audit(mutant(30.0))
+    assert not audit.passed, audit.statement()
+
+
+def test_a_sampled_ridge_is_audited_by_frequencies():
+    epsilon = np.full(50, 1.0)
+    epsilon[0] = 4.0
+    audit = ridge_audit(cm.SampledRidge(10.0, threshold=4.0), epsilon, draws=600, rows=[0])
+    assert audit.method == "statistical"
+    assert audit.passed
+    assert audit.measured[0] > 0.05
+
+
+# --------------------------------------------------------------------------- releases
+
+
+def kernel_mechanism(make, **options):
+    def mechanism(X, y):
+        erm = cm.KernelERM("hinge", "linear", regularization=1.0, data_norm=1.0).fit(X, y)
+        return lambda seed: make(erm, random_state=seed, **options)
+
+    return mechanism
+
+
+def test_a_test_set_release_keeps_its_guarantee_and_a_quarter_of_its_noise_does_not():
+    """One row that is not null decides the prediction where it lies."""
+    X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
+    X[0] = 1.0, 0.0
+    points = X[:1]
+
+    def honest(erm, **options):
+        return cm.TestSetRelease(erm, points, epsilon=3.0, delta=1e-6, **options)
+
+    def broken(erm, **options):
+        release = cm.TestSetRelease(erm, points, epsilon=12.0, delta=1e-6, **options)
+        object.__setattr__(release.guarantee, "epsilon", 0.25 * release.guarantee.epsilon)
+        return release
+
+    options = {"points": points, "draws": 600, "rows": [0], "random_state": 0}
+    audit = cm.audit_privacy(kernel_mechanism(honest), X, y, **options)
+    assert audit.passed
+    assert audit.ratio > 0.5
+    assert audit.method == "statistical"
+    assert not cm.audit_privacy(kernel_mechanism(broken), X, y, **options).passed
+
+
+def laplace_mechanism(scale, claimed, delta=0.0):
+    """The sum of labels 0 and 1 with Laplace noise: one row moves it by one."""
+    guarantee = None
+
+    def mechanism(X, y):
+        return lambda seed: y.sum() + np.random.default_rng(seed).laplace(scale=scale)
+
+    guarantee = Guarantee(np.full(10, claimed), delta, "a sum", "exact", ())
+    return mechanism, {"guarantee": guarantee, "view": lambda answer: [answer]}
+
+
+def test_frequencies_prove_most_of_a_laplace_mechanism():
+    X, y = np.eye(10), np.repeat([0, 1], 5)
+    mechanism, options = laplace_mechanism(1.0, claimed=1.0)
+    audit = cm.audit_privacy(mechanism, X, y, draws=8000, random_state=0, **options)
+    assert 0.75 < audit.measured[0] <= 1.0
+    assert audit.passed
+
+
+def test_frequencies_refute_too_little_noise_and_account_for_delta():
+    X, y = np.eye(10), np.repeat([0, 1], 5)
+    mechanism, options = laplace_mechanism(0.5, claimed=1.0)
+    audit = cm.audit_privacy(mechanism, X, y, draws=3000, random_state=0, **options)
+    assert not audit.passed
+    mechanism, options = laplace_mechanism(0.5, claimed=1.0, delta=0.4)
+    assert cm.audit_privacy(mechanism, X, y, draws=4000, random_state=0, **options).passed
+
+
+def test_a_statistical_bound_is_rarely_above_the_truth():
+    """With confidence 0.9 each, twenty audits of a tight claim: few may exceed it."""
+    X, y = np.eye(10), np.repeat([0, 1], 5)
+    mechanism, options = laplace_mechanism(1.0, claimed=1.0)
+    excesses = [
+        cm.audit_privacy(
+            mechanism, X, y, draws=200, confidence=0.9, random_state=seed, **options
+        ).measured[0]
+        > 1.0
+        for seed in range(20)
+    ]
+    assert sum(excesses) <= 5  # 2 at most are expected; more than 5 happen once in 90 times
+
+
+def test_a_mechanism_without_noise_is_told_apart():
+    X, y = np.eye(10), np.repeat([0, 1], 5)
+    _, options = laplace_mechanism(1.0, claimed=1.0)
+    audit = cm.audit_privacy(
+        lambda X, y: lambda seed: float(y.sum()), X, y, draws=2000, random_state=0, **options
+    )
+    assert audit.measured[0] > 3.0
+
+
+# ---------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"others": "bad"}, "others must be"),
+        ({"rows": [60]}, "rows must be positions"),
+        ({"rows": []}, "rows must be positions"),
+        ({"rows": [0.5]}, "rows must be positions"),
+        ({"draws": 0}, "draws must be"),
+        ({"n_rows": -1}, "n_rows must be"),
+        ({"confidence": 1.0}, "confidence must"),
+        ({"confidence": "high"}, "confidence must"),
+    ],
+)
+def test_arguments_out_of_range_are_named(change, message):
+    with pytest.raises(cm.ParameterError, match=message):
+        logistic_audit(cm.PrivateLogisticRegression(0.05), **change)
+
+
+def test_data_that_are_none_are_refused():
+    learner = cm.PrivateLogisticRegression(0.05)
+    for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
+        with pytest.raises(cm.DataError):
+            cm.audit_privacy(learner, X, y, eta=1.0)
+    with pytest.raises(cm.ParameterError, match="mechanism must be"):
+        cm.audit_privacy(3, [[0.1]], [1])
+    with pytest.raises(cm.ParameterError, match="points="):
+        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
+    with pytest.raises(cm.ParameterError, match="states no guarantee"):
+        cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
+
+
+def test_the_frame_has_one_line_for_each_row():
+    audit = logistic_audit(cm.PrivateLogisticRegression(0.05), rows=[1, 5])
+    frame = audit.to_frame()
+    assert frame["row"].tolist() == [1, 5]
+    np.testing.assert_allclose(frame["ratio"], frame["measured"] / frame["claimed"])
+    assert str(audit) == audit.statement()
+
+
+def test_a_single_row_and_a_single_feature():
+    learner = cm.PrivateLogisticRegression(0.1, accounting="joint")
+    audit = cm.audit_privacy(learner, [[0.5], [-0.2]], [1, -1], eta=20.0, draws=50, random_state=0)
+    assert audit.passed
