@@ -37,6 +37,7 @@ from convexmarket.errors import (
     PrivacyLeakWarning,
     ProblemFileError,
     QueriesExhaustedError,
+    ReleaseChargedError,
     ReleaseExhaustedError,
     SellersError,
     SolverError,
@@ -62,10 +63,13 @@ from convexmarket.learners import (
     RidgeErrorBound,
     SampledRidge,
     expected_loss,
+    load_model,
     logistic_risk_constants,
     ridge_error_bound,
     ridge_risk_constants,
+    save_model,
 )
+from convexmarket.ledger import Ledger, LedgerAccount
 from convexmarket.market import Incentives, Market, StandardForm
 from convexmarket.online import (
     AdaptivePolicy,
@@ -95,6 +99,7 @@ from convexmarket.priors import (
     parse_prior,
 )
 from convexmarket.privacy import Guarantee, PrivacyAccountant
+from convexmarket.privacy_audit import PrivacyAudit, audit_privacy
 from convexmarket.release import (
     FunctionRelease,
     InteractiveRelease,
@@ -168,6 +173,8 @@ __all__ = [
     "JointAllocation",
     "JointMarket",
     "KernelERM",
+    "Ledger",
+    "LedgerAccount",
     "LinearCost",
     "LogNormal",
     "LooseCertificateWarning",
@@ -198,6 +205,7 @@ __all__ = [
     "Prior",
     "PriorError",
     "PrivacyAccountant",
+    "PrivacyAudit",
     "PrivacyCost",
     "PrivacyLeakWarning",
     "PrivateLogisticRegression",
@@ -208,6 +216,7 @@ __all__ = [
     "QueriesExhaustedError",
     "Quote",
     "QuoteAudit",
+    "ReleaseChargedError",
     "ReleaseExhaustedError",
     "RidgeErrorBound",
     "SampledRidge",
@@ -228,6 +237,7 @@ __all__ = [
     "allocate",
     "allocate_jointly",
     "audit_incentives",
+    "audit_privacy",
     "audit_quotes",
     "calibrate_gamma",
     "check_payment_identity",
@@ -240,6 +250,7 @@ __all__ = [
     "first_order_residuals",
     "function_error_bound",
     "interactive_error_bound",
+    "load_model",
     "logistic_risk_constants",
     "non_interactive_error_bound",
     "parse_prior",
@@ -248,6 +259,7 @@ __all__ = [
     "ridge_error_bound",
     "ridge_risk_constants",
     "run_online",
+    "save_model",
     "semi_interactive_error_bound",
     "suggest_rounds",
     "suggest_test_size",

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
 from convexmarket.allocation.result import Allocation
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import (
+    check_callable,
+    check_count,
+    check_instance,
+    check_jobs,
+    check_share,
+)
 from convexmarket.market import Market
 from convexmarket.payments import information_rents, last_sale, payments, reports_of
 from convexmarket.priors import Prior
@@ -179,15 +185,16 @@ def audit_incentives(
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
     """
+    check_instance("market", market, Market)
     exact = market.standard_form is not None
-    misreports = (33 if exact else 6) if misreports is None else misreports
-    max_sellers = (200 if exact else 50) if max_sellers is None else max_sellers
-    if misreports < 2 or max_sellers < 1:
-        raise ParameterError(
-            f"misreports is {misreports} and max_sellers {max_sellers}; give at least 2 and 1"
-        )
-    if not 0 < gap < 1:
-        raise ParameterError(f"gap is {gap!r}; give a number between 0 and 1")
+    misreports = check_count("misreports", _default(misreports, 33 if exact else 6), 2)
+    max_sellers = check_count("max_sellers", _default(max_sellers, 200 if exact else 50))
+    check_share("gap", gap)
+    check_instance("rule", rule, Callable, "a function such as truthful_payment")  # type: ignore[arg-type]
+    check_callable("progress", progress)
+    check_jobs(jobs)
+    if rng is not None:
+        check_instance("rng", rng, np.random.Generator, "numpy.random.default_rng(seed)")
     who = np.arange(reports_of(market).size)
     if who.size > max_sellers:
         rng = np.random.default_rng(0) if rng is None else rng
@@ -214,6 +221,10 @@ def audit_incentives(
         total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
     )
+
+
+def _default(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,7 +407,7 @@ def check_payment_identity(
     rng: np.random.Generator,
 ) -> PaymentIdentity:
     """Draw markets from the prior, or priors, and compare payments with virtual costs (Eq. 9)."""
-    sides = np.empty((draws, 2))
+    sides = np.empty((check_count("draws", draws, 2), 2))
     for draw in range(draws):
         sellers = Sellers.draw(n_sellers, prior, rng, groups=groups)
         market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)

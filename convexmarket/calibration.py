@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,13 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.dispatch import allocate
+from convexmarket.arguments import (
+    check_callable,
+    check_count,
+    check_instance,
+    check_jobs,
+    check_positive,
+)
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -142,10 +148,11 @@ def calibrate_gamma(
     >>> print(market.incentives)
     by construction
     """
-    if not isinstance(budget, Real) or not 0 < budget < np.inf:
-        raise ParameterError(f"the budget is {budget!r}; give a finite number > 0")
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
-        raise ParameterError(f"draws is {draws!r}; give a whole number >= 2")
+    budget = check_positive("the budget", budget)
+    draws = check_count("draws", draws, 2)
+    check_instance("constraints", constraints, Iterable, "a list such as [Cap(5)]")
+    check_callable("progress", progress)
+    check_jobs(jobs)
     objective = _without_payments(objective)
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
     constraints = tuple(constraints)

@@ -23,6 +23,7 @@ __all__ = [
     "PrivacyLeakWarning",
     "ProblemFileError",
     "QueriesExhaustedError",
+    "ReleaseChargedError",
     "ReleaseExhaustedError",
     "SellersError",
     "SolverError",
@@ -65,6 +66,10 @@ class NotSupportedError(ConvexMarketError):
 
 class BudgetExceededError(ConvexMarketError):
     """A release would cost some row more than its owner sold; nothing was released."""
+
+
+class ReleaseChargedError(ConvexMarketError):
+    """A ledger has charged a release of this name before; it may have been published."""
 
 
 class ReleaseExhaustedError(ConvexMarketError):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import check_nonnegative, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
@@ -166,11 +166,8 @@ class Market:
         eta_range: tuple[float, float] | None = None,
     ) -> Market:
         """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap."""
-        for name, value, bound in (("mu", mu, 0), ("sigma", sigma, 0), ("gamma", gamma, None)):
-            good = isinstance(value, Real) and np.isfinite(value)
-            if not good or value < 0 or (value == 0 and bound is None):
-                sign = "> 0" if bound is None else ">= 0"
-                raise ParameterError(f"{name} is {value!r}; give a finite number {sign}")
+        mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
+        gamma = check_positive("gamma", gamma)
         constraints: list[Constraint] = []
         if cap is not None:
             constraints.append(Cap(cap))

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
 from convexmarket.allocation.result import Allocation
+from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
@@ -217,10 +218,11 @@ def estimate_payments(
     ('envelope', array([0.76, 0.67]))
     """
     reports = reports_of(market)
-    if not 0 < accuracy < 1:
-        raise ParameterError(f"accuracy is {accuracy!r}; give a number between 0 and 1")
-    if gap is not None and not 0 < gap < 1:
-        raise ParameterError(f"gap is {gap!r}; give a number between 0 and 1")
+    check_share("accuracy", accuracy)
+    if gap is not None:
+        check_share("gap", gap)
+    check_callable("progress", progress)
+    check_jobs(jobs)
     who = _positions(sellers, reports.size)
     if market.standard_form is not None:
         _check_allocation(market, allocation)
@@ -325,6 +327,7 @@ def _constant_payments(market: Market, cost: Floats, who: Ints) -> PaymentEstima
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
     """Refuse an allocation that is not certified, or not of this market."""
+    check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
     m = len(market.sellers)
     if allocation.weights.size != m:
         raise AllocationError(
@@ -369,7 +372,10 @@ def _scales(market: Market, allocation: Allocation) -> Floats:
 def _positions(sellers: ArrayLike | None, m: int) -> Ints:
     if sellers is None:
         return np.arange(m)
-    who = np.atleast_1d(np.asarray(sellers))
+    try:
+        who = np.atleast_1d(np.asarray(sellers))
+    except ValueError:  # lists of several lengths
+        who = np.empty(1)
     if not (np.issubdtype(who.dtype, np.integer) and np.all((who >= 0) & (who < m))):
         raise ParameterError(f"sellers is {sellers!r}; give positions from 0 to {m - 1}")
     return who.astype(np.intp)
@@ -377,6 +383,7 @@ def _positions(sellers: ArrayLike | None, m: int) -> Ints:
 
 def reports_of(market: Market) -> Floats:
     """Return what payments depend on, or say that it is missing."""
+    check_instance("market", market, Market)
     reports = market.sellers.sensitivities
     if reports is None:
         raise SellersError(

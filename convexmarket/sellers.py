@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError, PriorError, SellersError
 from convexmarket.priors import Prior
 
@@ -139,7 +140,8 @@ class Sellers:
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller."""
         self._check_reports_known()
-        return self.priors[0 if self._prior_of is None else self._prior_of[position]]
+        place = _position(position, len(self))
+        return self.priors[0 if self._prior_of is None else self._prior_of[place]]
 
     def by_prior(
         self, positions: NDArray[np.intp] | None = None
@@ -181,7 +183,7 @@ class Sellers:
 
         At +inf the seller is out of the market.
         """
-        if not virtual_cost >= 0:
+        if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost is {virtual_cost!r}; give a number >= 0, or inf")
         changed = copy.copy(self)
         costs = _replaced(self.virtual_costs, position, virtual_cost)
@@ -295,7 +297,10 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Return the group of each seller, read-only."""
     if groups is None:
         return None
-    labels = np.array(groups)
+    try:
+        labels = np.array(groups)
+    except ValueError:  # lists of several lengths
+        labels = np.empty((0, 0))
     if labels.shape != (m,):
         raise SellersError(
             f"groups has shape {labels.shape} for {m} sellers; give one group for each"
@@ -304,11 +309,19 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     return labels
 
 
+def _position(position: int, m: int) -> int:
+    """Return the place of one seller."""
+    whole = isinstance(position, int | np.integer) and not isinstance(position, bool)
+    if not whole or not 0 <= position < m:
+        raise SellersError(f"position is {position!r}; give a whole number from 0 to {m - 1}")
+    return int(position)
+
+
 def _replaced(
     values: NDArray[np.float64] | None, position: int, value: float
 ) -> NDArray[np.float64]:
     changed = np.array(values)
-    changed[position] = value
+    changed[_position(position, changed.size)] = value
     changed.flags.writeable = False
     return changed
 
@@ -317,7 +330,7 @@ def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:
     """Return ``values`` as a read-only vector of finite numbers >= 0."""
     try:
         costs = np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise SellersError(f"{name} must be numbers: {error}") from None
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
@@ -337,10 +350,14 @@ def _ids(ids: Any, m: int) -> Any:
     """Return the sellers' names, checked to be m and distinct."""
     if ids is None:
         return range(m)
-    names = list(ids)
+    try:
+        names = list(ids)
+        distinct = len(set(names))
+    except TypeError:
+        raise SellersError(f"ids is {ids!r}; give a list of names or numbers") from None
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
-    if len(set(names)) != m:
+    if distinct != m:
         twice = Counter(names).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
     return tuple(names)

@@ -18,6 +18,8 @@ REPOSITORY = Path(__file__).parent.parent
 #: From what knows nobody to what knows everybody.
 ROOMS = [
     "errors",
+    "arguments",
+    "writing",
     "priors",
     "sellers",
     "terms",
@@ -28,10 +30,12 @@ ROOMS = [
     "audit",
     "calibration",
     "privacy",
+    "ledger",
     "learners",
     "joint",
     "online",
     "release",
+    "privacy_audit",
     "datasets",
     "problems",
     "study",

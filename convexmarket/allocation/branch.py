@@ -236,6 +236,8 @@ def finish(
 ) -> Allocation:
     """Return the allocation that a point and a lower bound amount to."""
     weights, eta, objective = _without_traces(view, finder, weights, eta, tolerance)
+    if np.isnan(lower_bound):  # the numbers of the market are too far apart for a bound
+        lower_bound = -np.inf
     if lower_bound > objective + _CONTRADICTION * abs(objective):
         raise SolverError(
             f"the lower bound {lower_bound:.10g} lies above the objective {objective:.10g}, which "

@@ -25,6 +25,7 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import JointView, numbers
+from convexmarket.arguments import check_callable, check_instance
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
@@ -240,11 +241,15 @@ def sweep(
     [2.1565, 1.7458, 1.4696]
     """
     check_gap(gap)
+    check_instance("market", market, Market)
+    check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if not isinstance(parameter, cp.Parameter):
         raise ParameterError(f"parameter is {parameter!r}; give the cvxpy.Parameter of a piece")
     try:
         values = [float(value) for value in values]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = [np.nan]
     if not np.isfinite(values).all():
         raise ParameterError("the values to sweep over must be a list of finite numbers")

@@ -7,6 +7,7 @@ from typing import get_args, overload
 from convexmarket.allocation.convex import ConvexProgram
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import FixedEta
+from convexmarket.arguments import check_instance, check_positive
 from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError
 from convexmarket.market import Market
 
@@ -58,10 +59,13 @@ def declare(
     >>> problem.eta = 1.5  # compiled once
     >>> value = problem.solve(solver="CLARABEL")
     """
-    if formulation not in get_args(Formulation):
+    check_instance("market", market, Market)
+    if not isinstance(formulation, str) or formulation not in get_args(Formulation):
         raise ParameterError(
             f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
         )
+    if eta is not None:
+        check_positive("eta", eta)
     problem: FixedEtaProblem | FixedEta | ConvexProgram
     if eta is not None and market.standard_form is not None:
         problem = declare_papers(market, eta, formulation)

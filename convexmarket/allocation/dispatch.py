@@ -16,6 +16,7 @@ from convexmarket.allocation.projections import projectable_form, solve_projecti
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
+from convexmarket.arguments import check_callable, check_choice
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market, StandardForm
 
@@ -111,9 +112,8 @@ def allocate(
         raise ParameterError(f"market is {market!r}; give a Market")
     if not isinstance(gap, Real):
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    if method not in get_args(Method):
-        known = ", ".join(map(repr, get_args(Method)))
-        raise ParameterError(f"method is {method!r}; choose one of {known}")
+    check_choice("method", method, get_args(Method))
+    check_callable("progress", progress)
     if method == "auto":
         method = _best_method(market)
     unknown = sorted(set(options) - _OPTIONS[method])

@@ -280,4 +280,4 @@ def move_inside(eta: float, region: Region) -> float:
     if low > 0 and high < np.inf:
         share = np.clip(np.log(eta / low) / np.log(high / low), 0.05, 0.95)
         return float(low * (high / low) ** share)
-    return float(np.clip(eta, 1.5 * low if low > 0 else 0.0, high / 1.5 if high < np.inf else eta))
+    return float(min(max(eta, 1.5 * low), high / 1.5))

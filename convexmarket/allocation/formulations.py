@@ -37,6 +37,7 @@ from convexmarket.allocation.simplex import (
     projection_step,
 )
 from convexmarket.allocation.views import spread_out
+from convexmarket.arguments import as_float
 from convexmarket.errors import (
     AllocationError,
     InfeasibleMarketError,
@@ -208,7 +209,7 @@ class FixedEtaProblem(cp.Problem):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        if not (np.isfinite(eta) and eta > 0):
+        if not 0 < as_float(eta) < np.inf:
             raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
         low, high = self._form.eta_low, self._form.eta_high
         if not low * (1 - ROUNDING) <= eta <= high * (1 + ROUNDING):

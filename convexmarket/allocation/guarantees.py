@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.result import Allocation
+from convexmarket.arguments import as_float, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import GivenEpsilon, MaxEpsilon, Noise, Spread
@@ -120,13 +121,13 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     >>> weights.round(4), round(eta, 4)
     (array([0.1225, 0.4387, 0.4387]), 0.8162)
     """
-    array = np.asarray(epsilon, dtype=np.float64)
+    array = checked_numbers("epsilon", epsilon)
     if array.ndim != 1 or not array.size:
         raise ParameterError(f"epsilon must be a nonempty vector, not of shape {array.shape}.")
     if not (np.all(np.isfinite(array)) and np.all(array >= 0) and np.any(array > 0)):
         raise ParameterError("epsilon must be nonnegative and finite, with a positive entry.")
     for name, value in (("mu", mu), ("sigma", sigma)):
-        if not (np.isfinite(value) and value >= 0):
+        if not 0 <= as_float(value) < np.inf:
             raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
     if mu == 0 and sigma == 0:
         raise ParameterError("mu and sigma are both zero, so every choice is optimal: give one.")

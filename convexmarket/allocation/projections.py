@@ -123,8 +123,8 @@ class ProjectableForm:
     ) -> tuple[float, Floats]:
         """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
         marginal = mu / self.mu * self.slope(weights) + costs
-        price = _price(weights, marginal, limit)
         at_limit = weights >= limit * (1 - 1e-12)
+        price = _price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
         return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
 
     def slope(self, weights: Floats) -> Floats:
@@ -255,9 +255,9 @@ class Projections:
         return Evaluated(weights, eta, objective, cut)
 
 
-def _price(weights: Floats, marginal: Floats, limit: float | Floats) -> float:
+def _price(weights: Floats, marginal: Floats, room: Floats) -> float:
     """Return the multiplier of ``sum a = 1``: what sellers between the bounds have in common."""
-    importance = weights * np.maximum(limit - weights, 0.0)
+    importance = weights * room
     if importance.sum() > 0:
         return float(marginal @ importance / importance.sum())
     return float(marginal[weights > 0].max())

@@ -58,6 +58,8 @@ class CertifiedPurchase:
     @property
     def gap(self) -> float:
         """Relative distance between objective and lower bound, >= 0; inf where none is known."""
+        if np.isnan(self.lower_bound):
+            return np.inf
         scale = max(abs(self.objective), np.finfo(float).tiny)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 

@@ -10,20 +10,24 @@ from typing import Annotated
 
 import typer
 
+from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
+from convexmarket.cli.ending import run_to_the_end
+from convexmarket.cli.ledger import ledger_app
 from convexmarket.cli.online import online_app
 from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
-from convexmarket.problems import SolverStudyProblem, json_schema, load_problem
+from convexmarket.problems import SolverStudyProblem, json_schema, load_problem, rows_setting
 from convexmarket.report import write_report
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.results_schema import results_schema
 from convexmarket.report.terminal import offers_summary, summary
+from convexmarket.writing import write_together
 
 __all__ = ["app", "main"]
 
@@ -46,6 +50,10 @@ EXAMPLES = f"""
 
   convexmarket online open market problems/online-clinic/market.toml
 
+[bold]Keep the books[/bold]: what was sold, and what of it is spent:
+
+  convexmarket ledger create sold.sqlite && convexmarket ledger record sold.sqlite offers.csv
+
 [bold]Write a report again[/bold] from its results, without running anything:
 
   convexmarket report reports/wdbc
@@ -57,6 +65,10 @@ EXAMPLES = f"""
 [bold]Compare solvers[/bold] on the subproblems of problem files:
 
   convexmarket compare problems/wdbc.toml --sizes 100,1000,10000
+
+[bold]Attack the privacy guarantees[/bold] of every learner and release:
+
+  convexmarket audit
 
 [bold]See what a problem file may say[/bold]:
 
@@ -96,11 +108,12 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(online_app, name="online")
+app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line, and exit with a code that says how it ended."""
+    run_to_the_end(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -136,6 +149,10 @@ def run(
             help="Replace a value of the file, written as in TOML. Repeatable.",
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="CSV file of rows, in place of the one that the problem file names."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the report.", show_default="reports/<file's name>"),
@@ -152,6 +169,8 @@ def run(
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
         problem = load_problem(file, overrides)
+        if data is not None:
+            problem = load_problem(file, [*overrides, rows_setting(problem, data)])
         target = folder or Path("reports", file.stem)
         check_replaceable(target.resolve())
         if isinstance(problem, SolverStudyProblem):
@@ -222,6 +241,7 @@ def price(
 
 app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
+app.command("audit", epilog=AUDIT_EXAMPLES)(audit_command)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 
 
@@ -240,5 +260,5 @@ def schema(
         sys.stdout.write(text)
         return
     with errors_in_one_line():
-        file.write_text(text, encoding="utf-8")
+        write_together({file: text.encode("utf-8")})
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)

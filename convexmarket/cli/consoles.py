@@ -4,33 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
+from convexmarket.report.words import printable
 
 __all__ = ["err", "errors_in_one_line", "out", "progress_bars"]
 
-out = Console()
-err = Console(stderr=True)
+
+class PlainConsole(Console):
+    """A console whose texts may hold names that came from files.
+
+    A terminal would obey the control characters in them.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return text to show, without what a terminal would obey."""
+        return super().render_str(printable(text), **options)
+
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn the package's own errors into a message and exit code 2; others are bugs and pass."""
+    """Turn our own errors into a message and exit code 2; others are bugs and pass."""
     try:
         yield
     except ConvexMarketError as error:
         message = str(error)
+    except BrokenPipeError:  # of what is printed; the command ends as it does for any output
+        raise
     except OSError as error:
-        message = f"{error.filename}: {error.strerror}"
+        message = reason(error)
+    except KeyboardInterrupt:
+        err.print("stopped; what is on disk is complete, or as it was before", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
     else:
         return
     err.print(f"[bold red]error:[/bold red] [red]{escape(message)}[/red]", soft_wrap=True)
-    raise typer.Exit(2)
+    raise typer.Exit(WRONG)
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import typer
 
 from convexmarket.cli.consoles import errors_in_one_line, out
 from convexmarket.errors import ParameterError
-from convexmarket.experiments.writing import write_together
 from convexmarket.report import write_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_summary
 from convexmarket.report.results import plain
+from convexmarket.writing import write_together
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
 

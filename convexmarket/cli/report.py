@@ -13,6 +13,7 @@ from rich.table import Table
 
 from convexmarket.cli.compare import run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.ending import BUG, DONE, PARTLY, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import Problem, SolverStudyProblem, load_problem
@@ -49,6 +50,7 @@ class Outcome:
     done: Literal["rendered", "run", "failed"]
     why: str
     seconds: float
+    code: int = DONE
 
 
 def report_command(
@@ -122,7 +124,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 
 def _all(problems: Path, reports: Path, rerun: bool) -> None:
-    """Write all reports and their index; what fails is told at the end, and is the exit code."""
+    """Write all reports and their index; what fails is told at the end, and by the exit code."""
     names = report_names(problems)
     outcomes = []
     for number, (name, file) in enumerate(names.items(), start=1):
@@ -131,12 +133,13 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
     page = write_index(reports)
     out.print(_outcome_table(outcomes))
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
-    if any(outcome.done == "failed" for outcome in outcomes):
-        raise typer.Exit(1)
+    codes = {outcome.code for outcome in outcomes}
+    if codes != {DONE}:
+        raise typer.Exit(BUG if BUG in codes else PARTLY)
 
 
 def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
-    start = time.perf_counter()
+    start, code = time.perf_counter(), DONE
     done: Literal["rendered", "run", "failed"]
     try:
         problem = load_problem(file)
@@ -152,9 +155,17 @@ def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
     except typer.Exit:  # stopped by hand
         raise
     except Exception as error:  # the other reports are written all the same
-        expected = isinstance(error, ConvexMarketError | OSError)
-        done, why = "failed", str(error) if expected else f"{type(error).__name__}: {error}"
-    return Outcome(name, done, why, time.perf_counter() - start)
+        done, why, code = "failed", *_failure(error)
+    return Outcome(name, done, why, time.perf_counter() - start, code)
+
+
+def _failure(error: Exception) -> tuple[str, int]:
+    """Return what is told of a report that could not be written, and the exit code for it."""
+    if isinstance(error, OSError):
+        return reason(error), PARTLY
+    if isinstance(error, ConvexMarketError):
+        return str(error), PARTLY
+    return f"{type(error).__name__}: {error} (a defect of convexmarket: please report it)", BUG
 
 
 def _run(problem: Problem, folder: Path, fresh: bool) -> None:

@@ -6,10 +6,12 @@ a wrong payment there.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import warnings
-from collections.abc import Sequence
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.errors import DataError
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.experiments.csv_rows import csv_rows
+from convexmarket.online.offers import checked_id
 from convexmarket.priors import Prior
+from convexmarket.problems.files import open_regular
 
 __all__ = [
+    "FORMULA",
     "ID_NAMES",
     "blame",
     "blank",
@@ -28,11 +34,23 @@ __all__ = [
     "column_named",
     "digest",
     "numbers_in",
+    "read_list",
     "read_reports",
+    "trimmed_id",
 ]
 
 ID_NAMES = ("id", "seller", "name", "seller_id")
 SENSITIVITY_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity")
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
+#: What spreadsheets take for a formula; a number with its sign is none.
+FORMULA = re.compile(r"\s*(?:[=@]|[+-](?![0-9.,]+(?:[eE][+-]?[0-9]+)?$))")
+#: Cells of a table that is held in memory, in which each takes some 60 bytes.
+MOST_CELLS = 50_000_000
+#: Rows that are read at a time where a list is not held as text.
+PIECE = 100_000
+#: Characters of a value that a message shows.
+SHOWN = 60
 
 
 def read_reports(path: str | Path) -> pd.DataFrame:
@@ -41,59 +59,124 @@ def read_reports(path: str | Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Every column as text; row k of it is line k + 2 of the file, blank lines included.
+        Every column as text; the index holds the line of the file that each row begins at. Blank
+        rows are left out.
 
     Raises
     ------
     DataError
-        If the file cannot be opened, is not UTF-8 or UTF-16 text, or its rows do not fit its
-        header.
+        If the file cannot be opened, is too large to be held in memory, is not UTF-8 or UTF-16
+        text, or its rows do not fit its header.
     """
-    try:
-        encoding = _encoding(Path(path))
-        with open(path, encoding=encoding, newline="") as file:
-            separator = _separator(file.readline())
-        with warnings.catch_warnings():
-            # Rows longer than the header would lose their tail: "0,05" unquoted, for example.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                path,
-                sep=separator,
-                encoding=encoding,
-                dtype=str,
-                keep_default_na=False,
-                skip_blank_lines=False,
-                index_col=False,
+    rows = csv_rows(path)
+    _, header = _header(rows, path)
+    lines: list[int] = []
+    columns: list[list[str]] = [[] for _ in header]
+    for number, (line, row) in enumerate(rows, start=1):
+        if number * len(header) > MOST_CELLS:
+            raise DataError(
+                f"{path}: line {line}: a table that is held in memory has at most {MOST_CELLS:,} "
+                "cells; leave away the columns that are not needed"
             )
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None
-    except UnicodeError as error:
-        raise DataError(f"{path}: {error}; save the file as UTF-8") from None
-    except pd.errors.EmptyDataError:
+        lines.append(line)
+        for column, field in zip(columns, row, strict=True):
+            column.append(field)
+    table = pd.DataFrame(dict(enumerate(columns)), index=lines, dtype=object)
+    return table.set_axis(header, axis=1)
+
+
+def read_list(
+    path: str | Path,
+    prior: Prior,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    options: tuple[str, str] = ("--id", "--sensitivity"),
+    form_of: Callable[[str], str] = checked_id,
+) -> pd.DataFrame:
+    """Read ids and sensitivities from a CSV file of any length, and check them.
+
+    Parameters
+    ----------
+    path : path of a CSV file
+    prior : Prior
+        What the sensitivities are drawn from.
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    options : tuple of str
+        The options that name the columns, for messages.
+    form_of : callable
+        Gives the form of an id that is kept; ids of the same form are the same id. Raises a
+        ParameterError where there is none.
+
+    Returns
+    -------
+    DataFrame
+        Columns id and sensitivity; the index holds the line of the file that each row begins at.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or rows are wrong; the message names their lines.
+    """
+    place = f"{path}: line"
+    rows = csv_rows(path)
+    _, header = _header(rows, path)
+    frame = pd.DataFrame(columns=header, dtype=object)
+    id_at = header.index(column_named(frame, id_column, ID_NAMES, options[0]))
+    report_at = header.index(column_named(frame, sensitivity_column, SENSITIVITY_NAMES, options[1]))
+    lines, numbers = array("q"), _Numbers()
+    ids: list[str] = []
+    filled = (
+        (line, row[id_at], row[report_at])
+        for line, row in rows
+        if row[id_at].strip() or row[report_at].strip()
+    )
+    while piece := list(islice(filled, PIECE)):
+        lines.extend(line for line, _, _ in piece)
+        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, _ in piece)
+        numbers.add([text for _, _, text in piece])
+    listed = pd.DataFrame(
+        {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
+    ).set_axis(np.frombuffer(lines, dtype=np.int64))
+    _check(
+        listed,
+        prior,
+        place,
+        ids=lambda line: _field(path, line, id_at),
+        texts=lambda line: _field(path, line, report_at),
+    )
+    return listed
+
+
+def trimmed_id(text: str) -> str:
+    """Return an id without blanks around it, in the form that is kept."""
+    return checked_id(text.strip())
+
+
+def _header(rows: Iterator[tuple[int, list[str]]], path: str | Path) -> tuple[int, list[str]]:
+    for found in rows:
+        return found
+    raise DataError(f"{path}: the file is empty; give a header and one row per seller")
+
+
+def _form(text: str, form_of: Callable[[str], str], place: str) -> str:
+    """Return the form of an id that is kept; one without a visible character is none."""
+    if not text.strip():
+        return ""
+    if FORMULA.match(text.rstrip()):
         raise DataError(
-            f"{path}: the file is empty; give a header and one row per seller"
-        ) from None
-    except pd.errors.ParserWarning:
-        raise DataError(
-            f"{path}: rows have more fields than the header; quote the fields that contain the "
-            f"separator {separator!r}"
-        ) from None
-    except pd.errors.ParserError as error:
-        raise DataError(f"{path}: {' '.join(str(error).split())}") from None
-
-
-def _encoding(path: Path) -> str:
-    """Return the encoding that the byte-order mark announces; UTF-8 without one."""
-    with open(path, "rb") as file:
-        mark = file.read(2)
-    return "utf-16" if mark in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-
-
-def _separator(header: str) -> str:
+            f"{place}: id {_clipped(text)} would be run as a formula by a spreadsheet that opens "
+            "the offers; leave the first character away"
+        )
     try:
-        return csv.Sniffer().sniff(header, delimiters=",;\t|").delimiter
-    except csv.Error:  # one column
-        return ","
+        return form_of(text)
+    except ParameterError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def _field(path: str | Path, line: int, column: int) -> str:
+    """Return a field as it is in the file, for a message about it."""
+    return next((row[column] for at, row in csv_rows(path) if at == line), "")
 
 
 def checked_reports(
@@ -111,32 +194,48 @@ def checked_reports(
     what is returned counts in the same way. ``options`` are those that name the columns.
     """
     ids = table[column_named(table, id_column, ID_NAMES, options[0])]
-    texts = table[column_named(table, sensitivity_column, SENSITIVITY_NAMES, options[1])]
-    nameless = blank(ids)
-    empty = nameless & blank(texts)
-    ids, texts, nameless = ids[~empty], texts[~empty], nameless[~empty]
-    if ids.empty:
+    reports = table[column_named(table, sensitivity_column, SENSITIVITY_NAMES, options[1])]
+    rows = np.arange(first, first + len(table))
+    empty = (blank(ids) & blank(reports)).to_numpy()
+    ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]
+    listed = pd.DataFrame({"id": ids, "sensitivity": numbers_in(reports)}).set_axis(rows)
+    ids, reports = ids.set_axis(rows), reports.set_axis(rows)
+    _check(listed, prior, place, ids.__getitem__, reports.__getitem__)
+    return listed
+
+
+def _check(
+    listed: pd.DataFrame,
+    prior: Prior,
+    place: str,
+    ids: Callable[[int], Any],
+    texts: Callable[[int], Any],
+) -> None:
+    """Refuse a list without sellers, or with wrong rows; ``ids`` and ``texts`` show what they hold.
+
+    What is shown is looked for only then, because a long list does not keep it.
+    """
+    if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    numbers = numbers_in(texts)
+    numbers = listed["sensitivity"]
     low, high = prior.support
     beyond = (
         f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
         "prior that covers it"
     )
-    checks: list[tuple[pd.Series[Any], pd.Series[bool], str]] = [
-        (texts, numbers.isna(), "is not a number"),
+    checks: list[tuple[Callable[[int], Any], pd.Series[bool], str]] = [
+        (texts, numbers.isna(), NO_NUMBER),
         (texts, numbers < 0, "is negative, and a sensitivity is >= 0"),
         (texts, numbers == np.inf, "is not finite"),
         (texts, ~numbers.between(low, high), beyond),
-        (ids, nameless, "is no id"),
-        (ids, ids.duplicated(), "is the id of an earlier seller; ids must be distinct"),
+        (ids, blank(listed["id"]), "is no id"),
+        (ids, listed["id"].duplicated(), "is the id of an earlier seller; ids must be distinct"),
     ]
-    rows = np.flatnonzero(~empty) + first
-    for values, wrong, why in checks:
+    rows = listed.index.to_numpy()
+    for shown, wrong, why in checks:
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, rows[bad], values.iloc[bad[0]], why))
-    return pd.DataFrame({"id": ids, "sensitivity": numbers}).set_axis(rows)
+            raise DataError(blame(place, rows[bad], shown(int(rows[bad[0]])), why))
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
@@ -152,10 +251,15 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
 
     ``option`` is the one of the command line that gives it.
     """
-    names = {str(name).strip().lower(): name for name in reversed(table.columns)}
     for candidate in common if given is None else (given.strip().lower(),):
-        if candidate in names:
-            return names[candidate]
+        found = [name for name in table.columns if str(name).strip().lower() == candidate]
+        if len(found) > 1:
+            raise DataError(
+                f"the columns {' and '.join(map(repr, found))} are both called {candidate!r} but "
+                "for case and blanks; rename one of them"
+            )
+        if found:
+            return found[0]
     listed = ", ".join(repr(str(name)) for name in table.columns)
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
     python = f"{option.strip('-').removesuffix('-column')}_column"
@@ -166,19 +270,56 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
 
 
 def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
-    """Return texts as numbers, NaN where they are not numbers.
+    """Return texts as numbers, NaN where they are not numbers for certain.
 
-    Commas are decimal commas where no number has a point, and one of them is not in a place where
-    it could separate thousands.
+    A number is written with the digits 0 to 9. Commas are decimal commas where no number has a
+    point, and one of them is not in a place where it could separate thousands.
     """
-    numbers = pd.to_numeric(texts, errors="coerce")
-    if numbers.isna().any() and not pd.api.types.is_numeric_dtype(texts):
-        plain = texts.astype(str).str.strip()
-        commas = plain[plain.str.contains(",", regex=False)]
-        thousands = commas.str.fullmatch(r"[1-9]\d{0,2}(,\d{3})+")
-        if not (plain.str.contains(".", regex=False).any() or thousands.all()):
-            numbers = pd.to_numeric(plain.str.replace(",", ".", regex=False), errors="coerce")
-    return numbers.astype(float)
+    if pd.api.types.is_numeric_dtype(texts):
+        return pd.to_numeric(texts).astype(float)
+    numbers = _Numbers()
+    numbers.add([str(text) for text in texts])
+    return pd.Series(numbers.found(), index=texts.index, dtype=float)
+
+
+class _Numbers:
+    """Numbers that are read piece by piece: what their commas mean is known at the end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[NDArray[np.float64]] = []
+        self._commas: list[NDArray[np.bool_]] = []
+        self._has_points = False
+        self._has_decimals = False
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Read more texts, with their commas as decimal commas."""
+        has_comma = np.array(["," in text for text in texts], dtype=bool)
+        self._has_points = self._has_points or any("." in text for text in texts)
+        self._has_decimals = self._has_decimals or not all(
+            THOUSANDS.fullmatch(texts[place].strip())
+            for place in np.flatnonzero(has_comma).tolist()
+        )
+        self._pieces.append(np.array([_number(text.replace(",", ".")) for text in texts], float))
+        self._commas.append(has_comma)
+
+    def found(self) -> NDArray[np.float64]:
+        """Return all numbers; NaN where a text is none, or may be another."""
+        if not self._pieces:
+            return np.empty(0)
+        numbers, has_comma = np.concatenate(self._pieces), np.concatenate(self._commas)
+        if self._has_points or not self._has_decimals:
+            numbers[has_comma] = np.nan
+        return numbers
+
+
+def _number(text: str) -> float:
+    """Return a number of ASCII digits, without the underscores that Python takes for nothing."""
+    if "_" in text or not text.isascii():
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def blame(place: str, rows: NDArray[np.intp], value: Any, why: str) -> str:
@@ -187,14 +328,19 @@ def blame(place: str, rows: NDArray[np.intp], value: Any, why: str) -> str:
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
         more = f" ({rows.size - 1} more: {others})"
+    return f"{place} {rows[0]}: {_clipped(value)} {why}{more}"
+
+
+def _clipped(value: Any) -> str:
+    """Return a value as a message shows it."""
     found = repr(value) if isinstance(value, str) else str(value)
-    return f"{place} {rows[0]}: {found} {why}{more}"
+    return found if len(found) <= SHOWN else f"{found[:SHOWN]}... ({len(found)} characters)"
 
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
 from convexmarket.allocation import allocate
 from convexmarket.audit import IncentiveAudit, audit_incentives
-from convexmarket.experiments.lists import checked_reports, digest, read_reports
+from convexmarket.experiments.lists import (
+    PIECE,
+    checked_reports,
+    digest,
+    read_list,
+    read_reports,
+    trimmed_id,
+)
 from convexmarket.experiments.provenance import versions
-from convexmarket.experiments.writing import write_together
 from convexmarket.market import Market
 from convexmarket.payments import payments
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
+from convexmarket.writing import write_together
 
 __all__ = ["Offers", "price_offers", "read_reports"]
 
@@ -57,7 +65,7 @@ class Offers:
         certificate = table.with_suffix(".certificate.json")
         write_together(
             {
-                table: lambda file: self.table.to_csv(file, index=False, lineterminator="\n"),
+                table: lambda file: _write_rows(self.table, file),
                 certificate: lambda file: file.write(
                     json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
                 ),
@@ -123,10 +131,10 @@ def price_offers(
         listed = checked_reports(reports, *columns, prior, "row", 1)
     else:
         origin = {"file": str(reports), "sha256": digest(Path(reports))}
-        listed = checked_reports(read_reports(reports), *columns, prior, f"{reports}: line", 2)
+        listed = read_list(reports, prior, *columns, form_of=trimmed_id)
     clock.start("allocating")
     listed = listed.reset_index(drop=True)
-    sellers = Sellers(listed["sensitivity"].to_numpy(), prior, listed["id"].tolist())
+    sellers = Sellers(listed["sensitivity"].to_numpy(), prior)
     objective: dict[str, Any] = {
         "mu": mu,
         "sigma": sigma,
@@ -164,6 +172,15 @@ def price_offers(
         "seconds": clock.seconds,
     }
     return Offers(table, certificate)
+
+
+def _write_rows(table: pd.DataFrame, file: TextIO) -> None:
+    """Write a table as pandas does, in half the time, and a piece of it at a time."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.columns)
+    for start in range(0, len(table), PIECE):
+        piece = table.iloc[start : start + PIECE]
+        writer.writerows(zip(*(piece[name].tolist() for name in piece), strict=True))
 
 
 def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:

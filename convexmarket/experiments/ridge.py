@@ -7,6 +7,7 @@ values of all sweeps share a draw, so that a comparison reflects the methods and
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from convexmarket.problems import (
     RidgeComparisonProblem,
     SweepTable,
 )
+from convexmarket.problems.files import read_limited
 
 __all__ = ["METHODS", "RidgeComparisonResult", "run_ridge_comparison"]
 
@@ -52,6 +54,8 @@ METHODS = {
     "pdp_op_optimal": "PDP-OP, optimal weights",
 }
 LOSSES = ("unreg", "reg")
+#: Of a table of published figures.
+MOST_BYTES = 1_000_000
 
 # Purposes of random numbers; those of the samples are counted on by sweep.
 _DATA, _LEVELS, _CONFIRMATION, _SAMPLES = 0, 1, 2, 3
@@ -469,7 +473,7 @@ def _published(problem: RidgeComparisonProblem) -> pd.DataFrame:
 
 def _read_table(path: Path, key: str) -> pd.DataFrame:
     try:
-        return pd.read_csv(path)
+        return pd.read_csv(io.BytesIO(read_limited(path, MOST_BYTES)))
     except (OSError, ValueError) as error:
         raise ProblemFileError(
             f"{key}: cannot read {path}: {error}; give the path of a CSV file relative to the"

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from convexmarket.arguments import check_instance, check_positive, checked_numbers
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint.problem import JointMarket
 from convexmarket.terms import Cap, Payments, Spread, SquaredSpread
@@ -68,7 +69,7 @@ def convexity_threshold(X: ArrayLike) -> float:
     >>> round(cm.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
     0.2620117781
     """
-    rows = np.asarray(X, dtype=float)
+    rows = checked_numbers("X", X)
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
         raise ParameterError(f"X has shape {rows.shape}; give a table of finite numbers")
     return convexity_constant() * float(np.einsum("ij,ij->i", rows, rows).max())
@@ -80,6 +81,7 @@ def convexity_ratio(joint: JointMarket) -> float:
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
     """
+    check_instance("joint", joint, JointMarket)
     m = len(joint.market.sellers)
     objective = joint.market.objective
     caps = [float(np.max(c.k)) / m for c in joint.market.constraints if type(c) is Cap]
@@ -140,13 +142,20 @@ def first_order_residuals(
     NotSupportedError
         If the market has other pieces than the theorem.
     """
+    check_instance("joint", joint, JointMarket)
+    eta = check_positive("eta", eta)
     form = joint.market.standard_form
     if form is None or form.max_weight < 1 or form.mu == 0:
         raise NotSupportedError(
             "Theorem 3.3 is about Spread(), Noise() and linear Payments() without a cap; this is "
             f"{joint.market!r}"
         )
-    w, a = np.asarray(model, dtype=float), np.asarray(weights, dtype=float)
+    w, a = checked_numbers("model", model), checked_numbers("weights", weights)
+    if a.shape != form.virtual_costs.shape or not (np.isfinite(a).all() and np.any(a > 0)):
+        raise ParameterError(
+            f"weights has shape {a.shape}; give a finite number for each of "
+            f"{form.virtual_costs.size} sellers, not all zero"
+        )
     norm = float(np.linalg.norm(a))
     prices = joint.losses(w) + joint.market.objective.weight_of(Payments) * eta * form.virtual_costs
     tau = _level(prices, form.mu / norm)

@@ -231,7 +231,7 @@ class JointMarket:
 def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
     try:
         rows, labels = np.array(X, dtype=float), np.array(y, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"X and y must hold numbers: {error}") from error
     if rows.ndim != 2 or rows.shape[0] != n_sellers or rows.shape[1] == 0:
         raise DataError(
@@ -255,7 +255,7 @@ def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
         )
     try:
         found = np.array(vector, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"noise_vector must hold numbers: {error}") from error
     if found.shape != (n_features,) or not np.isfinite(found).all():
         raise ParameterError(

@@ -23,7 +23,7 @@ def floats(name: str, values: ArrayLike) -> FloatArray:
     """Return the values as an array of floats."""
     try:
         return np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"{name} must hold numbers: {error}") from None
 
 
@@ -31,7 +31,7 @@ def finite(prior: object, name: str, value: float) -> float:
     """Return a parameter of ``prior`` as a finite float."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = np.nan
     if not np.isfinite(number):
         raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")

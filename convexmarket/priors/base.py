@@ -278,11 +278,13 @@ class ContinuousPrior(Prior):
         self._support = support
         self._slope = slope
         self._mean = float(frozen.mean())
-        if not support[0] <= self._frozen.median() <= support[1]:
-            raise PriorError(
-                f"{self!r}: the median is {self._frozen.median()} in floating point; "
-                "choose less extreme parameters"
-            )
+        for what, value in (("median", float(frozen.median())), ("mean", self._mean)):
+            # Averages of numbers next to an end may be rounded to just outside it.
+            if not support[0] * (1 - 1e-9) <= value <= support[1] * (1 + 1e-9):
+                raise PriorError(
+                    f"{self!r}: the {what} is {value} in floating point, outside the support "
+                    f"[{support[0]:g}, {support[1]:g}]; choose less extreme parameters"
+                )
         if regular is None:
             regular = never_falls(self._raw_on_support(self._nodes))
         self._regular = regular
@@ -297,11 +299,11 @@ class ContinuousPrior(Prior):
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Return F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
-        return self._frozen.cdf(c)
+        return self._frozen.cdf(floats("c", c))
 
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Return the density f(c), per unit of sensitivity; same shape as ``c``."""
-        return self._frozen.pdf(c)
+        return self._frozen.pdf(floats("c", c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         return np.clip(self._frozen.ppf(u), *self._support)

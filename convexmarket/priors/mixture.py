@@ -116,7 +116,9 @@ class Mixture(ContinuousPrior):
             raise PriorError(
                 f"Mixture: weights[{first}] = {shares[first]}; give finite numbers > 0"
             )
-        self._weights = shares / shares.sum()
+        whole = shares.sum()
+        # Shares that sum to one stay as they are, so that what to_dict says gives the same prior.
+        self._weights = shares if abs(whole - 1.0) < 1e-12 else shares / whole
         self._components = parts
         self._support = _union([part.support for part in parts])
         self._frozen = _Blend(self._weights, parts)

@@ -142,7 +142,8 @@ def _rebuilt_scipy_prior(
         )
     try:
         frozen = public(*(args or []), **(kwds or {}))
-    except TypeError as error:
+        frozen.support()  # numpy finds out here that a parameter is not a number
+    except (TypeError, ValueError, OverflowError) as error:
         raise PriorError(f"scipy.stats.{distribution}: {error}; correct args and kwds") from None
     return Prior.from_scipy(frozen)
 

@@ -22,7 +22,14 @@ from convexmarket.problems.joint_methods import (
 )
 from convexmarket.problems.joint_sweep import JointPoint, JointSweepProblem, JointSweepTable
 from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
-from convexmarket.problems.loading import KINDS, Problem, json_schema, load_problem, parse_problem
+from convexmarket.problems.loading import (
+    KINDS,
+    Problem,
+    json_schema,
+    load_problem,
+    parse_problem,
+    rows_setting,
+)
 from convexmarket.problems.market import BuyerTable, SellersTable
 from convexmarket.problems.online_market import (
     CsvRows,
@@ -154,4 +161,5 @@ __all__ = [
     "json_schema",
     "load_problem",
     "parse_problem",
+    "rows_setting",
 ]

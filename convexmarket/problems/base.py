@@ -30,7 +30,9 @@ __all__ = [
     "ProblemModel",
     "ProblemSource",
     "RunTable",
+    "Seed",
     "Share",
+    "SolverName",
     "TableModel",
     "low_under_high",
     "without_repeats",
@@ -40,6 +42,8 @@ __all__ = [
 Positive = Annotated[float, Field(gt=0)]
 Nonnegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+SolverName = Annotated[str, Field(min_length=1, max_length=60)]
 # TOML has arrays and no tuples, so these fields alone are not strict about their container.
 Positives = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1, max_length=100)]
 Nonnegatives = Annotated[tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=100)]
@@ -52,7 +56,7 @@ PriorTable = Annotated[
         {
             "type": "object",
             "description": "Distribution of the sensitivities: its family and its parameters.",
-            "properties": {"family": {"type": "string"}},
+            "properties": {"family": {"type": "string", "maxLength": 60}},
             "required": ["family"],
             "examples": [{"family": "uniform", "low": 0.02, "high": 0.1}],
         }
@@ -125,8 +129,8 @@ class ProblemSource:
 class RunTable(TableModel):
     """How to run: the seed of every draw, and the number of parallel jobs (-1: all cores)."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
-    jobs: Annotated[int, Field(ge=-1)] = 2
+    seed: Seed = 0
+    jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
 
     @field_validator("jobs")
     @classmethod
@@ -136,13 +140,16 @@ class RunTable(TableModel):
         return jobs
 
 
+Words = Annotated[str, Field(max_length=5_000)]
+
+
 class ProblemModel(TableModel):
     """What every problem file says, whatever its kind."""
 
     kind: str
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    description: str = ""
-    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    description: Words = ""
+    notes: Annotated[tuple[Words, ...], Field(strict=False, max_length=100)] = ()
 
     _source: ProblemSource | None = PrivateAttr(default=None)
 

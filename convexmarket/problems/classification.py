@@ -11,6 +11,7 @@ from convexmarket.problems.base import (
     Positives,
     PriorTable,
     ProblemModel,
+    Seed,
     Share,
     TableModel,
 )
@@ -26,13 +27,16 @@ __all__ = [
 ]
 
 
+Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
+
+
 class WdbcData(TableModel):
     """The Wisconsin breast-cancer data, scikit-learn's copy; the training rows are the sellers."""
 
     source: Literal["wdbc"]
     train_fraction: Share = 0.6
     validation_fraction: Share = 0.2
-    split_seed: Annotated[int, Field(ge=0)] = 0
+    split_seed: Seed = 0
     data_norm: Positive = 1.0
 
     @model_validator(mode="after")
@@ -54,7 +58,7 @@ class SyntheticData(TableModel):
     n_features: Annotated[int, Field(ge=1, le=10_000)]
     n_validation: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     n_test: Annotated[int, Field(ge=1, le=1_000_000)] = 500
-    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Seed = 0
     data_norm: Positive = 1.0
 
 
@@ -63,7 +67,7 @@ class InlineData(TableModel):
 
     source: Literal["inline"]
     features: Annotated[
-        tuple[Annotated[tuple[float, ...], Field(strict=False, min_length=1)], ...],
+        tuple[Row, ...],
         Field(strict=False, min_length=1, max_length=10_000),
     ]
     labels: Annotated[

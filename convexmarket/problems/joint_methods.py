@@ -7,7 +7,14 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from convexmarket.problems.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
+from convexmarket.problems.base import (
+    Positive,
+    PriorTable,
+    ProblemModel,
+    RunTable,
+    SolverName,
+    TableModel,
+)
 from convexmarket.problems.classification import ClassificationData, SyntheticData
 from convexmarket.problems.joint import JointTable
 
@@ -24,7 +31,7 @@ __all__ = [
 ]
 
 Name = Annotated[str, Field(min_length=1, max_length=60)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Range = Annotated[tuple[Count, Count], Field(strict=False)]
 
 
@@ -51,7 +58,7 @@ class AlternatingTable(_MethodTable):
     """The best model and the best purchases in turn; with a conic solver in place of exact ones."""
 
     method: Literal["alternating"]
-    solver: str | None = None
+    solver: SolverName | None = None
     tolerance: Positive | None = None
     max_iterations: Count | None = None
 
@@ -60,7 +67,7 @@ class ExponentialTable(_MethodTable):
     """The variables z = log(a), by the convex-concave procedure."""
 
     method: Literal["exponential"]
-    solver: str | None = None
+    solver: SolverName | None = None
     tolerance: Positive | None = None
     max_iterations: Count | None = None
 
@@ -128,7 +135,9 @@ class JointGroupTable(TableModel):
     cap: Annotated[float, Field(ge=1)] | None = None
     regularization: Positive | None = None
     convexity: Positive | None = None
-    methods: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    methods: (
+        Annotated[tuple[Name, ...], Field(strict=False, min_length=1, max_length=50)] | None
+    ) = None
 
     @model_validator(mode="after")
     def _well_defined(self) -> Self:
@@ -159,8 +168,12 @@ class JointMethodsProblem(ProblemModel):
     prior: PriorTable
     joint: JointTable = JointTable()
     run: JointMethodsRunTable = JointMethodsRunTable()
-    methods: Annotated[tuple[JointMethodTable, ...], Field(strict=False, min_length=1)] = _EVERY
-    groups: Annotated[tuple[JointGroupTable, ...], Field(strict=False, min_length=1)]
+    methods: Annotated[
+        tuple[JointMethodTable, ...], Field(strict=False, min_length=1, max_length=50)
+    ] = _EVERY
+    groups: Annotated[
+        tuple[JointGroupTable, ...], Field(strict=False, min_length=1, max_length=100)
+    ]
 
     @model_validator(mode="after")
     def _names_are_told_apart(self) -> Self:

@@ -20,6 +20,7 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -184,7 +185,17 @@ class JointSweepTable(TableModel):
     axis: Literal["value", "prior variance"] = "value"
     draws: Annotated[int, Field(ge=1, le=10_000)] = 20
     values: Annotated[
-        dict[str, SweptValues], BeforeValidator(_flattened), Field(min_length=1, max_length=20)
+        dict[str, SweptValues],
+        BeforeValidator(_flattened),
+        Field(min_length=1, max_length=20),
+        WithJsonSchema(
+            {
+                "type": "object",
+                "description": "Lists of values by key path, whole or as nested tables.",
+                "minProperties": 1,
+                "additionalProperties": {"type": ["array", "object"]},
+            }
+        ),
     ]
 
     _points: tuple[JointPoint, ...] = PrivateAttr(default=())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,10 +20,12 @@ from pydantic_core import ErrorDetails
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems.base import ProblemSource, TableModel
+from convexmarket.problems.files import open_regular, read_limited
 from convexmarket.problems.joint_methods import JointMethodsProblem
 from convexmarket.problems.joint_sweep import JointSweepProblem
 from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
-from convexmarket.problems.online_market import OnlineMarketProblem
+from convexmarket.problems.limits import check_text, check_values
+from convexmarket.problems.online_market import CsvRows, OnlineMarketProblem
 from convexmarket.problems.online_study import OnlineStudyProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
 from convexmarket.problems.release_comparison import ReleaseComparisonProblem
@@ -36,11 +40,14 @@ __all__ = [
     "json_schema",
     "load_problem",
     "parse_problem",
+    "rows_setting",
 ]
 
 
 #: A problem file holds a few numbers; anything larger is not one.
 LARGEST_FILE = 1_000_000
+#: Mistakes that an error lists.
+MOST_MISTAKES = 50
 
 Problem: TypeAlias = (
     TradeoffProblem
@@ -102,13 +109,9 @@ def load_problem(path: str | Path, overrides: Iterable[str] = ()) -> Problem:
         for each mistake: the file, the key path, what was found and what is allowed.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_limited(path, LARGEST_FILE)
     except OSError as error:
         raise ProblemFileError(f"{path}: {error.strerror}; give a problem file") from None
-    if len(data) > LARGEST_FILE:
-        raise ProblemFileError(
-            f"{path}: {len(data)} bytes, but a problem file has at most {LARGEST_FILE}"
-        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,30 +131,75 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
     """
     source = ProblemSource(path, text, tuple(overrides))
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = _parsed(text)
+    except ValueError as error:
         raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
     for override in source.overrides:
         _override(table, override)
+    try:
+        check_values(table)
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
     if "kind" not in table:
         raise ProblemFileError(f"{path}: kind is missing; give one of {_listed(KINDS)}")
     model = KINDS.get(str(table["kind"]))
     if model is None:
         advice = _suggestion(str(table["kind"]), KINDS)
-        raise ProblemFileError(f"{path}: kind is {table['kind']!r}; {advice}")
+        raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
     try:
         problem = model.model_validate(table)
     except ValidationError as error:
-        lines = [f"{path}: {_in_words(model, detail)}" for detail in _innermost(error)]
+        details = _innermost(error)
+        lines = [f"{path}: {_in_words(model, detail)}" for detail in details[:MOST_MISTAKES]]
+        if len(details) > MOST_MISTAKES:
+            lines.append(f"{path}: {len(details) - MOST_MISTAKES} more mistakes")
         raise ProblemFileError("\n".join(lines)) from None
     problem._source = source
     return problem
+
+
+def rows_setting(problem: Problem, path: str | Path) -> str:
+    """Return the override by which a problem takes its rows from another CSV file.
+
+    Parameters
+    ----------
+    problem : Problem
+        One that names a file of rows, in ``data.rows``.
+    path : path of a CSV file
+        As seen from here; the override names it as seen from the problem file.
+
+    Raises
+    ------
+    ProblemFileError
+        If the problem names no file of rows, or the path is not that of a file.
+    """
+    if not isinstance(getattr(problem, "data", None), CsvRows):
+        raise ProblemFileError(
+            f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; only "
+            'those of kind "online-market" with data.source = "csv" do'
+        )
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise ProblemFileError(f"--data {path}: {error.strerror}; give a CSV file") from None
+    folder = Path(problem.source.path).parent if problem.source else Path()
+    seen = os.path.relpath(Path(path).resolve(), folder.resolve())
+    return f"data.rows={json.dumps(seen, ensure_ascii=False)}"
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema that every problem file follows."""
     schema = TypeAdapter(Annotated[Problem, Field(discriminator="kind")]).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse TOML, or raise a ValueError."""
+    check_text(text)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its lists and tables lie too deep in one another") from None
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
@@ -163,13 +211,14 @@ def _override(table: dict[str, Any], setting: str) -> None:
             f"--set {setting}: write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
     try:
-        parsed = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+        parsed = _parsed(f"value = {value}")
+    except ValueError:
         parsed = {}
     if parsed.keys() != {"value"}:
         raise ProblemFileError(
-            f"--set {key}: {value.strip()!r} is not a TOML value; write numbers as 0.01, lists as "
-            f"[0.001,0.01], and text in double quotes: --set '{key}=\"{value.strip()}\"'"
+            f"--set {key}: {_short(value.strip())} is not a TOML value; write numbers as 0.01, "
+            "lists as [0.001,0.01], and text in double quotes: "
+            f"--set '{key}=\"{value.strip()[:60]}\"'"
         )
     for depth, part in enumerate(path[:-1], start=1):
         table = table.setdefault(part, {})
@@ -205,7 +254,8 @@ def _in_words(model: type[TableModel], detail: ErrorDetails) -> str:
         case "union_tag_not_found":
             return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
         case "value_error":
-            return f"{path}: {context['error']}"
+            words = str(context["error"])
+            return f"{path}: {words if len(words) <= 1_000 else f'{words[:997]}...'}"
         case "literal_error" if isinstance(detail["input"], str):
             allowed = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             return f"{path} is {detail['input']!r}; {_suggestion(detail['input'], allowed)}"

@@ -19,6 +19,7 @@ from convexmarket.problems.base import (
     TableModel,
     without_repeats,
 )
+from convexmarket.problems.limits import LONGEST_KEY, MOST_ENTRIES
 
 __all__ = [
     "BuyerTable",
@@ -28,13 +29,23 @@ __all__ = [
 
 
 def _feature(value: Any) -> str | int:
-    if isinstance(value, str) or (type(value) is int and value >= 0):
+    if (isinstance(value, str) and len(value) <= LONGEST_KEY) or (
+        type(value) is int and 0 <= value < MOST_ENTRIES
+    ):
         return value
     raise ValueError(f"{value!r} is no feature; give its name, or its position as an integer >= 0")
 
 
 Feature = Annotated[
-    str | int, PlainValidator(_feature), WithJsonSchema({"type": ["string", "integer"]})
+    str | int,
+    PlainValidator(_feature),
+    WithJsonSchema(
+        {
+            "type": ["string", "integer"],
+            "maxLength": LONGEST_KEY,
+            "exclusiveMaximum": MOST_ENTRIES,
+        }
+    ),
 ]
 
 
@@ -48,7 +59,8 @@ class SellersTable(TableModel):
 
     sensitivities: Nonnegatives | None = None
     scenarios: Annotated[
-        tuple[Literal["independent", "correlated"], ...], Field(strict=False, min_length=1)
+        tuple[Literal["independent", "correlated"], ...],
+        Field(strict=False, min_length=1, max_length=2),
     ] = ("independent",)
     correlated_with: Feature = 0
 

@@ -12,6 +12,7 @@ from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 from convexmarket.problems.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
 from convexmarket.problems.classification import InlineData, SyntheticData, WdbcData
+from convexmarket.problems.limits import LONGEST_KEY, LONGEST_TEXT
 
 __all__ = [
     "CsvRows",
@@ -33,8 +34,14 @@ def _label(value: Any) -> str | int | float:
     raise ValueError(f"{value!r} is no label; give a text or a number")
 
 
-Label = Annotated[str | int | float, PlainValidator(_label), Schema({"type": ["string", "number"]})]
-ColumnName = Annotated[str, Field(min_length=1)]
+Label = Annotated[
+    str | int | float,
+    PlainValidator(_label),
+    Schema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
+]
+ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY)]
+FileName = Annotated[str, Field(min_length=1, max_length=500)]
+Count = Annotated[int, Field(ge=1, le=MOST_SELLERS)]
 
 
 class CsvRows(TableModel):
@@ -45,13 +52,16 @@ class CsvRows(TableModel):
     """
 
     source: Literal["csv"]
-    rows: Annotated[str, Field(min_length=1)]
+    rows: FileName
     id: ColumnName = "id"
     label: ColumnName = "label"
     classes: Annotated[tuple[Label, Label], Field(strict=False)]
-    features: Annotated[tuple[ColumnName, ...], Field(strict=False, min_length=1)] | None = None
+    features: (
+        Annotated[tuple[ColumnName, ...], Field(strict=False, min_length=1, max_length=10_000)]
+        | None
+    ) = None
     data_norm: Positive = 1.0
-    test: Annotated[str, Field(min_length=1)] | None = None
+    test: FileName | None = None
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
@@ -79,7 +89,7 @@ OnlineData: TypeAlias = Annotated[
 class OnlineBuyerTable(TableModel):
     """What the buyer counts on and wants: sellers, the weights of its objective, a cap."""
 
-    expected_sellers: Annotated[int, Field(ge=1, le=MOST_SELLERS)]
+    expected_sellers: Count
     mu: Positive
     sigma: Positive
     gamma: Positive
@@ -98,9 +108,9 @@ class PlanTable(TableModel):
 
     replan: bool = False
     learn: bool = False
-    first: Annotated[int, Field(ge=1)] | None = None
+    first: Count | None = None
     growth: Annotated[float, Field(gt=1)] | None = None
-    guess_size: Annotated[int, Field(ge=1)] | None = None
+    guess_size: Count | None = None
     trust_guess: bool | None = None
 
     @model_validator(mode="after")
@@ -136,7 +146,7 @@ class OnlineLearnerTable(TableModel):
 class SimulationTable(TableModel):
     """What ``convexmarket run`` makes up: how many arrive, and how likely one accepts."""
 
-    arrivals: Annotated[int, Field(ge=1)] | None = None
+    arrivals: Count | None = None
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 

@@ -96,7 +96,9 @@ class StudyTable(TableModel):
     fractions: Annotated[
         Fractions, Field(min_length=1, max_length=30), AfterValidator(_increasing)
     ] = (1.0,)
-    policies: Annotated[Policies, Field(min_length=1), AfterValidator(without_repeats)]
+    policies: Annotated[
+        Policies, Field(min_length=1, max_length=20), AfterValidator(without_repeats)
+    ]
     draws: Annotated[int, Field(ge=2, le=10_000)] = 20
 
     @field_validator("policies")

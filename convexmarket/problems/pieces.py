@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from pydantic import (
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from convexmarket.problems.base import EtaRange, Nonnegative, Positive, TableModel
+from convexmarket.problems.limits import MOST_ENTRIES
 from convexmarket.terms import (
     Budget,
     Cap,
@@ -122,7 +125,14 @@ Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "numb
 OneOrEach = Annotated[
     float | tuple[float, ...],
     PlainValidator(_one_or_each),
-    WithJsonSchema({"oneOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "maxItems": MOST_ENTRIES},
+            ]
+        }
+    ),
 ]
 
 
@@ -202,6 +212,23 @@ def _named_by_label(table: Any) -> Any:
     }
 
 
+class _LabelsNameTerms:
+    """Publishes in the JSON Schema that an entry under the name of a term need not repeat it."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = dict(handler(core))
+        weighted = {
+            "type": "object",
+            "properties": {"weight": {"type": "number", "minimum": 0}},
+            "required": ["weight"],
+        }
+        return {**schema, "properties": dict.fromkeys(_TERM_NAMES, weighted)}
+
+
+_TERM_NAMES = ("spread", "squared-spread", "negative-entropy", "noise", "payments")
+
 #: Terms by label. A label that is the name of a term need not repeat it.
 TermsTable = Annotated[
     dict[
@@ -212,6 +239,8 @@ TermsTable = Annotated[
         ],
     ],
     BeforeValidator(_named_by_label),
+    Field(max_length=50),
+    _LabelsNameTerms(),
 ]
 
 
@@ -224,13 +253,14 @@ def objective_of(terms: Mapping[str, _TermTable]) -> Objective:
 # ------------------------------------------------------------------------------------- constraints
 
 ShareOfWeight = Annotated[float, Field(ge=0, le=1)]
+Shares = Annotated[dict[str, ShareOfWeight], Field(max_length=50)]
 
 
 class GroupShareTable(TableModel):
     """How much of the weight groups of sellers carry: at least, at most, or all the same."""
 
-    at_least: dict[str, ShareOfWeight] = Field(default_factory=dict)
-    at_most: dict[str, ShareOfWeight] = Field(default_factory=dict)
+    at_least: Shares = Field(default_factory=dict)
+    at_most: Shares = Field(default_factory=dict)
     equal: bool = False
 
     @model_validator(mode="after")

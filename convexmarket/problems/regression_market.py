@@ -19,6 +19,7 @@ from convexmarket.problems.base import (
     PriorTable,
     ProblemModel,
     RunTable,
+    Seed,
     Share,
     TableModel,
     low_under_high,
@@ -40,7 +41,7 @@ class MedicalData(TableModel):
 
     source: Literal["medical"]
     train_fraction: Share = 0.8
-    split_seed: Annotated[int, Field(ge=0)] = 0
+    split_seed: Seed = 0
 
 
 class SyntheticRegressionData(TableModel):
@@ -51,7 +52,7 @@ class SyntheticRegressionData(TableModel):
     n_features: Annotated[int, Field(ge=1, le=10_000)]
     train_fraction: Share = 0.8
     label_noise: Nonnegative = 0.0
-    data_seed: Annotated[int, Field(ge=0)] = 0
+    data_seed: Seed = 0
 
 
 class RidgeTable(TableModel):

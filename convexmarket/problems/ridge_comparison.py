@@ -130,7 +130,7 @@ class SweepTable(TableModel):
     values: Positives
     regularization: Positive | None = None
     privacy: PrivacyTable | None = None
-    published: Annotated[tuple[PublishedTable, ...], Field(strict=False)] = ()
+    published: Annotated[tuple[PublishedTable, ...], Field(strict=False, max_length=50)] = ()
 
     @field_validator("values")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,6 +26,18 @@ def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+def _without_files(options: dict[str, Any]) -> dict[str, Any]:
+    """Refuse options by which a solver reads or writes files: a stranger may have chosen them."""
+    for name in options:
+        if _OF_FILES.search(name):
+            raise ValueError(f"the option {name!r} is about files, which no problem file may name")
+    return options
+
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
+Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+_OF_FILES = re.compile("file|path|folder|write|save|dump", re.IGNORECASE)
+
 Names = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
     Field(strict=False, max_length=100),
@@ -40,7 +53,11 @@ Sizes = Annotated[
     Field(strict=False, min_length=1, max_length=20),
     AfterValidator(_once),
 ]
-Options = dict[str, bool | int | float | str]
+Options = Annotated[
+    dict[str, bool | Integer | float | Word],
+    Field(max_length=50),
+    AfterValidator(_without_files),
+]
 
 
 #: What runs that others are measured against are called.
@@ -59,7 +76,7 @@ class SettingTable(TableModel):
     """
 
     tolerance: Annotated[float, Field(gt=0, lt=1)]
-    options: dict[str, Options] = Field(default_factory=dict)
+    options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
 
     def options_of(self, solver: str) -> Options:
         """Return the options of a solver, none if there are none."""
@@ -128,7 +145,7 @@ class LimitsTable(TableModel):
     """What a run may take before it is ended: seconds, and megabytes of memory."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
-    megabytes: Annotated[float, Field(ge=500)] = 4_000.0
+    megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
 
 
 class StudyRunTable(RunTable):
@@ -143,7 +160,7 @@ class SolverStudyProblem(ProblemModel):
     kind: Literal["solver-study"]
     study: SolverStudyTable
     limits: LimitsTable = LimitsTable()
-    settings: dict[str, SettingTable] = Field(default_factory=dict)
+    settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
     run: StudyRunTable = StudyRunTable()
 
     @model_validator(mode="after")

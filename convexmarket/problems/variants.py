@@ -27,6 +27,7 @@ from convexmarket.problems.base import (
     PriorTable,
     ProblemModel,
     RunTable,
+    SolverName,
     TableModel,
 )
 from convexmarket.problems.completing import merged, plain, with_value
@@ -97,7 +98,7 @@ class ReportsTable(TableModel):
 class SolveTable(TableModel):
     """How the markets are solved: by which of CVXPY's solvers, and to which relative gap."""
 
-    solver: Annotated[str, Field(min_length=1)] = "CLARABEL"
+    solver: SolverName = "CLARABEL"
     gap: Annotated[float, Field(gt=0, lt=1)] = 1e-6
 
 

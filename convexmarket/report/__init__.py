@@ -49,6 +49,7 @@ from convexmarket.report.ridge import ridge_comparison_report
 from convexmarket.report.solver_study import solver_study_report
 from convexmarket.report.tradeoff import tradeoff_report
 from convexmarket.report.variants import variants_report
+from convexmarket.report.workshop import put_back
 
 __all__ = [
     "Diff",
@@ -154,6 +155,7 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
     ParameterError
         If ``out_dir`` holds something else than a report.
     """
+    put_back(Path(folder).resolve())
     result = read_results(folder)
     source = Path(folder) if Path(folder).is_dir() else Path(folder).parent
     attached = {

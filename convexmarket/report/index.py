@@ -13,7 +13,6 @@ from typing import Any
 from PIL import Image
 
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.experiments.writing import write_together
 from convexmarket.report.render import (
     MARKDOWN,
     PAGE,
@@ -22,6 +21,7 @@ from convexmarket.report.render import (
     page_script,
 )
 from convexmarket.report.results import RESULTS, is_text, read_json
+from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
 

@@ -10,7 +10,6 @@ report as it was.
 from __future__ import annotations
 
 import re
-import tempfile
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
@@ -20,14 +19,15 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.report.frontier import frontier_json
 from convexmarket.report.latex import latex_document, latex_table
 from convexmarket.report.model import ATTACHMENT, Report
 from convexmarket.report.results import RESULTS, plain, write_results
 from convexmarket.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.report.shown import shown_table
-from convexmarket.report.words import printable
+from convexmarket.report.words import printable, without_formulas
+from convexmarket.report.workshop import FRESH, replace, workshop
 
 __all__ = ["check_replaceable", "plain", "write_folder"]
 
@@ -76,16 +76,23 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
     ------
     ParameterError
         If ``out_dir`` is a file, or a folder with something in it that no report wrote.
+    DataError
+        If the disk is full, or the folder may not be written; the former report is as it was.
     """
     target = Path(out_dir).resolve()
     check_replaceable(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as workshop:
-        fresh = Path(workshop, "fresh")
-        fresh.mkdir()
-        _write_contents(report, fresh)
-        check_replaceable(target, fresh)
-        _replace(target, fresh, Path(workshop, "previous"))
+    try:
+        with workshop(target) as folder:
+            fresh = folder / FRESH
+            fresh.mkdir()
+            _write_contents(report, fresh)
+            check_replaceable(target, fresh)
+            replace(target, folder)
+    except OSError as error:
+        raise DataError(
+            f"{target}: the report could not be written ({error.strerror or error}); what was "
+            "there before is as it was"
+        ) from error
     return target / PAGE
 
 
@@ -147,24 +154,10 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
-def _replace(target: Path, fresh: Path, previous: Path) -> None:
-    """Put the fresh folder in the target's place, or leave the target as it was."""
-    if not target.exists():
-        fresh.rename(target)
-        return
-    try:
-        target.rename(previous)
-        fresh.rename(target)
-    except BaseException:  # an interrupt may come after a rename that took effect
-        if not target.exists() and previous.exists():
-            previous.rename(target)
-        raise
-
-
 def _write_contents(report: Report, folder: Path) -> None:
     (folder / "tables").mkdir()
     for table in report.tables:
-        table.stored.to_csv(
+        without_formulas(table.stored).to_csv(
             folder / "tables" / f"{table.name}.csv", index=False, lineterminator="\n"
         )
     (folder / "figures").mkdir()

@@ -29,6 +29,7 @@ from convexmarket.experiments.records import (
 )
 from convexmarket.problems import KINDS
 from convexmarket.report.model import Table
+from convexmarket.report.words import without_formulas
 
 __all__ = [
     "FORMAT",
@@ -109,7 +110,7 @@ def _placed(
     file = tables / f"{[*same, own][0]}.csv"
     added = not same
     if added:
-        frame.to_csv(file, index=False, lineterminator="\n", encoding="utf-8")
+        without_formulas(frame).to_csv(file, index=False, lineterminator="\n", encoding="utf-8")
     described = {
         "columns": written["columns"],
         "dtypes": written["dtypes"],

@@ -39,10 +39,12 @@ def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
     with report_style(stem.name):
         figure = draw()
         plain_ticks(figure)
-        figure.savefig(stem.with_suffix(".pdf"), metadata=NO_DATES)
-        picture, drawing = BytesIO(), BytesIO()
+        # In memory: on a full disk Matplotlib's writers fail with errors that hide the reason.
+        document, picture, drawing = BytesIO(), BytesIO(), BytesIO()
+        figure.savefig(document, format="pdf", metadata=NO_DATES)
         figure.savefig(picture, format="png", metadata={"Software": None})
         figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+    stem.with_suffix(".pdf").write_bytes(document.getvalue())
     with Image.open(picture) as image:
         # Keeps apart colours that few pixels have, as a thin line's, and common ones as they are.
         few = image.convert("RGB").quantize(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from convexmarket.experiments.lists import FORMULA
+
 __all__ = [
     "MISSING",
     "count",
@@ -20,11 +22,14 @@ __all__ = [
     "listing",
     "printable",
     "share",
+    "without_formulas",
 ]
 
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -104,7 +109,9 @@ def format_value(value: Any, spec: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    r"""Put U+FFFD for what is no text: a terminal obeys control characters, and XML forbids them.
+    r"""Put U+FFFD for what is no text.
+
+    A terminal obeys control characters, XML forbids them, and some turn around what follows.
 
     Examples
     --------
@@ -112,6 +119,28 @@ def printable(text: str) -> str:
     'Ann�[31m'
     """
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
+
+    Examples
+    --------
+    >>> without_formulas(pd.DataFrame({"name": ["=A1", "-5", "b"], "x": [1, 2, 3]}))
+       name  x
+    0  '=A1  1
+    1    -5  2
+    2     b  3
+    """
+
+    def quoted(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+
+    changed = table.copy(deep=False)
+    for name in table:
+        if not pd.api.types.is_numeric_dtype(table[name]):
+            changed[name] = table[name].map(quoted)
+    return changed.rename(columns=quoted)
 
 
 def count(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import cvxpy as cp
 import numpy as np
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import CurvatureError, ParameterError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class WeightedTerm:
     term: Term
 
     def __post_init__(self) -> None:
-        if not isinstance(self.weight, Real) or not np.isfinite(self.weight):
+        if not np.isfinite(as_float(self.weight)):
             raise ParameterError(
                 f"the weight of {self.term!r} is {self.weight!r}; give a finite number"
             )

@@ -11,6 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
 
@@ -28,14 +29,14 @@ _TOO_SMALL = (
 def _one_or_each(name: str, value: Any, example: str) -> float | Floats:
     """Return a positive number, or one nonnegative number for each seller, read-only."""
     if isinstance(value, Real) and not isinstance(value, bool):
-        if not 0 < float(value) < np.inf:
+        if not 0 < as_float(value) < np.inf:
             raise ParameterError(
                 f"{name} is {value!r}; give a finite number > 0, such as {example}"
             )
         return value  # type: ignore[return-value]
     try:
         array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         array = np.empty((0, 0))
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(
@@ -194,7 +195,7 @@ class Budget(Constraint):
             if not (self.amount.is_scalar() and self.amount.is_nonneg()):
                 raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
             return
-        if not isinstance(self.amount, Real) or not 0 < self.amount < np.inf:
+        if not 0 < as_float(self.amount) < np.inf:
             raise ParameterError(f"the budget is {self.amount!r}; give a finite number > 0")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -225,7 +226,10 @@ class GroupShare(Constraint):
     equal: bool = False
 
     def __post_init__(self) -> None:
-        groups = np.array(self.groups)
+        try:
+            groups = np.array(self.groups)
+        except ValueError:  # lists of several lengths
+            groups = np.empty((0, 0))
         if groups.ndim != 1 or groups.size == 0:
             raise ParameterError("groups must name the group of each seller: a column or a list")
         groups.flags.writeable = False
@@ -240,7 +244,7 @@ class GroupShare(Constraint):
                         f"{name} names the group {group!r}, which no seller is in; the groups are "
                         f"{', '.join(map(repr, known[:10]))}"
                     )
-                if not isinstance(share, Real) or not 0 <= float(share) <= 1:
+                if not 0 <= as_float(share) <= 1:
                     raise ParameterError(f"{name}[{group!r}] is {share!r}; a share is in [0, 1]")
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
@@ -296,8 +300,7 @@ class EtaRange(Constraint):
     high: float
 
     def __post_init__(self) -> None:
-        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
-        if not numbers or not 0 < self.low <= self.high < np.inf:
+        if not 0 < as_float(self.low) <= as_float(self.high) < np.inf:
             raise ParameterError(
                 f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
                 "0 < low <= high"

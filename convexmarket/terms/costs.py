@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Real
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost"]
@@ -69,7 +69,7 @@ class PowerCost(PrivacyCost):
     power: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.power, Real) or not 1 <= self.power < np.inf:
+        if not 1 <= as_float(self.power) < np.inf:
             raise ParameterError(
                 f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
                 "give a finite number >= 1"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from numbers import Real
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
@@ -38,7 +38,7 @@ class Spread(Term):
     p: float = 2
 
     def __post_init__(self) -> None:
-        if not isinstance(self.p, Real) or not (1.01 <= self.p <= 40 or self.p == np.inf):
+        if not (1.01 <= as_float(self.p) <= 40 or as_float(self.p) == np.inf):
             raise ParameterError(
                 f"p is {self.p!r}; the spread ||a||_p needs a number from 1.01 to 40, or inf (for "
                 "p = 1 it is the sum of the weights, always one; beyond 40 it is nearly the "
@@ -162,7 +162,7 @@ class Losses(Term):
     def __post_init__(self) -> None:
         try:
             values = np.array(self.values, dtype=float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             values = np.full(0, np.nan)
         if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
             raise ParameterError("losses must be finite numbers, one for each seller")

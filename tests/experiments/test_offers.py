@@ -1,5 +1,6 @@
 """Offers: CSV files as people have them, refusals that name lines, files written whole."""
 
+import csv
 import json
 import os
 
@@ -111,8 +112,8 @@ def test_columns_can_be_named(tmp_path):
         ("id,sensitivity\na,0.5\nb,0.03\nc,0.6\n", r"line 2: '0.5' is outside .* \(1 more: 4\)"),
         ("id,sensitivity\na,0.03\na,0.05\n", "line 3: 'a' is the id of an earlier seller"),
         ("id,sensitivity\na,0.03\n ,0.05\n", "line 3: ' ' is no id"),
-        ("id,sensitivity\na,0,03\nb,0,05\n", "rows have more fields than the header"),
-        ("id,sensitivity\na,0.03\nb,0,05\n", "Expected 2 fields in line 3, saw 3"),
+        ("id,sensitivity\na,0,03\nb,0,05\n", "line 2: it has 3 fields, and the header has 2"),
+        ("id,sensitivity\na,0.03\nb,0,05\n", "line 3: it has 3 fields, and the header has 2"),
         ("id;sensitivity\na;1,000\nb;2,000\n", "line 2: '1,000' is not a number"),
         ("id;sensitivity\na;0.03\nb;0,05\n", "line 3: '0,05' is not a number"),
     ],
@@ -190,7 +191,7 @@ def test_a_failure_while_writing_leaves_no_trace(offers, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device", "offers.csv")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
+    monkeypatch.setattr(csv, "writer", fail)
     with pytest.raises(DataError, match="No space left on device; nothing was written"):
         offers.write(tmp_path / "offers.csv")
     assert list(tmp_path.iterdir()) == []

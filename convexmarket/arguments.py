@@ -1,0 +1,102 @@
+"""Checks of what users pass, in words that name the argument, the value and the remedy."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.errors import ParameterError
+
+__all__ = [
+    "as_float",
+    "check_callable",
+    "check_choice",
+    "check_count",
+    "check_instance",
+    "check_jobs",
+    "check_nonnegative",
+    "check_positive",
+    "check_share",
+    "checked_numbers",
+]
+
+
+def as_float(value: object) -> float:
+    """Return a real number as a float; NaN for what is none, or too large for a float."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.nan
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return a finite number > 0."""
+    number = as_float(value)
+    if not 0 < number < np.inf:
+        raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+    return number
+
+
+def check_nonnegative(name: str, value: object) -> float:
+    """Return a finite number >= 0."""
+    number = as_float(value)
+    if not 0 <= number < np.inf:
+        raise ParameterError(f"{name} is {value!r}; give a finite number >= 0")
+    return number
+
+
+def check_share(name: str, value: object) -> float:
+    """Return a number strictly between 0 and 1."""
+    number = as_float(value)
+    if not 0 < number < 1:
+        raise ParameterError(f"{name} is {value!r}; give a number between 0 and 1")
+    return number
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number that is at least as large as it has to be."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ParameterError(f"{name} is {value!r}; give a whole number >= {least}")
+    return int(value)
+
+
+def check_jobs(jobs: Any) -> None:
+    """Refuse a number of processes that joblib does not understand."""
+    if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs == 0:
+        raise ParameterError(f"jobs is {jobs!r}; give a whole number >= 1, or -1 for all cores")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(map(repr, choices))
+        raise ParameterError(f"{name} is {value!r}; choose one of {known}")
+
+
+def check_instance(
+    name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str = ""
+) -> None:
+    """Refuse an object of another kind, or of none of several; ``example`` says what to give."""
+    if not isinstance(value, kind):
+        remedy = example or f"a {getattr(kind, '__name__', kind)}"
+        raise ParameterError(f"{name} is {value!r}; give {remedy}")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what cannot be called; None stands for no call."""
+    if value is not None and not callable(value):
+        raise ParameterError(f"{name} is {value!r}; give a function, or None")
+
+
+def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return an array of floats, whatever its shape."""
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(f"{name} must hold numbers: {error}") from None

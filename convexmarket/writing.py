@@ -1,0 +1,115 @@
+"""Writing several files at once: all of them appear, or none of them changes.
+
+Each file is written next to its place, under a hidden name, and synced; only then is it renamed. A
+file that was there before keeps its name until the new one takes it, so that at every instant, also
+when the process is killed, there is a complete file, the former or the new one. What a killed
+process leaves are hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from convexmarket.errors import DataError
+
+__all__ = ["Content", "sync_folder", "write_together"]
+
+#: Of a file: bytes, or a function that is given the open text file.
+Content: TypeAlias = bytes | Callable[[Any], Any]
+
+
+def write_together(contents: Mapping[Path, Content]) -> None:
+    """Write several files so that all of them appear, or none of them changes.
+
+    Parameters
+    ----------
+    contents : mapping of pathlib.Path to bytes or callable
+
+    Raises
+    ------
+    DataError
+        If the disk is full, or a file may not be written; everything is as it was before.
+    """
+    mark = secrets.token_hex(4)
+    fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in contents}
+    former = {path: path.with_name(f".{path.name}.{mark}.old") for path in contents}
+    replaced: list[Path] = []
+    try:
+        for path, content in contents.items():
+            with _naming(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write(fresh[path], content)
+        for path in contents:
+            with _naming(path):
+                if path.is_file():
+                    _keep(path, former[path])
+                replaced.append(path)
+                os.replace(fresh[path], path)
+    except BaseException:
+        for path in replaced:
+            with suppress(OSError):
+                _bring_back(path, former[path])
+        raise
+    finally:
+        for path in [*fresh.values(), *former.values()]:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which of the files failed; those that are being written have names of no use."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename
+        hidden = place is None or Path(str(place)).parent == path.parent
+        raise DataError(
+            f"{path if hidden else place}: {error.strerror or error}; nothing was written"
+        ) from error
+
+
+def _write(path: Path, content: Content) -> None:
+    if isinstance(content, bytes):
+        with open(path, "xb") as raw:
+            raw.write(content)
+            raw.flush()
+            os.fsync(raw.fileno())
+        return
+    with open(path, "x", encoding="utf-8", newline="") as file:
+        content(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep(path: Path, former: Path) -> None:
+    """Give a file a second name, or copy it where the disk knows no second names."""
+    try:
+        os.link(path, former)
+    except OSError:
+        shutil.copy2(path, former)
+
+
+def _bring_back(path: Path, former: Path) -> None:
+    if former.exists():
+        os.replace(former, path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Ask the disk to keep the names in a folder, where the system can be asked."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

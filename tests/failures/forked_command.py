@@ -1,0 +1,143 @@
+"""A command in a process of its own, forked so that nothing is imported again.
+
+It has its own streams, working directory, signals and exit code, as one from a shell.
+"""
+
+import contextlib
+import io
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from convexmarket import cli
+
+#: Seconds after which a command hangs; far more than any of them takes.
+PATIENCE = 120.0
+CRASHED = 99
+
+
+class Forked:
+    """A command that is running, or has ended.
+
+    Parameters
+    ----------
+    arguments : iterable of str
+    folder : Path
+        The working directory.
+    before : callable, optional
+        Called in the process before the command, with a function that tells the parent that a
+        moment has come and waits there for a signal.
+    limit : int, optional
+        Largest size of a file, in bytes: a disk that is full.
+    """
+
+    def __init__(self, arguments, folder, before=None, limit=None):
+        self.out, self.err = b"", b""
+        out, err, moment = os.pipe(), os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            self._child(list(map(str, arguments)), folder, before, limit, out[1], err[1], moment[1])
+        for _, end in (out, err, moment):
+            os.close(end)
+        self._out, self._err, self._moment = out[0], err[0], moment[0]
+
+    def _child(self, arguments, folder, before, limit, out, err, moment):
+        code = CRASHED
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for old, new in ((nothing, 0), (out, 1), (err, 2)):
+                os.dup2(old, new)
+            for name, number in (("stdout", 1), ("stderr", 2)):
+                stream = io.TextIOWrapper(os.fdopen(number, "wb"), write_through=True)
+                setattr(sys, name, stream)
+                setattr(sys, f"__{name}__", stream)
+            os.chdir(folder)
+            os.environ["COLUMNS"] = "200"
+            sys.argv = ["convexmarket", *arguments]
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+            def tell():
+                os.write(moment, b".")
+                time.sleep(PATIENCE)
+
+            if before is not None:
+                before(tell)
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def wait_for_the_moment(self):
+        """Return once the command has told that it is there; False if it ended instead."""
+        return bool(select.select([self._moment], [], [], PATIENCE)[0]) and bool(
+            os.read(self._moment, 1)
+        )
+
+    def send(self, number):
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def end(self):
+        """Return the exit code, or minus the signal, once the command has ended."""
+        ends = {self._out: "out", self._err: "err"}
+        while ends:
+            for end in select.select(list(ends), [], [], PATIENCE)[0] or ends.copy():
+                found = os.read(end, 1 << 16)
+                setattr(self, ends[end], getattr(self, ends[end]) + found)
+                if not found:
+                    os.close(end)
+                    del ends[end]
+        os.close(self._moment)
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    @property
+    def said(self):
+        """What was printed on standard error."""
+        return self.err.decode()
+
+
+def run(arguments, folder, before=None, limit=None):
+    """Run a command to its end; return the exit code and the process."""
+    command = Forked(arguments, folder, before, limit)
+    return command.end(), command
+
+
+def stop(arguments, folder, before, number):
+    """Run a command to a moment, send a signal there, and return how it ended."""
+    command = Forked(arguments, folder, before)
+    came = command.wait_for_the_moment()
+    if came:
+        command.send(number)
+    code = command.end()
+    assert came, command.said
+    return code, command
+
+
+def contents(folder):
+    """Return all files in a folder, hidden ones as well, and the empty folders."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(Path(folder).rglob("*"))
+    }
+
+
+def check_one_line(said, *words):
+    """Check that standard error holds one line of ours, and no traceback."""
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1, said
+    for word in words:
+        assert word in said

@@ -1,0 +1,357 @@
+"""What commands leave behind on an error, Ctrl-C, SIGKILL and a full disk (docs/failures.md)."""
+
+import codecs
+import json
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from forked_command import check_one_line, contents, run, stop
+
+from convexmarket import cli, writing
+from convexmarket.cli import report as report_cli
+from convexmarket.experiments import run_problem
+from convexmarket.problems import KINDS, load_problem
+from convexmarket.report import render, workshop, write_report
+
+PROBLEMS = Path(__file__).parents[2] / "problems"
+QUICKSTART = PROBLEMS / "quickstart.toml"
+SMALL = [
+    "objective.gamma=[0.01]",
+    "objective.mu=[1.0]",
+    "objective.sigma=[0.1]",
+    "learner.regularization=[0.1]",
+    "learner.draws=2",
+    "naive.grid=1",
+]
+PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+NO_ROOM = 300  # bytes; less than any file that a command writes
+INTERRUPTED = 130
+#: A shipped file of each kind of problem.
+FILES = {
+    "joint-methods": "joint-methods",
+    "joint-sweep": "joint-noise",
+    "joint-tradeoff": "joint-wdbc",
+    "online-market": "online-wdbc",
+    "online-study": "online-uniform04",
+    "regression-market": "medical-market",
+    "release-comparison": "release-circles",
+    "ridge-comparison": "ridge-synthetic",
+    "solver-study": "solver-study",
+    "tradeoff": "quickstart",
+    "variants": "variants-norms",
+}
+
+
+def save_nothing(draw, stem):
+    for suffix in (".svg", ".png", ".pdf"):
+        stem.with_suffix(suffix).write_text("<svg>" + " " * NO_ROOM + "</svg>")
+    return "<svg></svg>"
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch):
+    """Leave the drawing out: it is slow, and one test below draws."""
+    monkeypatch.setattr(render, "save_figure", save_nothing)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_problem(load_problem(QUICKSTART, SMALL))
+
+
+@pytest.fixture(scope="module")
+def prepared(result, tmp_path_factory):
+    """A folder with everything that a command may be given, and what it wrote before."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "save_figure", save_nothing)
+        for name in ("reports/one", "reports/two", "target"):
+            write_report(result, folder / name)
+    (folder / "target" / "report.md").write_text("the former report\n")
+    (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+    for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):
+        (folder / name).write_text(f"the former {name}\n")
+    return folder
+
+
+@pytest.fixture
+def here(prepared, tmp_path, result, monkeypatch):
+    """Return a copy of that folder; running the problem gives its result at once."""
+    folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
+    monkeypatch.setattr(cli, "run_problem", lambda *_: result)
+    return folder
+
+
+COMMANDS = {
+    "run": ["run", QUICKSTART, "--out", "target"],
+    "report": ["report", "reports/one", "--out", "target"],
+    "report in place": ["report", "target"],
+    "report --index": ["report", "--index", "reports"],
+    "diff --out": ["diff", "reports/one", "reports/two", "--out", "target"],
+    "diff --json": ["diff", "reports/one", "reports/two", "--json", "found.json"],
+    "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv"],
+    "schema": ["schema", "--out", "schema.json"],
+}
+REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
+
+
+def at(module, name, call=1, after=False):
+    """Return what makes a command tell and wait at some call of a function."""
+
+    def before(tell):
+        real, left = getattr(module, name), [call]
+
+        def replaced(*arguments, **named):
+            left[0] -= 1
+            if left[0] == 0 and not after:
+                tell()
+            done = real(*arguments, **named)
+            if left[0] == 0 and after:
+                tell()
+            return done
+
+        setattr(module, name, replaced)
+
+    return before
+
+
+MOMENTS = {
+    "while the report is built": at(render, "write_results"),
+    "before the former report is moved": at(workshop.Path, "rename", 2),
+    "between the two renames": at(workshop.Path, "rename", 2, after=True),
+    "after the second rename": at(workshop.Path, "rename", 3, after=True),
+}
+MOMENTS_OF_FILES = {
+    "while a file is written": at(writing.os, "fsync"),
+    "before the first rename": at(writing.os, "replace"),
+    "after the first rename": at(writing.os, "replace", 1, after=True),
+}
+CASES = [
+    *((name, moment) for name in REPLACES_A_FOLDER for moment in MOMENTS),
+    *(
+        (name, moment)
+        for name in COMMANDS
+        if name not in REPLACES_A_FOLDER
+        for moment in MOMENTS_OF_FILES
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def written(prepared, result, tmp_path_factory):
+    """What each command leaves where nothing goes wrong."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "save_figure", save_nothing)
+        patch.setattr(cli, "run_problem", lambda *_: result)
+        for number, (name, arguments) in enumerate(COMMANDS.items()):
+            folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
+            code, command = run(arguments, folder)
+            assert code == 0, command.said
+            found[name] = timeless(contents(folder))
+    return found
+
+
+def timeless(found):
+    """Return files without what differs from one run to the next."""
+    certificate = found["offers.certificate.json"]
+    if not certificate.startswith(b"{"):
+        return found
+    stated = json.loads(certificate)
+    stated["seconds"] = stated["optimality"]["seconds"] = 0
+    return {**found, "offers.certificate.json": stated}
+
+
+@pytest.mark.parametrize(("name", "moment"), CASES)
+def test_ctrl_c_leaves_the_former_or_the_new_and_no_litter(here, written, name, moment):
+    before = timeless(contents(here))
+    code, command = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGINT)
+    assert code == INTERRUPTED
+    check_one_line(command.said, "stopped")
+    assert timeless(contents(here)) in (before, written[name])
+
+
+@pytest.mark.parametrize(("name", "moment"), CASES)
+def test_after_sigkill_the_same_command_does_its_work(here, written, name, moment):
+    before = contents(here)
+    code, _ = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    if name not in REPLACES_A_FOLDER:  # at this instant, too, each file is the former or the new
+        now = timeless(contents(here))
+        for path, content in timeless(before).items():
+            assert now[path] in (content, written[name].get(path))
+    assert run(COMMANDS[name], here)[0] == 0
+    now = timeless(contents(here))
+    hidden = {path for path in now if "/." in f"/{path}"}
+    assert {path: now[path] for path in now.keys() - hidden} == written[name]
+    if name in REPLACES_A_FOLDER:
+        assert not hidden, "what a killed command left is removed by the next one"
+    assert len(hidden) <= 4
+
+
+def test_a_report_that_lost_its_place_is_put_back(here):
+    before = contents(here)
+    moment = MOMENTS["between the two renames"]
+    code, _ = stop(COMMANDS["run"], here, moment, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert not (here / "target").exists()
+    workshop.put_back(here / "target")
+    assert contents(here) == before
+
+
+def test_a_workshop_in_use_is_left_alone(here, result):
+    with workshop.workshop(here / "target") as folder:
+        (folder / "fresh").mkdir()
+        workshop.put_back(here / "target")
+        assert folder.is_dir()
+        write_report(result, here / "target")
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_changes_nothing(here, name):
+    before = contents(here)
+    code, command = run(COMMANDS[name], here, limit=NO_ROOM)
+    assert code == 2
+    check_one_line(command.said.replace("\n\u2603", ""), "error:", "File too large")
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
+    """The first file still has room, and the system says so of the second."""
+    before = contents(here)
+
+    def patch(_tell):
+        def full(*_arguments, **_named):
+            raise OSError(28, "No space left on device")
+
+        if name in REPLACES_A_FOLDER:
+            render.write_results = full
+        else:
+            writing.os.replace = full
+
+    code, command = run(COMMANDS[name], here, patch)
+    assert code == 2
+    check_one_line(command.said.replace("\n\u2603", ""), "error:", "No space left on device")
+    assert "None" not in command.said
+    assert contents(here) == before
+
+
+def test_figures_on_a_full_disk_say_why(here, monkeypatch):
+    """Matplotlib's own writers hide the reason; ours do not."""
+    monkeypatch.undo()
+    before = contents(here)
+    code, command = run(["report", "reports/one", "--out", "target"], here, limit=40_000)
+    assert code == 2
+    assert "File too large" in command.said
+    check_one_line(command.said.replace("\n\u2603", ""))
+    assert contents(here) == before
+
+
+@contextmanager
+def telling_progress(tell):
+    yield lambda *_: tell()
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"solver-study"}))
+def test_ctrl_c_while_a_problem_runs_writes_nothing(kind, tmp_path):
+    def before(tell):
+        for module in (cli, report_cli):
+            module.progress_bars = lambda: telling_progress(tell)
+
+    file = PROBLEMS / f"{FILES[kind]}.toml"
+    code, command = stop(["run", file, "--jobs", "1"], tmp_path, before, signal.SIGINT)
+    assert code == INTERRUPTED, command.said
+    check_one_line(command.said, "stopped")
+    assert contents(tmp_path) == {}
+
+
+def test_every_kind_of_problem_is_tried():
+    assert sorted(FILES) == sorted(KINDS)
+    for kind, name in FILES.items():
+        assert load_problem(PROBLEMS / f"{name}.toml").kind == kind
+
+
+def test_a_defect_says_that_it_is_one(here):
+    def patch(_tell):
+        def broken(*_):
+            raise ZeroDivisionError("a bug")
+
+        cli.run_problem = broken
+
+    before = contents(here)
+    code, command = run(COMMANDS["run"], here, patch)
+    assert code == 1
+    assert "ZeroDivisionError" in command.said
+    assert "This is a defect of convexmarket, not of your input. Please report it" in command.said
+    assert contents(here) == before
+
+
+def test_reports_that_could_not_all_be_written_are_told_by_the_code(here):
+    problems = here / "problems"
+    problems.mkdir()
+    shutil.copy(QUICKSTART, problems)
+    (problems / "bad.toml").write_text('kind = "nonsense"')
+    arguments = ["report", "--all", "--reports", "out"]
+
+    def patch(_tell):
+        report_cli.run_problem = cli.run_problem
+
+    code, command = run(arguments, here, patch)
+    assert code == 3
+    assert "nonsense" in command.out.decode()
+    assert (here / "out" / "quickstart" / "index.html").is_file()
+    (problems / "bad.toml").unlink()
+    assert run(arguments, here, patch)[0] == 0
+
+
+# --------------------------------------------------------------------------- hostile targets
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_target_that_is_a_file_or_a_folder_is_refused(here, name):
+    arguments = COMMANDS[name]
+    if name == "report in place":
+        arguments = ["report", "sellers.csv"]
+    elif name == "report --index":
+        arguments = ["report", "--index", "sellers.csv"]
+    elif name in REPLACES_A_FOLDER:
+        arguments = [*arguments[:-1], "sellers.csv"]
+    else:
+        arguments = [*arguments[:-1], "reports"]
+    before = contents(here)
+    code, command = run(arguments, here)
+    assert code == 2
+    check_one_line(command.said.replace("\n\u2603", ""), "error:")
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_folder_that_may_not_be_written_is_refused(here, name):
+    nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
+    for path in [here, *here.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for path in here.parents:
+        if path.stat().st_uid == os.geteuid() and path != Path("/tmp"):
+            path.chmod(path.stat().st_mode | 0o055)
+    before = contents(here)
+
+    def unprivileged(_tell):
+        if nobody is not None:
+            codecs.lookup("utf-8-sig")  # nobody may not import what lies in root's home
+            os.setgroups([])
+            os.setgid(nobody)
+            os.setuid(nobody)
+
+    code, command = run(COMMANDS[name], here, unprivileged)
+    for path in [here, *here.rglob("*")]:
+        path.chmod(0o755)
+    assert code == 2, command.said
+    check_one_line(command.said.replace("\n\u2603", ""), "error:", "ermission denied")
+    assert contents(here) == before

@@ -1,0 +1,316 @@
+"""An online market whose commands fail, are interrupted, or find no room (docs/failures.md)."""
+
+import json
+import shutil
+import signal
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+from forked_command import check_one_line, contents, run, stop
+
+import convexmarket as cm
+from convexmarket import writing
+from convexmarket.cli import online as online_cli
+from convexmarket.ledger import creating
+from convexmarket.ledger.store import Store
+from convexmarket.report import render
+
+PROBLEM = """
+kind = "online-market"
+title = "A market"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[buyer]
+expected_sellers = 4
+mu = 1.0
+sigma = 10.0
+gamma = 0.1
+[data]
+source = "csv"
+rows = "rows.csv"
+classes = ["no", "yes"]
+[learner]
+regularization = 1.0
+"""
+ROWS = "id,one,two,label\na,0.5,0.5,yes\nb,-0.5,0.1,no\nc,0.3,-0.2,yes\nd,-0.1,-0.6,no\n"
+ARRIVALS = "id,sensitivity\na,1.1\nb,1.5\nc,1.6\nd,4.9\n"
+SIGNALS = [signal.SIGINT, signal.SIGKILL]
+CODES = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+QUOTE_LIST = ["online", "quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv"]
+
+
+def save_nothing(draw, stem):
+    stem.with_suffix(".svg").write_text("<svg></svg>")
+    return "<svg></svg>"
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch):
+    monkeypatch.setattr(render, "save_figure", save_nothing)
+
+
+def done(folder, *arguments):
+    code, command = run(["online", *arguments], folder)
+    assert code == 0, command.said
+    return command
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("market")
+    (folder / "market.toml").write_text(PROBLEM)
+    (folder / "rows.csv").write_text(ROWS)
+    (folder / "arrivals.csv").write_text(ARRIVALS)
+    done(folder, "open", "m", "market.toml")
+    return folder
+
+
+@pytest.fixture
+def here(prepared, tmp_path):
+    """Return a folder with an open market in which nobody was quoted yet."""
+    return shutil.copytree(prepared, tmp_path / "here")
+
+
+@pytest.fixture(scope="module")
+def sold(prepared, tmp_path_factory):
+    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("sold") / "here")
+    done(folder, "quote", "m", "--csv", "arrivals.csv")
+    offers = state(folder)
+    for owner in offers.index[offers["status"] == "offered"]:
+        done(folder, "accept", "m", "--id", owner)
+    return folder
+
+
+def state(folder):
+    """Return the offers of a market by id."""
+    with cm.OnlineMarket(folder / "m") as market:
+        offers: pd.DataFrame = market.offers()
+    return offers.set_index("id")
+
+
+def hidden(folder):
+    return [path for path in contents(folder) if "/." in f"/{path}"]
+
+
+def at_step(owner, name, call=1):
+    """Return what makes a command tell and wait at a call of a method, in the middle of a step."""
+
+    def before(tell):
+        real, left = getattr(owner, name), [call]
+
+        def replaced(*arguments, **named):
+            left[0] -= 1
+            if not left[0]:
+                tell()
+            return real(*arguments, **named)
+
+        setattr(owner, name, replaced)
+
+    return before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_open_leaves_a_market_or_none(here, number):
+    before = contents(here)
+    arguments = ["online", "open", "new", "market.toml"]
+    code, command = stop(arguments, here, at_step(creating, "sync"), number)
+    assert code == CODES[number]
+    if number == signal.SIGINT:
+        check_one_line(command.said, "stopped")
+        assert {path for path in contents(here) if path not in before} <= {"new"}
+        assert not hidden(here)
+    assert not (here / "new" / "market.sqlite").exists()
+    done(here, "open", "new", "market.toml")
+    done(here, "status", "new")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
+    def moment(tell):
+        @contextmanager
+        def progress():
+            yield lambda *_: tell()
+
+        online_cli.progress_bars = progress
+
+    code, command = stop(QUOTE_LIST, here, moment, number)
+    assert code == CODES[number]
+    if number == signal.SIGINT:
+        check_one_line(command.said, "stopped")
+    kept = state(here)
+    assert kept.index.tolist() == ["a", "b", "c", "d"][: len(kept)]
+    assert not (here / "offers.csv").exists()
+    done(here, *QUOTE_LIST[1:])
+    after = state(here)
+    assert after["epsilon"].tolist()[: len(kept)] == kept["epsilon"].tolist()
+    assert after.index.tolist() == ["a", "b", "c", "d"]
+    assert pd.read_csv(here / "offers.csv")["id"].tolist() == ["a", "b", "c", "d"]
+    assert not hidden(here)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("command", ["quote", "accept", "decline"])
+def test_a_single_step_is_taken_or_not(here, command, number):
+    arguments = ["online", command, "m", "--id", "a"]
+    if command == "quote":
+        arguments += ["--sensitivity", "1.1"]
+    else:
+        done(here, "quote", "m", "--id", "a", "--sensitivity", "1.1")
+    code, _ = stop(arguments, here, at_step(Store, "writing"), number)
+    assert code == CODES[number]
+    statuses = state(here)["status"].tolist()
+    assert statuses == ([] if command == "quote" else ["offered"])
+    done(here, *arguments[1:])
+    said = {"quote": "offered", "accept": "accepted", "decline": "declined"}[command]
+    assert state(here)["status"].tolist() == [said]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_closing_again_ends_with_one_model(sold, tmp_path, number):
+    here = shutil.copytree(sold, tmp_path / "here")
+    arguments = ["online", "close", "m", "--lapse"]
+    code, command = stop(arguments, here, at_step(render, "write_results"), number)
+    assert code == CODES[number]
+    if number == signal.SIGINT:
+        check_one_line(command.said, "stopped")
+        assert not hidden(here)
+    assert not (here / "m" / "report").exists()
+    with cm.OnlineMarket(here / "m") as market:
+        kept = market.released
+    done(here, *arguments[1:])
+    assert (here / "m" / "report" / "model.json").read_text() == kept
+    assert not hidden(here)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["open", "new", "market.toml"],
+        ["quote", "m", "--id", "a", "--sensitivity", "1.1"],
+        QUOTE_LIST[1:],
+    ],
+    ids=lambda arguments: arguments[0] + str(len(arguments)),
+)
+def test_a_full_disk_keeps_what_was_stored(here, arguments):
+    before = contents(here)
+    code, command = run(["online", *arguments], here, limit=600)
+    assert code == 2
+    check_one_line(command.said, "error:")
+    assert state(here).empty
+    assert not hidden(here)
+    new = contents(here).keys() - before.keys()
+    assert not {path for path in new if "journal" not in path and path != "new"}
+    done(here, *arguments)
+
+
+def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_path):
+    here = shutil.copytree(sold, tmp_path / "here")
+
+    def patch(_tell):
+        def full(*_arguments):
+            raise OSError(28, "No space left on device")
+
+        render.write_results = full
+
+    code, command = run(["online", "close", "m", "--lapse"], here, patch)
+    assert code == 2
+    check_one_line(command.said, "error:", "No space left on device")
+    with cm.OnlineMarket(here / "m") as market:
+        kept = market.released
+    done(here, "close", "m", "--lapse")
+    assert (here / "m" / "report" / "model.json").read_text() == kept
+
+
+def test_sellers_who_are_turned_away_are_told_by_the_code(here):
+    (here / "arrivals.csv").write_text(ARRIVALS + "e,2.0\nf,2.0\n")
+    code, command = run(QUOTE_LIST, here)
+    assert code == 3
+    check_one_line(command.said, "2 sellers were turned away")
+    assert len(state(here)) == 4
+    assert len(pd.read_csv(here / "offers.csv")) == 4
+
+
+def test_an_error_changes_nothing_and_is_one_line(here):
+    before = contents(here)
+    for arguments in (
+        ["open", "m", "market.toml"],
+        ["quote", "m", "--id", "a", "--sensitivity", "99"],
+        ["quote", "m", "--csv", "none.csv"],
+        ["accept", "m", "--id", "nobody"],
+        ["decline", "m", "--csv", "none.csv"],
+        ["close", "m"],
+        ["status", "nowhere"],
+    ):
+        code, command = run(["online", *arguments], here)
+        assert code == 2, arguments
+        check_one_line(command.said, "error:")
+    after = contents(here)
+    database = "m/market.sqlite"
+    assert {path for path in after if not path.startswith(database)} == {
+        path for path in before if not path.startswith(database)
+    }
+    assert after[database] == before[database]
+    assert not hidden(here)
+
+
+# ---------------------------------------------------------------------------------- ledgers
+
+OFFERS = "id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n"
+LEDGER = {
+    "create": (["create", "new.sqlite"], at_step(creating, "sync")),
+    "record": (["record", "sold.sqlite", "offers.csv"], at_step(Store, "writing")),
+    "export": (["export", "sold.sqlite", "--out", "out.csv"], at_step(writing.os, "fsync")),
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ledger")
+    (folder / "offers.csv").write_text(OFFERS)
+    (folder / "out.csv").write_text("the former file\n")
+    code, command = run(["ledger", "create", "sold.sqlite"], folder)
+    assert code == 0, command.said
+    return folder
+
+
+def shown(folder, name="sold.sqlite"):
+    code, command = run(["ledger", "show", name, "--json"], folder)
+    assert code == 0, command.said
+    return json.loads(command.out)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("name", LEDGER)
+def test_a_ledger_takes_a_step_or_none(kept, tmp_path, name, number):
+    here = shutil.copytree(kept, tmp_path / "here")
+    arguments, moment = LEDGER[name]
+    before = shown(here)
+    code, command = stop(["ledger", *arguments], here, moment, number)
+    assert code == CODES[number]
+    if number == signal.SIGINT:
+        check_one_line(command.said, "stopped")
+        assert not hidden(here)
+    assert shown(here) == before
+    assert (here / "out.csv").read_text() == "the former file\n"
+    assert not (here / "new.sqlite").exists()
+    code, command = run(["ledger", *arguments], here)
+    assert code == 0, command.said
+    if name == "record":
+        assert shown(here) != before
+    if name == "create":
+        shown(here, "new.sqlite")
+
+
+@pytest.mark.parametrize("name", LEDGER)
+def test_a_ledger_on_a_full_disk_is_as_before(kept, tmp_path, name):
+    here = shutil.copytree(kept, tmp_path / "here")
+    before = shown(here)
+    code, command = run(["ledger", *LEDGER[name][0]], here, limit=5)
+    assert code == 2
+    check_one_line(command.said, "error:")
+    assert shown(here) == before
+    assert (here / "out.csv").read_text() == "the former file\n"
+    assert not hidden(here)

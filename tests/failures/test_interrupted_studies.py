@@ -1,0 +1,66 @@
+"""A solver study that is stopped: no half report, and nothing that is done twice."""
+
+import json
+import signal
+from pathlib import Path
+
+from forked_command import check_one_line, contents, run, stop
+
+from convexmarket.report import render
+from convexmarket.study.journal import Journal
+
+QUICKSTART = Path(__file__).parents[2] / "problems" / "quickstart.toml"
+STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
+STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--seeds", "1", "--jobs", "1", "--no-pin"]
+STUDY += ["--out", "study"]
+
+
+def save_nothing(draw, stem):
+    stem.with_suffix(".svg").write_text("<svg></svg>")
+    return "<svg></svg>"
+
+
+def after_the_first_run(tell):
+    """Tell when the first run is on disk."""
+    append = Journal.append
+
+    def told(self, record):
+        append(self, record)
+        tell()
+
+    Journal.append = told
+
+
+def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
+    """That it goes on, also after SIGKILL, is in test_compare_cli and test_solver_study_run."""
+    monkeypatch.setattr(render, "save_figure", save_nothing)
+    code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
+    assert code == 130
+    check_one_line(command.said, "the same command goes on from there")
+    journal = tmp_path / "study" / "runs.jsonl"
+    assert set(contents(tmp_path)) == {"study", "study/runs.jsonl"}
+    before = journal.read_bytes()
+    assert len([json.loads(line) for line in before.splitlines()]) == 1
+    code, command = run(["report", "study"], tmp_path)
+    assert code == 2
+    check_one_line(command.said, "results.json")
+    stopped_on_full_disk(tmp_path, before)
+
+
+def stopped_on_full_disk(folder, before):
+    """A journal that cannot grow ends the study in a line, and loses nothing that it held."""
+
+    def patch(_tell):
+        def full(self, record):
+            self._file.write(b'{"key": "cut')
+            self._file.flush()
+            raise OSError(28, "No space left on device")
+
+        Journal.append = full
+
+    code, command = run(STUDY, folder, patch)
+    assert code == 2
+    check_one_line(command.said, "error:", "No space left on device")
+    with Journal(folder / "study" / "runs.jsonl"):
+        pass
+    assert (folder / "study" / "runs.jsonl").read_bytes() == before

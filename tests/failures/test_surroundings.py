@@ -1,0 +1,68 @@
+"""Commands in poor surroundings: closed streams, odd terminals, no home, a plain locale."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forked_command import contents
+
+COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket.cli"
+PRICE = "--prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001"
+
+
+def shell(script, folder, **variables):
+    """Run commands in a shell; return the exit code, and what was printed."""
+    done = subprocess.run(
+        ["bash", "-c", script.replace("convexmarket ", f"{COMMAND} ")],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["schema", "--help"])
+def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path, command):
+    code, _, err = shell(f"set -o pipefail; convexmarket {command} | true", tmp_path)
+    assert (code, err) == (141, "")
+
+
+def test_output_on_a_full_disk_is_told(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    code, _, err = shell("convexmarket version > /dev/full", tmp_path)
+    assert code == 2
+    assert err == "error: standard output: No space left on device\n"
+
+
+def test_streams_that_are_closed_do_not_matter(tmp_path):
+    code, said, err = shell(
+        "convexmarket schema --out s.json <&- >&- 2>&- && test -s s.json", tmp_path
+    )
+    assert (code, said, err) == (0, b"", "")
+    assert sorted(contents(tmp_path)) == ["s.json"]
+
+
+def test_names_that_the_locale_cannot_write_are_written_otherwise(tmp_path):
+    (tmp_path / "\u2603 sellers.csv").write_text(
+        "id,sensitivity\nJosé,0.03\n\u674e\u96f7,0.05\n", encoding="utf-8"
+    )
+    code, said, err = shell(
+        f'convexmarket price *sellers.csv {PRICE} --out "\u2603 offers.csv"',
+        tmp_path,
+        LC_ALL="C",
+        PYTHONCOERCECLOCALE="0",
+        PYTHONUTF8="0",
+        PYTHONIOENCODING="ascii",
+        TERM="dumb",
+        COLUMNS="20",
+    )
+    assert code == 0, err
+    assert said.isascii()
+    assert b"Wrote" in said
+    assert "José" in (tmp_path / "\u2603 offers.csv").read_text(encoding="utf-8")

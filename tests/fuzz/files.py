@@ -1,0 +1,292 @@
+"""Problem files: mutations of those of the repository, tables drawn from the schema, and bytes."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import math
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from hypothesis import strategies as st
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.problems import json_schema, parse_problem
+
+from .running import Target, require
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
+TEXTS = [path.read_text(encoding="utf-8") for path in SOURCES]
+TABLES = [tomllib.loads(text) for text in TEXTS]
+
+LITERALS = [
+    "nan", "-inf", "inf", "1e400", "-1", "0", "0.0", "-0.0", "1e-320", "1e308", "true", "false",
+    '""', '"x"', '"\\u0000"', "[]", "{}", "[[]]", "[{}]", "[1, [2, [3]]]", "1979-05-27",
+    "1979-05-27T07:32:00Z", "07:32:00", "9" * 30, "9" * 400, "9" * 5000, "0x10", "1_000", '"1"',
+    "[nan]", "[1.0, 1.0]", "{a = 1}", "{power = true}", "{power = inf}", '{family = "uniform"}',
+    '"\U0001f600"', '"../../etc/passwd"', "[" * 300 + "]" * 300, "2", "1", "[true]", "[1, 2]",
+    "-9223372036854775809", '"linear"', '"inf"', "100000", '{family = "scipy", distribution = "x"}',
+    '{family = "scipy", distribution = "norm", args = ["a"]}', "1.5", "0.5",
+]  # fmt: skip
+
+
+class Raw(str):
+    """TOML to be written as it stands."""
+
+
+def toml(value: Any) -> str:
+    """Write a value as TOML, tables inline."""
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {toml(v)}" for k, v in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]"
+
+
+def document(table: dict[str, Any]) -> str:
+    """Write a table as a TOML file."""
+    return "".join(f"{json.dumps(key)} = {toml(value)}\n" for key, value in table.items())
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of everything inside a value."""
+    if isinstance(value, dict):
+        inside = list(value.items())
+    elif isinstance(value, list):
+        inside = list(enumerate(value[:3]))
+    else:
+        return [path] if path else []
+    found = [path] if path else []
+    for key, item in inside:
+        found += places(item, (*path, key))
+    return found
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+@cache
+def known_keys() -> list[str]:
+    """Return every key that the schema knows."""
+    keys: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            keys.update(node.get("properties", {}))
+            for item in node.values():
+                walk(item)
+        elif isinstance(node, list):
+            for item in node:
+                walk(item)
+
+    walk(json_schema())
+    return sorted(keys)
+
+
+@st.composite
+def mutated_tables(draw: Any, tables: list[dict[str, Any]] = TABLES) -> str:
+    """Draw a problem file with a few of its entries changed."""
+    table = copy.deepcopy(draw(st.sampled_from(tables)))
+    for _ in range(draw(st.integers(0, 4))):
+        paths = places(table)
+        if not paths:
+            break
+        *above, key = draw(st.sampled_from(paths))
+        holder = at(table, tuple(above))
+        match draw(st.integers(0, 7)):
+            case 0:
+                del holder[key]
+            case 1 | 2 | 3:
+                holder[key] = Raw(draw(st.sampled_from(LITERALS)))
+            case 4:
+                value = holder[key]
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    factor = draw(st.sampled_from([-1, 0, 0.5, 2, 10, 1e6, 1e-6, 1e300]))
+                    holder[key] = type(value)(value * factor) if abs(value) < 1e9 else factor
+                elif isinstance(value, list):
+                    holder[key] = value + value[:1]
+            case 5:
+                other = draw(st.sampled_from(tables))
+                inside = places(other)
+                taken = draw(st.sampled_from(inside))
+                holder[key] = copy.deepcopy(at(other, taken))
+            case 6:
+                if isinstance(holder, dict):
+                    holder[draw(st.sampled_from(known_keys()))] = Raw(
+                        draw(st.sampled_from(LITERALS))
+                    )
+            case 7:
+                if isinstance(holder, dict):
+                    holder[draw(st.text(max_size=6))] = holder[key]
+    return document(table)
+
+
+@st.composite
+def schema_values(draw: Any, node: dict[str, Any], depth: int = 0, odd: bool = False) -> Any:
+    """Draw a value that the schema allows, or now and then one that it does not."""
+    whole = _schema()
+    while "$ref" in node:
+        node = whole["$defs"][node["$ref"].rpartition("/")[2]]
+    if odd and depth > 0 and draw(st.integers(0, 9)) == 9:
+        return Raw(draw(st.sampled_from(LITERALS)))
+    if depth > 9:
+        return 1
+    for several in ("oneOf", "anyOf", "allOf"):
+        if several in node:
+            options = [o for o in node[several] if o.get("type") != "null"]
+            return draw(schema_values(draw(st.sampled_from(options)), depth + 1, odd))
+    if "const" in node:
+        return node["const"]
+    if "enum" in node:
+        return draw(st.sampled_from(node["enum"]))
+    if "examples" in node:
+        return copy.deepcopy(draw(st.sampled_from(node["examples"])))
+    kind = node.get("type", "number")
+    kind = draw(st.sampled_from(kind)) if isinstance(kind, list) else kind
+    if kind == "object":
+        return draw(_objects(node, depth, odd))
+    if kind == "array":
+        item = node.get("items") or (node.get("prefixItems") or [{"type": "number"}])[0]
+        size = draw(st.integers(node.get("minItems", 0), min(node.get("maxItems", 4), 4)))
+        return [draw(schema_values(item, depth + 1, odd)) for _ in range(max(size, 0))]
+    if kind == "boolean":
+        return draw(st.booleans())
+    if kind == "string":
+        return draw(st.sampled_from(["a", "b", "mu", "uniform", "0.5", "x1", "objective.gamma"]))
+    low = node.get("minimum", node.get("exclusiveMinimum", -5))
+    high = node.get("maximum", node.get("exclusiveMaximum", low + 20))
+    if kind == "integer":
+        return draw(st.integers(int(low), int(min(high, low + 50))))
+    return draw(st.one_of(st.floats(low, high), st.sampled_from([float(low), float(high), 1.0])))
+
+
+@st.composite
+def _objects(draw: Any, node: dict[str, Any], depth: int, odd: bool) -> dict[str, Any]:
+    required = set(node.get("required", ()))
+    made: dict[str, Any] = {}
+    for key, inner in node.get("properties", {}).items():
+        if key in required or draw(st.integers(0, 2)) == 0:
+            made[key] = draw(schema_values(inner, depth + 1, odd))
+    free = node.get("additionalProperties")
+    if isinstance(free, dict):
+        for name in draw(st.lists(st.sampled_from(["a", "b", "spread", "noise"]), max_size=2)):
+            made[name] = draw(schema_values(free, depth + 1, odd))
+    return made
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return json_schema()
+
+
+@cache
+def _validator() -> Any:
+    return jsonschema.Draft202012Validator(_schema())
+
+
+@st.composite
+def schema_files(draw: Any) -> str:
+    """Draw a whole file from the published schema."""
+    kind = draw(st.sampled_from(_schema()["oneOf"]))
+    table = draw(schema_values(kind, odd=draw(st.booleans())))
+    return document(table) if isinstance(table, dict) else ""
+
+
+@st.composite
+def mutated_bytes(draw: Any, sources: list[str] = TEXTS) -> bytes:
+    """Draw a file with some of its bytes changed."""
+    data = bytearray(draw(st.sampled_from(sources)).encode())
+    for _ in range(draw(st.integers(1, 5))):
+        place = draw(st.integers(0, max(len(data) - 1, 0)))
+        match draw(st.integers(0, 5)):
+            case 0:
+                data[place : place + 1] = draw(st.binary(max_size=3))
+            case 1:
+                del data[place : place + draw(st.integers(1, 40))]
+            case 2:
+                data[place:place] = data[place : place + draw(st.integers(1, 60))]
+            case 3:
+                data[place:place] = draw(
+                    st.sampled_from(
+                        [b"\x00", b"\xff", b"\xef\xbb\xbf", b'"""', b"[[", b"]]", b"[", b"{", b"=",
+                         b"\r", b"\n", b".", b"1e999", b"nan", b"0000-00-00", b"#", b"'", b"\\u",
+                         "\N{RIGHT-TO-LEFT OVERRIDE}".encode(), b"[" * 2000, b"{a=" * 500]
+                    )
+                )  # fmt: skip
+            case 4:
+                data = data[:place]
+            case 5:
+                other = draw(st.sampled_from(sources)).encode()
+                data += other[draw(st.integers(0, len(other))) :]
+    return bytes(data)
+
+
+@st.composite
+def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
+    """Draw a problem file and settings that replace parts of it."""
+    which = draw(st.integers(0, len(TABLES) - 1))
+    settings = []
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(places(TABLES[which])))
+        key = ".".join(map(str, path))
+        if draw(st.integers(0, 3)) == 0:
+            key += draw(st.sampled_from([".x", "..", " ", ".", "\n", "=", "[0]", ".0", '"']))
+        value = draw(st.one_of(st.sampled_from(LITERALS), st.text(max_size=5)))
+        settings.append(f"{key}{draw(st.sampled_from(['=', '=', '=', ' = ', '']))}{value}")
+    return TEXTS[which], tuple(settings)
+
+
+def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
+    """Parse a problem file; hold what is accepted against the schema and against itself."""
+    try:
+        problem = parse_problem(text, overrides, path="fuzz.toml")
+    except ProblemFileError as error:
+        wanted = ("fuzz.toml: ", "--set ")
+        require(str(error).startswith(wanted), "the error does not name the file:", error)
+        raise
+    require(
+        problem == parse_problem(text, overrides, path="fuzz.toml"),
+        "the same text parses differently",
+    )
+    if not overrides:
+        faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
+        require(not faults, "the published schema refuses what is accepted:", faults[:1])
+    dumped = problem.model_dump_json()
+    again = type(problem).model_validate_json(dumped)
+    require(again.model_dump_json() == dumped, "what is written reads as something else")
+    return "accepted"
+
+
+def check_bytes(data: bytes) -> str:
+    """Parse bytes as the loader does."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "refused"
+    return check_text(text)
+
+
+TARGETS = [
+    Target("problem tables", mutated_tables(), check_text),
+    Target("problem schema", schema_files(), check_text),
+    Target("problem bytes", mutated_bytes(), check_bytes),
+    Target("problem overrides", overridden(), lambda pair: check_text(*pair)),
+]

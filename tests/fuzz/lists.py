@@ -1,0 +1,252 @@
+"""Lists of sellers: CSV files in every dialect, with known contents, and bytes without."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.experiments import price_offers
+from convexmarket.experiments.lists import read_reports
+
+from .running import Target, require
+
+PRIOR = cm.Uniform(0, 2)
+BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
+HEADERS = [
+    ["id", "sensitivity"], ["ID", " Sensitivity "], ["name", "cost"], ["seller", "c"],
+    ["id", "sensitivity", "note"], ["note", "id", "sensitivity"], ["id", "id", "sensitivity"],
+    ["id", "x"], ["id"], [], ["sensitivity", "id"], ["id", "sensitivity", "sensitivity"],
+]  # fmt: skip
+NAMES = st.one_of(
+    st.sampled_from(["Ann", "Bob", "1", "01", "1.0", "NA", "nan", "null", "True", "é", "a,b", "a;b",
+                     'say "x"', " Ann", "Ann ", "", " ", "\u00a0", "-", "#1", "=1+1", "a\tb"]),
+    st.integers(0, 99).map(str),
+)  # fmt: skip
+NUMBERS = st.one_of(
+    st.floats(0, 2).map(lambda x: f"{x:.6g}"),
+    st.floats(0, 2).map(repr),
+    st.sampled_from(
+        [
+            "0",
+            "2",
+            "0.5",
+            "1e-3",
+            "1E-3",
+            ".5",
+            "5.",
+            "+1",
+            " 1 ",
+            "1.",
+            "0,5",
+            "1,25",
+            "1,250",
+            "0,250",
+            "1_0",
+            "0x1",
+            "1e",
+            "",
+            " ",
+            "nan",
+            "inf",
+            "-1",
+            "-0",
+            "True",
+            "1/2",
+            "50%",
+            "1'000",
+            "1 000",
+            "\u0661",
+            "1\u00a0",
+            "1e-400",
+            "2.0000000001",
+            "1d0",
+            "None",
+            "€1",
+            "1.5.2",
+            "1,5,2",
+            "0.1\x00",
+            "\uff11",
+            "true",
+            "1e308",
+        ]
+    ),
+)
+
+
+@st.composite
+def tables(draw: Any) -> tuple[bytes, list[tuple[str, str]]]:
+    """Draw a CSV file, with the ids and numbers that were written to it as text."""
+    odd = st.integers(0, 11).map(lambda k: k == 7)
+    header = list(draw(st.sampled_from(HEADERS)) if draw(odd) else HEADERS[0])
+    width = len(header)
+    comma = draw(st.integers(0, 5)) == 0
+    rows = []
+    for k in range(draw(st.integers(1, 6))):
+        row = [""] * max(width, 1)
+        row[0] = draw(NAMES) if draw(odd) else f"{draw(NAMES)}{k}"
+        if width > 1:
+            text = draw(NUMBERS) if draw(odd) else f"{draw(st.floats(0.001, 2)):.5f}"
+            row[-1 if header[-1].strip().lower() in ("sensitivity", "cost", "c", "x") else 0] = (
+                text.replace(".", ",") if comma else text
+            )
+        if draw(odd) and draw(odd):
+            row = draw(st.sampled_from([[], row[:1], [*row, "more"], [*row, ""], ["", ""]]))
+        rows.append(row)
+    file = io.StringIO()
+    writer = csv.writer(
+        file,
+        delimiter=":" if draw(odd) else draw(st.sampled_from(",;\t|")),
+        quotechar="'" if draw(odd) else '"',
+        lineterminator=draw(st.sampled_from(["\n", "\r\n", "\r"])),
+        quoting=draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])),
+    )
+    writer.writerows([header, *rows])
+    encoding = draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
+    if draw(odd):
+        encoding = draw(st.sampled_from(["latin-1", "cp1252", "utf-32", "utf-16-le"]))
+    data = file.getvalue().encode(encoding, errors="replace")
+    written = [(row[0], row[-1]) for row in rows if row] if width == 2 else []
+    plain = header == ["id", "sensitivity"] and all(len(row) == 2 for row in rows)
+    return data, written if plain else []
+
+
+@st.composite
+def bytes_of_tables(draw: Any) -> tuple[bytes, list[tuple[str, str]]]:
+    """Draw a CSV file with some of its bytes changed."""
+    data, _ = draw(tables())
+    data = bytearray(data)
+    for _ in range(draw(st.integers(1, 2))):
+        place = draw(st.integers(0, max(len(data), 1)))
+        match draw(st.integers(0, 4)):
+            case 0:
+                data[place : place + 1] = draw(st.binary(max_size=2))
+            case 4:
+                data[place:place] = draw(
+                    st.sampled_from([b"0", b"1", b".", b" ", b"x", b"-", b"e"])
+                )
+            case 1:
+                del data[place : place + draw(st.integers(1, 9))]
+            case 2:
+                data[place:place] = draw(
+                    st.sampled_from(
+                        [
+                            b'"',
+                            b'""',
+                            b"\x00",
+                            b",",
+                            b";",
+                            b"\n",
+                            b"\r",
+                            b"\n\n",
+                            b"\xff",
+                            b"\xfe\xff",
+                            b"\xef\xbb\xbf",
+                            b"\x1a",
+                            b"#",
+                            b"'",
+                            b"\\",
+                        ]
+                    )
+                )
+            case 3:
+                data[place:place] = data[: draw(st.integers(0, 30))]
+    return bytes(data), []
+
+
+def number_of(text: str, decimal_comma: bool) -> float:
+    return float(text.strip().replace(",", ".") if decimal_comma else text.strip())
+
+
+def surplus_by_definition(
+    costs: np.ndarray, tops: np.ndarray, mu: float, sigma: float, gamma: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return epsilon and rents of the papers' market, from the definition on a fine grid of eta.
+
+    At a fixed eta the weights are ``(tau - t*psi)_+ * ||a||/mu``, ``||(tau - t*psi)_+||`` being mu;
+    the rent is the rise of the optimal objective when the report goes to the top, over gamma*psi'.
+    """
+
+    def best(psi: np.ndarray) -> tuple[float, np.ndarray]:
+        def solve(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            c = gamma * eta[:, None] * psi
+            low, high = c.min(1), c.min(1) + mu
+            for _ in range(200):
+                tau = 0.5 * (low + high)
+                far = np.sqrt((np.maximum(tau[:, None] - c, 0) ** 2).sum(1)) > mu
+                high, low = np.where(far, tau, high), np.where(far, low, tau)
+            margin = np.maximum(high[:, None] - c, 0)
+            return high + sigma / eta, margin, eta
+
+        grid = np.geomspace(1e-4, 1e8, 241)
+        for _ in range(12):
+            value, margin, eta = solve(grid)
+            k = int(np.argmin(value))
+            grid = np.geomspace(grid[max(k - 1, 0)], grid[min(k + 1, grid.size - 1)], 41)
+        return value[k], eta[k] * margin[k] / margin[k].sum()
+
+    value, epsilon = best(costs)
+    rents = np.zeros(costs.size)
+    for i in np.flatnonzero(epsilon > 1e-9 * epsilon.max()):
+        dearest = costs.copy()
+        dearest[i] = tops[i]
+        rents[i] = (best(dearest)[0] - value) / (2 * gamma)
+    return epsilon, rents
+
+
+def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -> str:
+    """Read a list; hold numbers against those written, prices against the definition."""
+    data, written = case
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "sellers.csv")
+        path.write_bytes(data)
+        read = read_reports(path)
+        require(all(isinstance(x, str) for x in read.to_numpy().ravel()), "not read as text")
+        offers = price_offers(path, PRIOR, **BUYER)
+    table = offers.table
+    check_numbers(data, table, written)
+    require(np.isfinite(table.drop(columns="id").to_numpy(dtype=float)).all(), "not finite")
+    if priced:
+        check_prices(table)
+    return "accepted"
+
+
+def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> None:
+    """Every id and number is as it was written, and stands in the file."""
+    sensitivities = table["sensitivity"].tolist()
+    if written:
+        kept = [(name, text) for name, text in written if name.strip() or text.strip()]
+        require(len(kept) == len(table), "rows lost or made up")
+        require([name for name, _ in kept] == table["id"].tolist(), "ids changed")
+        comma = any("," in text for _, text in kept)
+        found = [number_of(text, comma) for _, text in kept]
+        require(np.allclose(found, sensitivities, rtol=1e-14, atol=0), "numbers changed")
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    text = data.decode(encoding)
+    for name in table["id"]:
+        require(name.replace('"', "") in text.replace('"', ""), "an id that is not in the file")
+
+
+def check_prices(table: Any) -> None:
+    """Hold prices against the definition."""
+    sensitivities = table["sensitivity"].to_numpy()
+    psi = 2 * sensitivities
+    if psi.min() < 1e-4 or len(table) > 5:
+        return
+    epsilon, rents = surplus_by_definition(psi, np.full(psi.size, 4.0), **BUYER)
+    scale = epsilon.max()
+    require(np.allclose(table["epsilon"], epsilon, atol=2e-4 * scale, rtol=2e-4), "epsilon is off")
+    require(np.allclose(table["surplus"], rents, atol=1e-5 * scale, rtol=1e-5), "surplus is off")
+
+
+TARGETS = [
+    Target("list tables", tables(), lambda case: check_list(case, priced=False)),
+    Target("list prices", tables(), check_list),
+    Target("list bytes", bytes_of_tables(), lambda case: check_list(case, priced=False)),
+]

@@ -1,0 +1,441 @@
+"""Priors, allocations and payments: what holds at any numbers, and oracles at ordinary ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.priors.parsing import prior_from_dict
+
+from .running import Target, require
+from .values import costs, nonnegative, number, ordinary, positive, wide
+
+LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
+
+
+# ------------------------------------------------------------------------------------------ priors
+
+
+@st.composite
+def any_prior(draw: Any) -> Any:
+    """Draw how to make a prior, from ordinary numbers or from any."""
+    numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
+    seed = draw(st.integers(0, 8))
+    values = [draw(numbers) for _ in range(4)]
+    return seed, values
+
+
+def made(case: tuple[int, list[float]]) -> cm.Prior:
+    kind, (x, y, z, w) = case
+    low = min(x, y)
+    makers = [
+        lambda: cm.Uniform(x, x + y),
+        lambda: cm.Exponential(x),
+        lambda: cm.Beta(x, y, z, z + w),
+        lambda: cm.Power(x, y),
+        lambda: cm.TruncatedNormal(x, y, z, z + w),
+        lambda: cm.LogNormal(x, y),
+        lambda: cm.Gamma(x, y),
+        lambda: cm.EmpiricalPrior([x, y, y, z, w]),
+        lambda: cm.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + w)]),
+    ]
+    return makers[kind]()
+
+
+def check_prior(case: tuple[int, list[float]]) -> str:
+    """Hold a prior against the definitions of its functions."""
+    prior = made(case)
+    low, high = prior.support
+    require(0 <= low <= high, "support", prior.support)
+    require(low <= prior.mean <= high * (1 + 1e-9), "mean", prior.mean, prior.support)
+    c = np.asarray(prior.quantile(LEVELS))
+    require(not np.isnan(c).any() and (c >= low).all() and (c <= high).all(), "quantiles", c)
+    require((c[1:] >= c[:-1]).all(), "quantiles fall", c)
+    inside = c[np.isfinite(c)]
+    F = np.asarray(prior.cdf(inside))
+    require(((F >= 0) & (F <= 1)).all() and (np.diff(F) >= 0).all(), "cdf", F)
+    resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
+    # scipy's truncated normal is accurate to six digits thousands of deviations away.
+    far = (LEVELS[: inside.size] * (1 - 1e-6) - 1e-8 > F) & (inside > low)
+    require(not (far & resolved).any(), "F(quantile(u)) < u", F)
+    raw = np.asarray(prior.virtual_cost(inside))
+    ironed = np.asarray(prior.ironed_virtual_cost(inside))
+    for costs_ in (raw, ironed):
+        require(not np.isnan(costs_).any() and (costs_ >= 0).all(), "virtual costs", costs_)
+    require((raw >= inside).all(), "psi < c", raw, inside)
+    finite = ironed[np.isfinite(ironed)]
+    require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs fall", ironed)
+    require(np.isfinite(ironed[inside < np.nextafter(high, 0)]).all() or high == np.inf, "psi inf")
+    drawn = prior.sample(20, np.random.default_rng(0))
+    require(((drawn >= low) & (drawn <= high)).all(), "sample outside the support")
+    again = prior_from_dict(prior.to_dict())
+    require(again == prior and hash(again) == hash(prior), "to_dict does not come back")
+    if high < np.inf:
+        require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "finite above the top")
+    return "accepted"
+
+
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["uniform:0,1", "beta:2,5", "beta:2,5,0,0.1", "power:2,0.1", "truncnorm:0.05,0.02,0,0.1",
+         "lognormal:-3,0.5", "gamma:2,0.05", "exponential:0.05", "mixture:1*uniform:0,1",
+         "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2", "empirical:nowhere.csv", "scipy:norm",
+         "custom:x", "uniform", ":", "", "mixture:", "mixture:1*mixture:1*uniform:0,1"]
+    ),
+    st.text(max_size=20),
+)  # fmt: skip
+
+
+@st.composite
+def prior_texts(draw: Any) -> str:
+    """Draw words for a prior, with a few characters changed."""
+    text = draw(TEXTS)
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(text)))
+        piece = draw(
+            st.sampled_from(
+                [
+                    "",
+                    ",",
+                    ";",
+                    "*",
+                    ":",
+                    "1",
+                    "0",
+                    "-",
+                    "e9",
+                    "nan",
+                    "inf",
+                    "1e999",
+                    " ",
+                    ".",
+                    "_",
+                    "\u0663",
+                    "\x00",
+                    "9" * 20,
+                    "uniform:",
+                    "x",
+                ]
+            )
+        )
+        text = text[:place] + piece + text[place + draw(st.integers(0, 3)) :]
+    return text
+
+
+def check_prior_text(text: str) -> str:
+    """Parse a prior, and read back what it says of itself."""
+    prior = cm.parse_prior(text)
+    require(prior_from_dict(prior.to_dict()) == prior, "to_dict does not come back")
+    return "accepted"
+
+
+# -------------------------------------------------------------------------------------- allocation
+
+
+@st.composite
+def standard_markets(draw: Any) -> dict[str, Any]:
+    """Draw the papers' problem in numbers, with ties, zeros, and tight or absent limits."""
+    style = draw(st.integers(0, 3))
+    numbers = [ordinary, wide, nonnegative, number][style]
+    cost_numbers = [ordinary, st.one_of(ordinary, wide), nonnegative, nonnegative][style]
+    case = {
+        "virtual_costs": draw(costs(cost_numbers)),
+        "mu": draw(numbers),
+        "sigma": draw(numbers),
+        "gamma": draw(numbers),
+        "cap": draw(
+            st.one_of(st.none(), st.sampled_from([1, 1.0, 1 + 1e-15, 1.5, 2, 3.0, 1e300]), numbers)
+        ),
+        "eta_range": None,
+    }
+    if draw(st.integers(0, 3)) == 0:
+        low = draw(numbers)
+        case["eta_range"] = (low, draw(st.one_of(st.just(low), numbers)))
+    return case
+
+
+def declared(case: dict[str, Any]) -> cm.Market:
+    buyer = {key: value for key, value in case.items() if key != "virtual_costs"}
+    return cm.Market.standard(cm.Sellers(virtual_costs=case["virtual_costs"]), **buyer)
+
+
+def objective_of(case: dict[str, Any], weights: np.ndarray, eta: float) -> float:
+    """Return the papers' objective by its formula, in an order in which nothing overflows early."""
+    psi = np.asarray(case["virtual_costs"])
+    norm = float(np.linalg.norm(weights / weights.max()) * weights.max())
+    unit = case["gamma"] * eta
+    cost = float(sum(unit * p * a if np.isfinite(unit * p) else unit * (p * a)
+                     for p, a in zip(psi, weights, strict=True) if a > 0))  # fmt: skip
+    return case["mu"] * norm + case["sigma"] / eta + cost
+
+
+def check_allocation(case: dict[str, Any]) -> str:
+    """Hold an exact allocation against feasibility, its certificate, and other feasible points."""
+    market = declared(case)
+    found = cm.allocate(market)
+    psi = np.asarray(case["virtual_costs"], dtype=float)
+    m = psi.size
+    bound = 1.0 if case["cap"] is None else min(1.0, case["cap"] / m)
+    check_feasible(found, bound, case["eta_range"])
+    with np.errstate(all="ignore"):
+        value = objective_of(case, found.weights, found.eta)
+        close = abs(value - found.objective) <= 1e-9 * abs(found.objective) + 1e-300
+        require(close, "objective is not that of the weights:", found.objective, value)
+        for weights in others(psi, bound, found.weights):
+            for eta in etas(case, psi, weights, found.eta):
+                rival = objective_of(case, weights, eta)
+                better = rival < found.objective * (1 - 1e-7) - 1e-300
+                require(not better, "a better point:", rival, "<", found.objective, "eta", eta)
+    require(found.gap < 1e-6, "the exact gap is", found.gap)
+    return "accepted"
+
+
+def check_feasible(found: Any, bound: float | np.ndarray, eta_range: Any = None) -> None:
+    """Hold weights and eta against their limits, and the bound against the value."""
+    weights = found.weights
+    require(np.isfinite(weights).all() and (weights >= 0).all(), "weights", weights)
+    require(abs(weights.sum() - 1) <= 1e-9, "weights sum to", weights.sum())
+    require((weights <= np.asarray(bound) * (1 + 1e-7)).all(), "above the cap", weights, bound)
+    require(0 < found.eta < np.inf, "eta", found.eta)
+    require(np.isfinite(found.epsilon).all() and (found.epsilon >= 0).all(), "epsilon")
+    if eta_range is not None:
+        low, high = eta_range
+        require(low * (1 - 1e-9) <= found.eta <= high * (1 + 1e-9), "eta out of its range")
+    require(np.isfinite(found.objective), "objective", found.objective)
+    slack = 1e-9 * abs(found.objective) + 1e-300
+    require(found.lower_bound <= found.objective + slack, "bound above the value", found)
+    require(np.isfinite(found.multiplier), "multiplier", found.multiplier)
+
+
+def others(psi: np.ndarray, bound: float, best: np.ndarray) -> list[np.ndarray]:
+    """Return feasible weights: even ones, the cheapest first, and mixtures with the best."""
+    m = psi.size
+    even = np.full(m, 1 / m)
+    greedy, left = np.zeros(m), 1.0
+    for i in np.argsort(psi, kind="stable"):
+        greedy[i] = min(bound, left)
+        left -= greedy[i]
+    return [even, greedy, 0.5 * (even + best), 0.99 * best + 0.01 * greedy, best]
+
+
+def etas(case: dict[str, Any], psi: np.ndarray, weights: np.ndarray, eta: float) -> list[float]:
+    """Return eta to try: nearby, and the best one for these weights."""
+    cost = case["gamma"] * float(psi @ weights)
+    tried = [eta, eta * 1.01, eta / 1.01, eta * 2, eta / 2]
+    if 0 < cost < np.inf and case["sigma"] > 0:
+        tried.append(float(np.sqrt(case["sigma"] / cost)))
+    if case["eta_range"] is not None:
+        low, high = case["eta_range"]
+        tried = [min(max(value, low), high) for value in tried] + [low, high]
+    return [value for value in tried if 0 < value < np.inf]
+
+
+@st.composite
+def ordinary_markets(draw: Any) -> dict[str, Any]:
+    """Draw the papers' problem at numbers at which everything else is accurate too."""
+    return {
+        "virtual_costs": draw(costs(st.one_of(ordinary, st.just(0.0)))),
+        "mu": draw(st.one_of(ordinary, st.just(0.0))),
+        "sigma": draw(st.one_of(ordinary, ordinary, st.just(0.0))),
+        "gamma": draw(ordinary),
+        "cap": draw(st.one_of(st.none(), st.floats(1, 5))),
+        "eta_range": draw(st.one_of(st.none(), st.none(), st.just((0.1, 10.0)))),
+    }
+
+
+def check_laws(case: dict[str, Any]) -> str:
+    """Hold allocations of permuted and rescaled markets against each other."""
+    found = cm.allocate(declared(case))
+    psi = np.asarray(case["virtual_costs"])
+    order = np.random.default_rng(psi.size).permutation(psi.size)
+    scaled = dict(case)
+    for key in ("mu", "sigma", "gamma"):
+        scaled[key] = case[key] * 7.0
+    money = {**case, "virtual_costs": psi * 3.0, "gamma": case["gamma"] / 3.0}
+    same = [
+        ({**case, "virtual_costs": psi[order]}, order, 1.0, "another order of sellers"),
+        (scaled, slice(None), 7.0, "another unit of the objective"),
+        (money, slice(None), 1.0, "another currency"),
+    ]
+    for other, places, factor, what in same:
+        again = cm.allocate(declared(other))
+        close = abs(again.objective - factor * found.objective) <= 1e-9 * abs(again.objective)
+        require(close, what, "changes the objective:", found.objective, again.objective)
+        if case["mu"] > 0 and close_to_unique(case, found):
+            require(
+                np.allclose(again.weights, found.weights[places], atol=1e-6), what, "moves weights"
+            )
+    return "accepted"
+
+
+def close_to_unique(case: dict[str, Any], found: Any) -> bool:
+    """Whether eta is held by sigma and not by a tie between far-away minima."""
+    nearby = [found.eta * factor for factor in (0.1, 0.3, 3, 10)]
+    if case["eta_range"] is not None or case["sigma"] == 0:
+        return False
+    return all(
+        objective_of(case, found.weights, eta) > found.objective * (1 + 1e-6) for eta in nearby
+    )
+
+
+def check_against_declaration(case: dict[str, Any]) -> str:
+    """Hold the exact optimum against CVXPY's solution of the declared problem at that eta."""
+    found = cm.allocate(declared(case))
+    again = cm.allocate(declared(case), "line_search", gap=1e-5)
+    slack = 2e-5 * abs(found.objective)
+    require(again.objective >= found.objective - slack, "a search finds better", again, found)
+    require(again.lower_bound <= found.objective + slack, "a search proves more", again, found)
+    return "accepted"
+
+
+# ---------------------------------------------------------------------------------------- variants
+
+SPREADS = [
+    cm.Spread(), cm.Spread(1.5), cm.Spread(3), cm.Spread(np.inf), cm.SquaredSpread(),
+    cm.NegativeEntropy(),
+]  # fmt: skip
+PRIVACY_COSTS = [cm.LinearCost(), cm.PowerCost(1.5), cm.PowerCost(2), cm.ExponentialCost()]
+
+
+@st.composite
+def variants(draw: Any, numbers: Any = ordinary) -> Any:
+    """Draw sellers, weighted terms and constraints, in plain values."""
+    m = draw(st.integers(1, 5))
+    psi = [draw(numbers) for _ in range(m)]
+    terms = [(draw(numbers), draw(st.sampled_from(range(len(SPREADS)))))]
+    constraint = draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
+    values = [[draw(numbers) for _ in range(m)] for _ in constraint]
+    return {
+        "psi": psi,
+        "spread": terms,
+        "noise": draw(numbers),
+        "payments": draw(st.one_of(st.none(), numbers)),
+        "cost": draw(st.integers(0, len(PRIVACY_COSTS) - 1)),
+        "losses": draw(st.one_of(st.none(), st.none(), st.just([draw(numbers)] * m))),
+        "constraints": list(zip(constraint, values, strict=True)),
+    }
+
+
+def variant_market(case: dict[str, Any]) -> cm.Market:
+    sellers = cm.Sellers(virtual_costs=case["psi"])
+    objective = case["noise"] * cm.Noise()
+    for weight, which in case["spread"]:
+        objective = objective + weight * SPREADS[which]
+    if case["payments"] is not None:
+        objective = objective + case["payments"] * cm.Payments(PRIVACY_COSTS[case["cost"]])
+    if case["losses"] is not None:
+        objective = objective + 1.0 * cm.Losses(case["losses"])
+    groups = ["a" if i % 2 else "b" for i in range(len(sellers))]
+    makers = [
+        lambda v: cm.Cap(1 + v[0]),
+        lambda v: cm.Cap(v),
+        lambda v: cm.MaxEpsilon(v),
+        lambda v: cm.Budget(v[0]),
+        lambda v: cm.EtaRange(v[0], v[0] + v[-1]),
+        lambda v: cm.GroupShare(groups, at_least={"b": min(v[0], 1.0)}),
+    ]
+    return cm.Market(sellers, objective, [makers[k](v) for k, v in case["constraints"]])
+
+
+def check_variant(case: dict[str, Any]) -> str:
+    """Hold an allocation against its constraints, its certificate and nearby feasible points."""
+    market = variant_market(case)
+    found = cm.allocate(market, gap=1e-4)
+    psi = np.asarray(case["psi"])
+    check_feasible(found, 1.0)
+    require(limits_hold(market, found.weights, found.eta, 1e-5), "infeasible", found)
+    with np.errstate(all="ignore"):
+        value = market.objective.value(found.weights, found.eta, psi)
+        require(abs(value - found.objective) <= 1e-6 * abs(value) + 1e-9, "objective", value, found)
+        m = psi.size
+        rng = np.random.default_rng(m)
+        tried = [np.full(m, 1 / m), *rng.dirichlet(np.ones(m), 4)]
+        tried += [0.9 * found.weights + 0.1 * w for w in tried]
+        for weights in tried:
+            for eta in found.eta * np.array([0.3, 0.9, 1.0, 1.1, 3.0]):
+                if limits_hold(market, weights, eta, 0.0):
+                    rival = market.objective.value(weights, eta, psi)
+                    slack = 1e-6 * (abs(found.objective) + abs(rival))
+                    require(not rival < found.lower_bound - slack, "below the bound:", rival, found)
+    return "accepted"
+
+
+def limits_hold(market: cm.Market, weights: np.ndarray, eta: float, slack: float) -> bool:
+    """Whether weights and eta obey every constraint, by the words of each."""
+    m = weights.size
+    psi = market.sellers.virtual_costs
+    for item in market.constraints:
+        match item:
+            case cm.Cap():
+                good = np.all(m * weights <= np.asarray(item.k) + slack * m)
+            case cm.MaxEpsilon():
+                good = np.all(eta * weights <= np.asarray(item.epsilon) * (1 + slack) + slack * eta)
+            case cm.Budget():
+                good = eta * psi @ weights <= item.amount * (1 + slack)
+            case cm.EtaRange():
+                good = item.low * (1 - slack) <= eta <= item.high * (1 + slack)
+            case cm.GroupShare():
+                share = {g: weights[item.groups == g].sum() for g in ("a", "b")}
+                good = all(share[g] >= low - slack for g, low in item.at_least.items())
+        if not good:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------- payments
+
+
+@st.composite
+def paid_markets(draw: Any) -> dict[str, Any]:
+    """Draw sellers with a prior, and the buyer of the papers' problem."""
+    return {
+        "prior": draw(any_prior()),
+        "levels": draw(st.lists(st.floats(0, 1), min_size=1, max_size=5)),
+        "mu": draw(st.one_of(ordinary, wide)),
+        "sigma": draw(st.one_of(ordinary, wide)),
+        "gamma": draw(st.one_of(ordinary, wide)),
+        "cap": draw(st.one_of(st.none(), st.just(1.0), st.floats(1, 5))),
+    }
+
+
+def check_payments(case: dict[str, Any]) -> str:
+    """Hold payments against participation, their ceiling, the order of sellers and the audit."""
+    prior = made(case["prior"])
+    reports = np.asarray(prior.quantile(case["levels"]))
+    buyer = {key: case[key] for key in ("mu", "sigma", "gamma", "cap")}
+    market = cm.Market.standard(cm.Sellers(reports, prior), **buyer)
+    found = cm.allocate(market)
+    paid = cm.payments(market, found)
+    epsilon = found.epsilon
+    scale = float(np.max(reports * epsilon) + paid.max())
+    require(np.isfinite(paid).all() and (paid >= 0).all(), "payments", paid)
+    require(
+        (paid >= reports * epsilon * (1 - 1e-9)).all(), "somebody loses", paid - reports * epsilon
+    )
+    require((paid[epsilon == 0] == 0).all(), "paid for nothing")
+    top = prior.support[1]
+    if np.isfinite(top):
+        require((paid <= top * epsilon * (1 + 1e-6) + 1e-9 * scale).all(), "paid above the top")
+    order = np.argsort(-np.arange(reports.size))
+    turned = cm.Market.standard(cm.Sellers(reports[order], prior), **buyer)
+    again = cm.payments(turned, cm.allocate(turned))
+    require(np.allclose(again, paid[order], rtol=1e-6, atol=1e-8 * scale), "the order of sellers")
+    audit = cm.audit_incentives(market, misreports=5)
+    require(audit.is_individually_rational, "the audit finds a loss", audit)
+    require(audit.is_incentive_compatible, "the audit finds a gain", audit)
+    return "accepted"
+
+
+TARGETS = [
+    Target("priors", any_prior(), check_prior),
+    Target("prior texts", prior_texts(), check_prior_text),
+    Target("allocation", standard_markets(), check_allocation),
+    Target("allocation laws", ordinary_markets(), check_laws),
+    Target("allocation declared", ordinary_markets(), check_against_declaration, 20.0),
+    Target("variants", variants(), check_variant, 20.0),
+    Target("variants at any scale", variants(wide), check_variant, 20.0),
+    Target("payments", paid_markets(), check_payments, 20.0),
+]

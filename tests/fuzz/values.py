@@ -1,0 +1,72 @@
+"""Values that nobody expects, and ordinary ones to mix them with."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import convexmarket as cm
+
+#: Numbers at the ends of what floats can be.
+EXTREMES = [
+    0.0, -0.0, 5e-324, 2.3e-308, 1e-300, 1e-160, 1e-30, 1e-16, 1e16, 1e30, 1e154, 1e160, 1e300,
+    1.7976931348623157e308,
+]  # fmt: skip
+NOT_POSITIVE = [0.0, -0.0, -1.0, -1e-300, float("nan"), float("inf"), float("-inf")]
+STRANGE: list[Any] = [
+    None, True, False, "", "x", "1", "1e400", "\u0000", "\ud7ff\U0001f600", b"1", [], (), {}, [[]],
+    [1.0, [2.0]], {"a": 1}, 10**400, -(10**400), 2**64, 1j, Fraction(1, 3), Decimal("0.1"),
+    Decimal("NaN"), np.float32(0.5), np.int64(3), np.bool_(True), np.array(1.0), np.array([]),
+    np.array([np.nan]), np.array(["a"]), np.array([None]), np.zeros((2, 2)), np.nan, np.inf,
+    datetime.date(2020, 2, 29), object, len, float, range(3), {1.0, 2.0}, slice(None),
+    np.datetime64("2020-01-01"), "\N{ARABIC-INDIC DIGIT THREE}", [None], ["a", "b"], 0, 1, -1, 2,
+]  # fmt: skip
+
+# Drawn by position: some of these values have no truth value and cannot be compared.
+hostile = st.integers(0, len(STRANGE) + len(EXTREMES) + len(NOT_POSITIVE) - 1).map(
+    lambda place: [*STRANGE, *EXTREMES, *NOT_POSITIVE][place]
+)
+
+ordinary = st.floats(-3, 3).map(lambda power: float(f"{10**power:.4g}"))
+wide = st.floats(-14, 14).map(lambda power: float(f"{10**power:.6g}"))
+positive = st.one_of(ordinary, wide, st.sampled_from([x for x in EXTREMES if x > 0]))
+nonnegative = st.one_of(positive, st.just(0.0))
+number = st.one_of(ordinary, ordinary, st.sampled_from(EXTREMES + NOT_POSITIVE), st.floats())
+
+
+@st.composite
+def priors(draw: Any, numbers: Any = ordinary) -> cm.Prior:
+    """Draw a prior; its constructor may refuse, which the caller has to expect."""
+    kind = draw(st.integers(0, 8))
+    x, y, z = draw(numbers), draw(numbers), draw(numbers)
+    if kind == 0:
+        return cm.Uniform(x, x + y)
+    if kind == 1:
+        return cm.Exponential(x)
+    if kind == 2:
+        return cm.Beta(x, y, 0.0, z)
+    if kind == 3:
+        return cm.Power(x, y)
+    if kind == 4:
+        return cm.TruncatedNormal(x, y, x, x + z)
+    if kind == 5:
+        return cm.LogNormal(np.log(x), y)
+    if kind == 6:
+        return cm.Gamma(x, y)
+    if kind == 7:
+        return cm.EmpiricalPrior(draw(st.lists(numbers, min_size=1, max_size=6)))
+    low = min(x, y)
+    return cm.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + 2 * z)])
+
+
+@st.composite
+def costs(draw: Any, numbers: Any = nonnegative, largest: int = 8) -> list[float]:
+    """Draw virtual costs, with ties."""
+    values = draw(st.lists(numbers, min_size=1, max_size=largest))
+    repeats = draw(st.integers(0, 3))
+    return values + values[:1] * repeats

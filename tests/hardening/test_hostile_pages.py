@@ -1,0 +1,194 @@
+"""Names from a stranger's file on the pages of every kind of report, in the index and in diffs.
+
+The shipped results are given hostile names, wherever a problem file or a seller may choose one, and
+written again. Figures are left out here: tests/report/test_hostile_names.py draws such names.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from convexmarket.cli.consoles import PlainConsole
+from convexmarket.problems import KINDS
+from convexmarket.report import read_results, render, write_report
+from convexmarket.report.diff import diff_results
+from convexmarket.report.diff_report import diff_summary
+from convexmarket.report.index import write_index
+from convexmarket.report.terminal import summary
+
+REPORTS = Path(__file__).parents[2] / "reports"
+SHIPPED = {
+    "tradeoff": "quickstart",
+    "joint-methods": "joint-methods",
+    "joint-sweep": "joint-spread",
+    "joint-tradeoff": "joint-wdbc",
+    "online-market": "online-clinic",
+    "online-study": "online-learning",
+    "regression-market": "medical-market",
+    "release-comparison": "release-circles",
+    "ridge-comparison": "ridge-bound",
+    "solver-study": "solver-study",
+    "variants": "variants-groups",
+}
+HOSTILE = "=<q-x y='\">[b]\x1b\u202e"
+#: What a problem file says freely.
+FREE = {"title", "description", "notes", "name", "label", "says", "remark", "money"}
+#: What tells one kind of table from another, though it may be called like a name.
+TAGS = {"kind", "method"}
+ID = re.compile(r"p\d{3}|row-\d+")
+
+
+def named(problem: Any, inside: bool = False) -> set[str]:
+    """Return the texts that a problem file may choose."""
+    if isinstance(problem, str):
+        return {problem} if inside and problem else set()
+    if isinstance(problem, list):
+        return set().union(*(named(item, inside) for item in problem))
+    if isinstance(problem, dict):
+        return set().union(*(named(item, key in FREE) for key, item in problem.items()))
+    return set()
+
+
+def renamed(value: Any, names: set[str]) -> Any:
+    """Return results with a hostile text before each of these names, and before ids."""
+    if isinstance(value, str) and (
+        value in names or value.split(",")[0] in names or ID.fullmatch(value)
+    ):
+        return f"{HOSTILE}{value}"
+    if isinstance(value, list):
+        return [renamed(item, names) for item in value]
+    if isinstance(value, dict):
+        return {
+            f"{HOSTILE}{key}" if key in names else key: (
+                item if key in TAGS else renamed(item, names)
+            )
+            for key, item in value.items()
+        }
+    return value
+
+
+def rewritten(table: Path, names: set[str]) -> str:
+    """Rename in a table of its own, too, and return its new checksum."""
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = renamed(list(csv.reader(file)), names)
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    return hashlib.sha256(table.read_bytes()).hexdigest()
+
+
+def hostile_results(kind: str, folder: Path) -> Any:
+    shutil.copytree(REPORTS / SHIPPED[kind] / "tables", folder / "tables")
+    found = json.loads((REPORTS / SHIPPED[kind] / "results.json").read_text("utf-8"))
+    problem = {key: item for key, item in found["problem"].items() if key != "source"}
+    names = named(problem)
+    for part in found.values():
+        if isinstance(part, dict) and "csv" in part:
+            part["sha256"] = rewritten(folder / part["csv"], names)
+    (folder / "results.json").write_text(json.dumps(renamed(found, names)), "utf-8")
+    return read_results(folder)
+
+
+class Page(HTMLParser):
+    """The tags and attributes of a page, and the text of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def check_files(folder: Path) -> None:
+    page = (folder / "index.html").read_text("utf-8")
+    parsed = Page(page)
+    assert "&lt;q-x" in page
+    assert "q-x" not in parsed.tags
+    assert parsed.tags.count("script") == 1
+    assert not [name for name in parsed.attributes if name.startswith("on") or name == "y"]
+    for path in folder.rglob("*"):
+        if path.suffix in (".html", ".md", ".tex"):
+            text = path.read_text("utf-8")
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text), path
+            assert "<q-x" not in text, path
+        if path.suffix == ".csv":
+            with path.open(encoding="utf-8", newline="") as file:
+                cells = [cell for row in csv.reader(file) for cell in row]
+            assert not [cell for cell in cells if cell.startswith(("=", "@", "\t"))], path
+
+
+def shown(words: Any) -> str:
+    console = PlainConsole(width=200, force_terminal=False)
+    with console.capture() as capture:
+        console.print(*words, sep="\n")
+    return capture.get()
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "save_figure", lambda *_: "<svg></svg>")
+
+
+def test_every_kind_is_here() -> None:
+    assert set(SHIPPED) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", SHIPPED)
+def test_pages_of_hostile_names(kind: str, tmp_path: Path, without_figures: None) -> None:
+    found = hostile_results(kind, tmp_path)
+    write_report(found, tmp_path / "report")
+    check_files(tmp_path / "report")
+    told = shown(summary(found))
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    assert "=<q-x y='\">[b]\ufffd\ufffd" in told
+
+
+def test_hostile_names_are_read_back_as_they_were(tmp_path: Path, without_figures: None) -> None:
+    found = hostile_results("variants", tmp_path)
+    write_report(found, tmp_path / "report")
+    again = read_results(tmp_path / "report")
+    assert again.problem.title.startswith(HOSTILE)
+    pd.testing.assert_frame_equal(again.points, found.points)
+
+
+def test_a_diff_and_an_index_of_hostile_names(tmp_path: Path, without_figures: None) -> None:
+    for name, kind in (("a", "variants"), ("b", "variants")):
+        (tmp_path / name).mkdir()
+        found = hostile_results(kind, tmp_path / name)
+        write_report(found, tmp_path / "reports" / name)
+    results = tmp_path / "reports" / "b" / "results.json"
+    text = results.read_text("utf-8").replace("\u202eequal", "\u202eother")
+    results.write_text(text, "utf-8")
+    found = diff_results(tmp_path / "reports" / "a", tmp_path / "reports" / "b")
+    write_report(found, tmp_path / "diff")
+    check_files(tmp_path / "diff")
+    told = shown(diff_summary(found))
+    assert "\x1b" not in told
+    write_index(tmp_path / "reports")
+    page = (tmp_path / "reports" / "index.html").read_text("utf-8")
+    assert "q-x" not in Page(page).tags
+    assert "&lt;q-x" in page
+    assert "<q-x" not in (tmp_path / "reports" / "README.md").read_text("utf-8")
+
+
+def test_a_plain_console_shows_what_another_would_obey() -> None:
+    assert shown(["a\x1b[31mb\u202ec\n", "[bold]d[/bold]"]) == "a\ufffd[31mb\ufffdc\n\nd\n"
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print("a\x1b[31mb")
+    assert "\x1b" in capture.get()  # or the test above could not fail

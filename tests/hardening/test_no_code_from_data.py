@@ -1,0 +1,84 @@
+"""What is stored or exchanged is data: nothing in the package can run what it reads.
+
+joblib, Dask and forks pass objects between processes that one user started, which is no exchange.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import convexmarket
+
+FILES = sorted(Path(convexmarket.__file__).parent.rglob("*.py"))
+MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
+MODULES |= {"yaml", "ruamel", "imp"}
+BUILTINS = {"eval", "exec", "compile", "__import__"}
+JOBLIB = {"dump", "load", "Memory"}
+PANDAS = {"read_pickle", "to_pickle"}
+IMPORT = "import_module"
+#: Where a name becomes a module: a plugin that the user of the command line has named.
+IMPORTERS = {"study/plugins.py"}
+
+
+def violations(source):
+    """Yield what a module does that could run data."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None)
+            names = [alias.name for alias in node.names]
+            for name in [module] if module else names:
+                if name.split(".")[0] in MODULES:
+                    yield f"imports {name}"
+            if module in ("joblib", "pandas", "numpy"):
+                yield from (f"imports {name}" for name in names if name in JOBLIB | PANDAS)
+        elif IMPORT in (getattr(node, "attr", ""), getattr(node, "id", "")):
+            yield f"uses {IMPORT}"
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in BUILTINS:
+                yield f"calls {called.id}"
+            if isinstance(called, ast.Attribute):
+                owner = called.value.id if isinstance(called.value, ast.Name) else ""
+                if called.attr in PANDAS or (owner == "joblib" and called.attr in JOBLIB):
+                    yield f"calls {called.attr}"
+            for keyword in node.keywords:
+                refused = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+                if keyword.arg == "allow_pickle" and not refused:
+                    yield "allows pickles"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.as_posix().split("convexmarket/")[-1])
+def test_the_package_runs_nothing_that_it_reads(file):
+    inside = file.relative_to(Path(convexmarket.__file__).parent).as_posix()
+    found = list(violations(file.read_text(encoding="utf-8")))
+    allowed = [f"uses {IMPORT}"] if inside in IMPORTERS else []
+    assert [one for one in found if one not in allowed] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import os, shelve",
+        "from joblib import load",
+        "joblib.dump(x, f)",
+        "pd.read_pickle(f)",
+        "frame.to_pickle(f)",
+        "np.load(f, allow_pickle=True)",
+        "np.load(f, allow_pickle=flag)",
+        "import yaml.loader",
+        "eval(x)",
+        "exec(x)",
+        "importlib.import_module(name)",
+        "load = import_module",
+    ],
+)
+def test_the_test_sees_what_it_looks_for(source):
+    assert list(violations(source))
+
+
+def test_what_is_allowed():
+    assert not list(violations("from importlib.resources import files\nnp.load(f)"))
+    assert not list(violations("from joblib import Parallel\nnp.load(f, allow_pickle=False)"))
