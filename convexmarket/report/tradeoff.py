@@ -13,6 +13,7 @@ from functools import partial
 import pandas as pd
 
 from convexmarket.experiments.tradeoff import TradeoffResult
+from convexmarket.privacy import Accounting
 from convexmarket.report import figures
 from convexmarket.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
@@ -58,7 +59,8 @@ GREEK = {
     "n_sellers": "sellers",
     "n_bought": "sellers bought from",
 }
-ACCOUNTING_WORDS = {
+ACCOUNTING_WORDS: dict[Accounting, str] = {
+    "sharp": "bounds what both versions of a row can pull together, and the Jacobian with it",
     "joint": "bounds the shift of the noise and its Jacobian together",
     "tight": "is ε + log(1 + a R²/(4Λ)) for a seller of weight a",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
@@ -408,7 +410,7 @@ def _guarantee_section(result: TradeoffResult) -> Section:
 
 def _privacy_points(result: TradeoffResult) -> list[str]:
     learner, norm = result.problem.learner, result.problem.data.data_norm
-    total = "The noise was raised until the total equals what was sold."
+    total = "The noise was chosen so that the total equals what was sold."
     if learner.calibration == "noise":
         total = (
             "The noise was set by what was sold, so the total can be larger than that; the "
