@@ -336,7 +336,7 @@ def test_a_payment_that_is_known_to_a_percent_is_made(monkeypatch) -> None:
 
 
 def test_a_seller_who_sells_nothing_costs_no_solve(solves) -> None:
-    sellers = cm.Sellers([0.05, 0.06, 0.99], cm.Uniform(0.0, 1.0))
+    sellers = cm.Sellers([0.99, 0.05, 0.06], cm.Uniform(0.0, 1.0))
     objective = 0.5 * cm.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
     market = cm.Market(sellers, objective)
     allocation = cm.allocate(market, gap=1e-8)
@@ -346,9 +346,10 @@ def test_a_seller_who_sells_nothing_costs_no_solve(solves) -> None:
         market, allocation, gap=1e-8, progress=lambda *now: progress.append(now)
     )
     assert progress == [(1, 2), (2, 2)]
-    assert (found.amounts[2], found.errors[2]) == (0.0, 0.0)
+    assert (found.amounts[0], found.errors[0]) == (0.0, 0.0)
+    assert np.all(found.amounts[1:] > 0)
     assert found.n_solves == len(solves)
-    alone = cm.estimate_payments(market, allocation, gap=1e-8, sellers=[2])
+    alone = cm.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
     assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
 
 
@@ -375,3 +376,35 @@ def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term) -> None:
     paid = cm.payments(market, allocation)
     assert paid[2] == 0
     assert np.all(paid[:2] > [0.2, 0.5] * allocation.epsilon[:2])
+
+
+def test_under_a_budget_what_is_sold_is_integrated() -> None:
+    """Reports enter by the budget, so that objectives say nothing; there is no price of money."""
+    limited = cm.Market(SELLERS, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
+    assert limited.incentives == "by construction"
+    nobody = np.array([], dtype=int)
+    found = cm.estimate_payments(limited, cm.allocate(limited, gap=1e-8), sellers=nobody)
+    assert (found.method, found.n_solves) == ("quadrature", 1)
+
+
+def test_a_bound_that_is_found_again_replaces_a_poorer_one() -> None:
+    market = quadratic_market()
+    good = cm.allocate(market, gap=1e-8)
+    poor = altered(good, lower_bound=good.objective * (1 - 9e-4))
+    errors = [cm.estimate_payments(market, a, sellers=[0]).errors[0] for a in (good, poor)]
+    assert errors[1] <= 1.5 * errors[0] + 1e-9
+
+
+def test_rents_beside_a_huge_spread_keep_their_digits() -> None:
+    """All weights are equal then, and the objective is 10^9 times what is paid."""
+    m, sigma, gamma = 3, 1.0, 0.5
+    market = small_market(mu=1e9, sigma=sigma, gamma=gamma)
+    paid = cm.payments(market, cm.allocate(market))
+    costs = SELLERS.virtual_costs
+    for seller in range(m):
+        others = costs.sum() - costs[seller]
+        scale = np.sqrt(sigma * m / gamma) / m  # eps(z) = scale / sqrt(others + psi(z))
+        sold = scale / np.sqrt(others + costs[seller])
+        rent = scale * (np.sqrt(others + 1.9) - np.sqrt(others + costs[seller]))
+        expected = SELLERS.sensitivities[seller] * sold + rent
+        assert paid[seller] == pytest.approx(expected, rel=1e-8)

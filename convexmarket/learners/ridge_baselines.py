@@ -155,7 +155,7 @@ class SampledRidge(RidgeRelease):
         return plan.epsilon
 
     def _threshold(self, epsilon: Vector) -> float:
-        if self.threshold in ("max", "mean"):
+        if isinstance(self.threshold, str) and self.threshold in ("max", "mean"):
             threshold = float(epsilon.max() if self.threshold == "max" else epsilon.mean())
         elif not is_number(self.threshold):
             raise ParameterError(

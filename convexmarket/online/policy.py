@@ -326,7 +326,7 @@ class OnlinePolicy:
             low, high = described["support"]
             support = float(low), _infinite_if_none(high)
             prior, rule = prior_from_dict(described["prior"]), described["rule"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             if isinstance(error, PriorError):
                 raise
             raise ParameterError(

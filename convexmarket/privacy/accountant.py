@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import checked_numbers
+from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
@@ -241,6 +241,7 @@ class PrivacyAccountant:
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
         """Return what would have been used after the release, and its epsilon in every row."""
+        check_instance("guarantee", guarantee, Guarantee)
         check_delta(guarantee.delta)
         epsilon = self._spread(guarantee.epsilon, rows)
         used = self._used + self._price(epsilon)

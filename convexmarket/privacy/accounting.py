@@ -279,10 +279,10 @@ def calibrate_eta(
 
 def _curvature(eta: float, regularization: float, data_norm: float, accounting: str) -> float:
     """Check the scalars and return R^2 / Lambda."""
-    if not eta > 0:
+    if not (is_number(eta) and eta > 0):
         raise ParameterError(f"eta must be positive (infinity means no noise), not {eta!r}.")
     for name, value in (("regularization", regularization), ("data_norm", data_norm)):
-        if not (np.isfinite(value) and value > 0):
+        if not (is_number(value) and 0 < value < np.inf):
             raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
     if accounting not in get_args(Accounting):
         raise ParameterError(

@@ -69,17 +69,10 @@ def admit(
     ParameterError
         If the rows are not those of the accountant, or ``random_state`` is no source.
     """
-    if accountant is None:
-        if rows is not None:
-            raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
-        return resolve_generator(random_state)
-    if not isinstance(accountant, Account):
-        raise ParameterError(
-            f"accountant must be a PrivacyAccountant, or a ledger's account, not {accountant!r}."
-        )
-    accountant.check(guarantee, rows)
+    check_account(accountant, guarantee, rows)
     generator = resolve_generator(random_state)
-    accountant.charge(guarantee, rows)
+    if accountant is not None:
+        accountant.charge(guarantee, rows)
     return generator
 
 
