@@ -26,6 +26,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from convexmarket.arguments import checked_numbers
 from convexmarket.errors import DataError, SolverError
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
@@ -269,7 +270,7 @@ class KernelERM(BaseEstimator):
             The second class where the prediction is positive; of "huber" the predictions.
         """
         check_is_fitted(self)
-        values = np.asarray(predictions, dtype=np.float64)
+        values = checked_numbers("predictions", predictions)
         if not hasattr(self, "classes_"):
             return values
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
@@ -293,6 +294,7 @@ class KernelERM(BaseEstimator):
             In the variable "beta", the coefficients of every row's kernel.
         """
         loss = loss_named(self.loss, self.huber_threshold)
+        check_positive(regularization=self.regularization)
         X, y = self._validated(X, y)
         if weights is None:
             weights = np.full(len(X), 1.0 / len(X))

@@ -38,7 +38,7 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
-from convexmarket.privacy.checks import check_positive
+from convexmarket.privacy.checks import check_positive, is_number
 from convexmarket.privacy.noise import RandomSource, resolve_generator
 
 __all__ = ["PrivateLogisticRegression"]
@@ -301,9 +301,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             raise ParameterError(
                 f"calibration must be 'noise' or 'total', not {self.calibration!r}."
             )
-        if self.data_norm is not None and not (np.isfinite(self.data_norm) and self.data_norm > 0):
-            raise ParameterError(f"data_norm must be positive and finite, not {self.data_norm!r}.")
-        if not self.tol > 0:
+        if self.data_norm is not None:
+            check_positive(data_norm=self.data_norm)
+        check_positive(regularization=self.regularization)
+        if not (is_number(self.tol) and self.tol > 0):
             raise ParameterError(f"tol must be positive, not {self.tol!r}.")
         if self.minimum_epsilon is not None:
             check_positive(minimum_epsilon=self.minimum_epsilon, tol=self.tol)

@@ -16,6 +16,7 @@ from convexmarket.privacy import (
     Account,
     Guarantee,
     RandomSource,
+    check_account,
     lattice_scale,
     resolve_generator,
 )
