@@ -227,10 +227,18 @@ def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolu
     cost = form.expected_cost(weights)
     binding: tuple[str, ...] = ()
     if eta is None:
-        best = np.sqrt(form.sigma / form.gamma / cost) if cost > 0 else np.inf
+        if cost > 0:  # root by root: the quotient may leave the range of floating point
+            best = float(np.sqrt(form.sigma) / np.sqrt(form.gamma) / np.sqrt(cost))
+        else:
+            best = np.inf
         eta = float(np.clip(best, form.eta_low, form.eta_high))
         if eta == np.inf:
             _refuse_free_sellers(form)
+        if eta == 0:
+            raise SolverError(
+                f"sigma = {form.sigma:g} is too small beside gamma*psi = {form.gamma:g}*{cost:g} "
+                "for double precision; bring the weights of the terms closer"
+            )
         binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     objective = form.objective(weights, eta)
     multiplier = form.gamma * float(marginal)

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import pandas as pd
 
 from convexmarket.allocation import allocate
+from convexmarket.arguments import check_callable
 from convexmarket.audit import IncentiveAudit, audit_incentives
 from convexmarket.experiments.lists import (
     PIECE,
@@ -234,6 +235,7 @@ class _Clock:
     """Seconds per stage, announced as they start."""
 
     def __init__(self, announce: Callable[[str], None] | None) -> None:
+        check_callable("progress", announce)
         self.seconds: dict[str, float] = {}
         self._announce = announce
         self._stage: str | None = None

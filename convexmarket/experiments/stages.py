@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from joblib import Parallel
 
+from convexmarket.arguments import check_callable
+
 __all__ = ["Progress", "Stages"]
 
 #: Called with the stage, the steps done and the steps in all.
@@ -25,6 +27,7 @@ class Stages:
     """
 
     def __init__(self, progress: Progress | None) -> None:
+        check_callable("progress", progress)
         self.seconds: dict[str, float] = {}
         self._progress = progress
 

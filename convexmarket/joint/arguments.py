@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import check_callable, check_count, check_instance, check_positive
 
 __all__ = ["check_arguments"]
 
@@ -29,12 +28,12 @@ def check_arguments(**arguments: Any) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if name in _COUNTS:
-            if not isinstance(value, int | np.integer) or value is True or value < 1:
-                raise ParameterError(f"{name} is {value!r}; give a whole number >= 1")
+            check_count(name, value)
         elif name in _POSITIVE:
-            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
-                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        elif name == "rng" and not isinstance(value, np.random.Generator):
-            raise ParameterError(f"rng is {value!r}; give a numpy.random.Generator")
-        elif name == "solver_options" and not isinstance(value, dict):
-            raise ParameterError(f"solver_options is {value!r}; give a dictionary")
+            check_positive(name, value)
+        elif name == "progress":
+            check_callable(name, value)
+        elif name == "rng":
+            check_instance(name, value, np.random.Generator, "a numpy.random.Generator")
+        elif name == "solver_options":
+            check_instance(name, value, dict, "a dictionary")

@@ -151,6 +151,11 @@ def first_order_residuals(
             f"{joint.market!r}"
         )
     w, a = checked_numbers("model", model), checked_numbers("weights", weights)
+    if w.shape != joint.X.shape[1:]:
+        raise ParameterError(
+            f"model has shape {w.shape}; give one coefficient for each of {joint.X.shape[1]} "
+            "features"
+        )
     if a.shape != form.virtual_costs.shape or not (np.isfinite(a).all() and np.any(a > 0)):
         raise ParameterError(
             f"weights has shape {a.shape}; give a finite number for each of "

@@ -102,7 +102,7 @@ def allocate_jointly(
     if unknown:
         allowed = ", ".join(sorted(_OPTIONS[method]))
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
-    check_arguments(starts=starts, gap=gap, rng=rng, **options)
+    check_arguments(starts=starts, gap=gap, rng=rng, progress=progress, **options)
     joint.check_bounded()
     alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
     if alone is not None:

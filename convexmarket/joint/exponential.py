@@ -107,7 +107,7 @@ def solve_exponential(
     ParameterError
         If an argument is out of its range.
     """
-    check_arguments(max_iterations=max_iterations, tolerance=tolerance)
+    check_arguments(max_iterations=max_iterations, tolerance=tolerance, progress=progress)
     joint.check_bounded()
     solver = check_solver(solver)
     sellers = active_sellers(joint.market)

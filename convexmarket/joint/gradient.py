@@ -311,7 +311,13 @@ def descend_jointly(
         If an argument is out of its range.
     """
     check_arguments(
-        grid=grid, eps_max=eps_max, step=step, max_iterations=max_iterations, tolerance=tolerance
+        grid=grid,
+        eps_max=eps_max,
+        step=step,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        rng=rng,
+        progress=progress,
     )
     joint.check_bounded()
     form = gradient_form(joint)

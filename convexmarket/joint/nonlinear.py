@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.views import active_sellers, spread_out
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.joint.alternating import Descent
+from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.blocks import remaining_gain
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -199,6 +200,7 @@ def solve_nonlinear(
         If the solver fails.
     """
     check_nonlinear_solver()
+    check_arguments(progress=progress)
     joint.check_bounded()
     descent = Descent(joint, PurchaseStep(joint), number, progress)
     descent.take("start", np.array(start.model), np.array(start.weights), float(start.eta))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_instance
 from convexmarket.errors import DataError, NotSupportedError, ReleaseChargedError
 from convexmarket.ledger.names import UNNAMED
 from convexmarket.ledger.store import now
@@ -145,6 +146,7 @@ def charge_release(
     BudgetExceededError, ParameterError
         As :meth:`convexmarket.privacy.PrivacyAccountant.charge` says; nothing is charged then.
     """
+    check_instance("guarantee", guarantee, Guarantee)
     check_uncharged(connection, release, "a second one would be charged as if it were the first")
     if ids:
         accountant_of(connection, ids, release).charge(guarantee, rows)

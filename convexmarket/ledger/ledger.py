@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.creating import create_database
@@ -78,6 +79,7 @@ class Ledger:
     delta: float
 
     def __init__(self, path: str | Path | Store) -> None:
+        check_instance("path", path, (str, Path, Store), "the path of a ledger")
         self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
         self.path = self._store.path
         with reading(self._store) as connection:
@@ -105,6 +107,7 @@ class Ledger:
         ParameterError
             If composition or delta cannot be one.
         """
+        check_instance("path", path, (str, Path), "the path of a new file")
         account = PrivacyAccountant([0.0], delta, composition=composition)
         create_database(
             Path(path),

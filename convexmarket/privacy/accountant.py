@@ -117,15 +117,16 @@ class PrivacyAccountant:
             raise ParameterError(
                 f"composition must be one of {get_args(AccountComposition)}, not {composition!r}."
             )
-        if ids is not None and len(ids) != budget.size:
-            raise ParameterError(f"ids names {len(ids)} rows, and epsilon has {budget.size}.")
+        names = None if ids is None else _names(ids)
+        if names is not None and len(names) != budget.size:
+            raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}.")
         advanced = composition == "advanced"
         why = " for advanced composition" if advanced else ""
         self._delta = check_delta(delta, positive=advanced, why=why)
         self._composition = composition
         budget.setflags(write=False)
         self._budget = budget
-        self._ids = ids
+        self._ids = names
         self._slack = self._delta / 2.0 if advanced else 0.0
         self._used = np.zeros_like(budget)  # sum of epsilons, or of rhos
         self._used_delta = np.zeros_like(budget)
@@ -341,3 +342,10 @@ def _epsilon_of_rho(rho: Floats) -> Floats:
         x = x - (x * tanh - target) / (tanh + x / 2.0 * (1.0 - tanh**2))
     epsilon[finite] = x * (1.0 - 1e-15)
     return epsilon
+
+
+def _names(ids: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(ids)
+    except TypeError:
+        raise ParameterError(f"ids is {ids!r}; give a name for each row") from None

@@ -44,9 +44,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import checked_numbers
+from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import is_number
+from convexmarket.privacy.checks import check_delta, is_number
 from convexmarket.privacy.sharp import sharp_guarantee
 
 __all__ = [
@@ -91,10 +91,13 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         epsilon = np.array(checked_numbers("epsilon", self.epsilon))
-        if np.isnan(epsilon).any():
+        if not np.all(epsilon >= 0):
             raise ParameterError(
                 "the guarantee has a negative or undefined epsilon: give each row a number >= 0"
             )
+        check_delta(self.delta)
+        check_instance("mechanism", self.mechanism, str, "what was released, in words")
+        check_instance("accounting", self.accounting, str, "the name of the bound")
         epsilon.setflags(write=False)
         object.__setattr__(self, "epsilon", epsilon)
 

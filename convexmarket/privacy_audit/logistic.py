@@ -27,7 +27,7 @@ from convexmarket.privacy_audit.checks import (
     quietly,
 )
 from convexmarket.privacy_audit.logistic_loss import LossSetting, WorstCase, worst_loss
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["audit_logistic"]
 
@@ -72,14 +72,9 @@ def audit_logistic(
     if not checks[0].passed:
         scale = 0.0
     checks += [law, audit.same_noise(rng)]
-    measured, best = np.empty(rows.size), None
-    for place, row in enumerate(rows):
-        loss, witness = audit.worst(int(row), model, worst_data, scale, rng)
-        measured[place] = loss
-        if best is None or loss * best[1] > best[0] * claimed[row]:
-            best = (loss, claimed[row], witness)
-    if scale == 0.0:
-        measured[:] = np.inf
+    found = [audit.worst(row, model, worst_data, scale, rng) for row in rows.tolist()]
+    measured = np.array([loss if scale > 0.0 else np.inf for loss, _ in found])
+    worst = int(np.argmax(ratios(measured, claimed[rows])))
     return PrivacyAudit(
         mechanism=claim.mechanism,
         method="exact",
@@ -89,7 +84,7 @@ def audit_logistic(
         delta=claim.delta,
         confidence=confidence,
         checks=tuple(checks),
-        witness=None if best is None else best[2],
+        witness=found[worst][1],
     )
 
 

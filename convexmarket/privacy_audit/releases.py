@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy_audit.checks import draw_seeds, loss_of_frequencies, quietly
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["Mechanism", "audit_draws"]
 
@@ -28,8 +28,8 @@ Floats = NDArray[np.float64]
 #: From a data set to releases by seed.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
 
-#: Share of the draws that look for the best neighbour, and among them for the event.
-PILOT = 0.1
+#: Share of the draws that are spent on each version of a row, to find the two that differ most.
+PILOT = 0.025
 THRESHOLDS = 40
 
 
@@ -59,21 +59,16 @@ def audit_draws(
         raise ParameterError(f"the guarantee covers {claim.epsilon.size} rows, and X has {len(X)}.")
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
-    measured, best, told = np.empty(rows.size), None, []
-    for place, row in enumerate(rows):
-        versions = _versions(X, y, int(row), replacements)
-        witness = _best_neighbours(mechanism, look, X, y, int(row), versions, draws, rng)
-        sides = ((witness.X, witness.y), (witness.X_other, witness.y_other))
-        pair = [_draw(mechanism(*side), look, draws, rng) for side in sides]
-        loss, words = _lower_bound(pair, claim.delta, confidence)
-        measured[place] = loss
-        told.append(words)
-        ratio = loss / claim.epsilon[row] if claim.epsilon[row] > 0 else np.inf
-        if best is None or ratio > best[0]:
-            best = (ratio, witness, words)
-    event = AuditCheck(
-        "how often the best event was seen", True, best[2] if best is not None else "no row"
-    )
+    found = []
+    for row in rows.tolist():
+        versions = _versions(X, y, row, replacements)
+        pair = _best_neighbours(mechanism, look, X, y, row, versions, draws, rng)
+        sides = ((pair.X, pair.y), (pair.X_other, pair.y_other))
+        samples = [_draw(mechanism(*side), look, draws, rng) for side in sides]
+        found.append((*_lower_bound(samples, claim.delta, confidence), pair))
+    measured = np.array([loss for loss, _, _ in found])
+    worst = int(np.argmax(ratios(measured, claim.epsilon[rows])))
+    event = AuditCheck("how often the best event was seen", True, found[worst][1])
     return PrivacyAudit(
         mechanism=claim.mechanism,
         method="statistical",
@@ -83,7 +78,7 @@ def audit_draws(
         delta=claim.delta,
         confidence=confidence,
         checks=(event,),
-        witness=None if best is None else best[1],
+        witness=found[worst][2],
     )
 
 
@@ -135,7 +130,7 @@ def _best_neighbours(
     rng: np.random.Generator,
 ) -> Neighbours:
     """Return the two versions of a row whose releases differ most in a few draws."""
-    few = max(20, int(PILOT * draws / 4))
+    few = max(20, int(PILOT * draws))
     sides, samples = [], []
     for features, label in versions:
         X_side, y_side = X.copy(), y.copy()

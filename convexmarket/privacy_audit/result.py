@@ -9,12 +9,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "ratios"]
 
 Floats = NDArray[np.float64]
 
 #: Relative; a measured loss may exceed its claim by the rounding of both.
 ROUNDING = 1e-9
+
+
+def ratios(measured: Floats, claimed: Floats) -> Floats:
+    """Return measured over claimed; a loss of zero against a claim of zero is no excess."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(measured == 0.0, 0.0, measured / claimed)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class PrivacyAudit:
     confidence : float
         With which every check and every statistical bound holds, each.
     checks : tuple of AuditCheck
-    witness : Neighbours or None
+    witness : Neighbours
         The pair of data sets behind the largest ratio.
     """
 
@@ -97,12 +103,12 @@ class PrivacyAudit:
     delta: float
     confidence: float
     checks: tuple[AuditCheck, ...]
-    witness: Neighbours | None
+    witness: Neighbours
 
     @property
     def ratio(self) -> float:
         """Largest measured loss over its claim; above one, a guarantee is refuted."""
-        return float(self._ratios().max())
+        return float(ratios(self.measured, self.claimed).max())
 
     @property
     def passed(self) -> bool:
@@ -116,7 +122,7 @@ class PrivacyAudit:
                 "row": self.rows,
                 "claimed": self.claimed,
                 "measured": self.measured,
-                "ratio": self._ratios(),
+                "ratio": ratios(self.measured, self.claimed),
             }
         )
 
@@ -135,9 +141,3 @@ class PrivacyAudit:
 
     def __str__(self) -> str:
         return self.statement()
-
-    def _ratios(self) -> Floats:
-        """Return measured over claimed; a loss of zero against a claim of zero is no excess."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = self.measured / self.claimed
-        return np.where(self.measured == 0.0, 0.0, ratios)

@@ -24,7 +24,7 @@ from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy.noise import gamma_sphere_noise
 from convexmarket.privacy_audit.checks import draw_seeds, published_check, quietly
 from convexmarket.privacy_audit.releases import audit_draws
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["audit_ridge", "audit_sampled_ridge"]
 
@@ -57,14 +57,11 @@ def audit_ridge(
         rows = np.unique(order[np.linspace(0, len(X) - 1, min(n_rows, len(X))).astype(int)])
     law, scale = audit.noise_law(model.noise_rate_, draws, confidence, rng)
     checks = (law, audit.published())
-    measured, best = np.empty(rows.size), None
-    for place, row in enumerate(rows):
-        distance, witness = audit.worst(int(row), worst_data, rng)
-        measured[place] = loss = distance * model.noise_rate_ / scale if scale > 0 else np.inf
-        if best is None or loss * best[1] > best[0] * claimed[row]:
-            best = (loss, claimed[row], witness)
-    if not checks[1].passed:
-        measured[:] = np.inf
+    found = [audit.worst(row, worst_data, rng) for row in rows.tolist()]
+    measured = np.full(rows.size, np.inf)
+    if scale > 0.0 and checks[1].passed:
+        measured = np.array([distance * model.noise_rate_ / scale for distance, _ in found])
+    worst = int(np.argmax(ratios(measured, claimed[rows])))
     return PrivacyAudit(
         mechanism=model.guarantee_.mechanism,
         method="exact",
@@ -74,7 +71,7 @@ def audit_ridge(
         delta=model.guarantee_.delta,
         confidence=confidence,
         checks=checks,
-        witness=None if best is None else best[2],
+        witness=found[worst][1],
     )
 
 

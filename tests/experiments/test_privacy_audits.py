@@ -12,7 +12,7 @@ from convexmarket.cli import app
 from convexmarket.datasets import wdbc
 from convexmarket.experiments import privacy_audits
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
-from convexmarket.privacy_audit import PrivacyAudit
+from convexmarket.privacy_audit import Neighbours, PrivacyAudit
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def found(passed):
         0.0,
         0.999,
         (),
-        None,
+        Neighbours(0, *(np.zeros((2, 1)), np.zeros(2)) * 2, None),
     )
     return [MechanismAudit("Learner", "as it is", audit, 1.0)]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import inspect
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -24,6 +27,7 @@ RESULTS = {
     "FirstOrderResiduals",
     "GammaCalibration",
     "IncentiveAudit",
+    "LedgerAccount",
     "Incentives",
     "JointAllocation",
     "NoisyLoss",
@@ -31,6 +35,7 @@ RESULTS = {
     "OnlineOutcome",
     "PaymentEstimate",
     "PaymentIdentity",
+    "PrivacyAudit",
     "PublicPredictor",
     "PublicRelease",
     "Quote",
@@ -55,7 +60,7 @@ ABSTRACT = {
 }
 #: Methods that the package calls with values of its own.
 INSIDE = {
-    "check", "constraints", "expression", "simplex_minimum", "conjugate", "check_domain", "losses",
+    "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain", "losses",
     "noise_price", "objective", "purchase_market", "shortened", "by_prior",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
@@ -80,6 +85,17 @@ def joint_market() -> cm.JointMarket:
     several = cm.Sellers([0.1, 0.6, 0.3, 0.2, 0.4, 0.5], cm.Uniform(0, 1))
     declared = cm.Market.standard(several, mu=2, sigma=1, gamma=0.5)
     return cm.JointMarket(declared, X, Y, regularization=1.0)
+
+
+@cache
+def ledger_file() -> str:
+    """Return a new ledger for this process, with two sellers."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name, "sold.sqlite")
+    with cm.Ledger.create(path) as ledger:
+        ledger.sell(["Ann", "Bob"], [1.0, 2.0], [0.5, 0.9])
+    return str(path)
 
 
 def erm() -> cm.KernelERM:
@@ -227,6 +243,11 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
     ("quote", "sensitivity"): lambda: 1.5,
     ("Guarantee", "epsilon"): lambda: EPSILON,
     ("predict", "epsilon"): lambda: None,
+    ("Ledger", "path"): ledger_file,
+    ("sell", "ids"): lambda: ["Ann", "Bob"],
+    ("sell", "epsilon"): lambda: [1.0, 2.0],
+    ("sell", "prices"): lambda: [0.5, 0.9],
+    ("account", "ids"): lambda: ["Ann", "Bob"],
 }
 NOT_A_CALL = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
 

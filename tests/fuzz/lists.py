@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import tempfile
@@ -223,14 +224,20 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
     if written:
         kept = [(name, text) for name, text in written if name.strip() or text.strip()]
         require(len(kept) == len(table), "rows lost or made up")
-        require([name for name, _ in kept] == table["id"].tolist(), "ids changed")
+        require([name.strip() for name, _ in kept] == table["id"].tolist(), "ids changed")
         comma = any("," in text for _, text in kept)
         found = [number_of(text, comma) for _, text in kept]
         require(np.allclose(found, sensitivities, rtol=1e-14, atol=0), "numbers changed")
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    text = data.decode(encoding)
+    text = data.decode(encoding_of(data))
     for name in table["id"]:
         require(name.replace('"', "") in text.replace('"', ""), "an id that is not in the file")
+
+
+def encoding_of(data: bytes) -> str:
+    """Return what a mark at the start of a file says of its encoding."""
+    if data[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+        return "utf-32"
+    return "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def check_prices(table: Any) -> None:

@@ -179,7 +179,9 @@ def check_allocation(case: dict[str, Any]) -> str:
     psi = np.asarray(case["virtual_costs"], dtype=float)
     m = psi.size
     bound = 1.0 if case["cap"] is None else min(1.0, case["cap"] / m)
-    check_feasible(found, bound, case["eta_range"])
+    with np.errstate(over="ignore"):
+        largest = case["gamma"] * psi[found.weights > 0].max()
+    check_feasible(found, bound, case["eta_range"], largest)
     with np.errstate(all="ignore"):
         value = objective_of(case, found.weights, found.eta)
         close = abs(value - found.objective) <= 1e-9 * abs(found.objective) + 1e-300
@@ -193,8 +195,13 @@ def check_allocation(case: dict[str, Any]) -> str:
     return "accepted"
 
 
-def check_feasible(found: Any, bound: float | np.ndarray, eta_range: Any = None) -> None:
-    """Hold weights and eta against their limits, and the bound against the value."""
+def check_feasible(
+    found: Any, bound: float | np.ndarray, eta_range: Any = None, largest_price: float = 1.0
+) -> None:
+    """Hold weights and eta against their limits, and the bound against the value.
+
+    The multiplier is at least the largest price per unit of eta, which may be beyond floats.
+    """
     weights = found.weights
     require(np.isfinite(weights).all() and (weights >= 0).all(), "weights", weights)
     require(abs(weights.sum() - 1) <= 1e-9, "weights sum to", weights.sum())
@@ -207,7 +214,8 @@ def check_feasible(found: Any, bound: float | np.ndarray, eta_range: Any = None)
     require(np.isfinite(found.objective), "objective", found.objective)
     slack = 1e-9 * abs(found.objective) + 1e-300
     require(found.lower_bound <= found.objective + slack, "bound above the value", found)
-    require(np.isfinite(found.multiplier), "multiplier", found.multiplier)
+    finite = np.isfinite(found.multiplier) or np.isposinf(largest_price)
+    require(finite and not np.isnan(found.multiplier), "multiplier", found.multiplier)
 
 
 def others(psi: np.ndarray, bound: float, best: np.ndarray) -> list[np.ndarray]:

@@ -92,7 +92,7 @@ def outcome(target: Target, example: Any) -> str:
                 return target.check(example)
         except EXPECTED:
             return "refused"
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             if from_sklearn(error):
                 return "refused"
             raise
