@@ -657,3 +657,17 @@ def test_quantile_refuses_what_is_not_a_probability(u):
     for prior in (Uniform(0, 1), EmpiricalPrior([1, 2])):
         with pytest.raises(ParameterError, match="give 0 <= u <= 1"):
             prior.quantile([0.5, u])
+
+
+@pytest.mark.parametrize("make", [lambda x: Beta(1, x), lambda x: Beta(x, 1)], ids=["b", "a"])
+def test_shapes_that_end_the_process_inside_scipy_are_refused(make):
+    with pytest.raises(PriorError, match="at least 2e-308"):
+        make(5e-324)
+    assert make(1e-300).support == (0.0, 1.0)
+
+
+def test_scipy_parameters_that_end_the_process_are_refused():
+    with pytest.raises(PriorError, match="below 2e-308"):
+        Prior.from_scipy(stats.beta(1, 5e-324))
+    with pytest.raises(PriorError, match="below 2e-308"):
+        Prior.from_scipy(stats.gamma(2, scale=5e-324))

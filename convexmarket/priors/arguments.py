@@ -18,6 +18,9 @@ __all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_supp
 
 FloatArray = NDArray[np.float64]
 
+#: Below it numbers lose digits, and code under SciPy's beta distribution ends the process.
+SMALLEST = float(np.finfo(np.float64).tiny)
+
 
 def floats(name: str, values: ArrayLike) -> FloatArray:
     """Return the values as an array of floats."""
@@ -43,6 +46,8 @@ def positive(prior: object, name: str, value: float) -> float:
     number = finite(prior, name, value)
     if number <= 0:
         raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a number > 0")
+    if number < SMALLEST:
+        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give at least {SMALLEST:.0g}")
     return number
 
 
@@ -74,6 +79,12 @@ def scipy_support(frozen: Any) -> tuple[float, float]:
             f"frozen = {frozen!r} is not a frozen scipy.stats distribution; "
             "give one such as scipy.stats.gamma(2, scale=0.05)"
         )
+    given = np.abs(np.concatenate([floats("args", v).ravel() for v in _numbers(frozen)]))
+    if np.any((given > 0) & (given < SMALLEST)):
+        raise PriorError(
+            f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give a "
+            "larger one, or zero"
+        )
     low, high = frozen.support()
     if np.ndim(low) or np.ndim(high) or not low < high:
         raise PriorError(
@@ -86,3 +97,9 @@ def scipy_support(frozen: Any) -> tuple[float, float]:
             ">= 0; truncate or shift it"
         )
     return float(low), float(high)
+
+
+def _numbers(frozen: Any) -> list[Any]:
+    """Return the parameters of a frozen distribution that are numbers."""
+    given = [*frozen.args, *frozen.kwds.values()]
+    return [value for value in given if np.asarray(value).dtype.kind in "iuf"] or [0.0]
