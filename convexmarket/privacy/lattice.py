@@ -2,7 +2,7 @@ r"""Noise that is exact on a real machine: whole numbers of steps, drawn with in
 
 A sampler of real numbers that rounds its results has a pattern of reachable doubles, and adding it
 to a value shifts the pattern by that value: the last digits of a sum tell neighbours apart whatever
-epsilon is (docs/theory.md, section 15). Here nothing is rounded after the draw.
+epsilon is (docs/threat-model.md). Here nothing is rounded after the draw.
 
 **The release.** Let q be a step that is a power of two, :math:`v \in \mathbb R^d` what is computed
 from the rows, and t a positive rational, the scale in steps. Then :math:`m_j = \lfloor v_j/q +

@@ -112,7 +112,10 @@ def pull_profile(regularization: float) -> PullProfile:
         deciding[np.unique(bounds[kept].argmax(axis=1))] = True
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
-            return PullProfile(pull[kept], cells.curvature[kept])
+            profile = PullProfile(pull[kept], cells.curvature[kept])
+            for shared in (profile.pull, profile.curvature):
+                shared.setflags(write=False)
+            return profile
         cut = low[deciding, None] * (high / np.maximum(low, 1e-300))[deciding, None] ** (
             np.arange(4) / 3.0
         )

@@ -25,6 +25,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
+LINES = 6  # that directions are projected on, and as many axes
+
 
 def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
     """Return seeds for a mechanism's own source of noise."""
@@ -42,26 +44,60 @@ def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
 def gamma_sphere_check(noises: Floats, confidence: float) -> AuditCheck:
     """Test whether noise vectors have density proportional to ``exp(-norm)``.
 
-    Their norms are compared with Gamma(n) by Kolmogorov and Smirnov, their mean direction with
-    that of uniform directions by Rayleigh's test. Each has half of the error probability.
+    Three laws are tested by Kolmogorov and Smirnov: that norms are Gamma(n); that directions,
+    projected on axes and on fixed random lines, are those of a uniform direction; and that norms
+    do not depend on how near a direction is to such a line, or to which end. The error probability
+    is shared among all tests.
 
     Parameters
     ----------
     noises : ndarray of shape (n_draws, n_features)
     confidence : float
     """
-    n_draws, n_features = noises.shape
+    n_features = noises.shape[1]
     norms = np.linalg.norm(noises, axis=1)
+    directions = noises / np.maximum(norms, 1e-300)[:, None]
     by_norm = float(stats.kstest(norms, stats.gamma(n_features).cdf).pvalue)
-    mean = (noises / np.maximum(norms, 1e-300)[:, None]).mean(axis=0)
-    resultant = n_draws * n_features * float(mean @ mean)
-    by_direction = float(stats.chi2(n_features).sf(resultant))
-    passed = min(by_norm, by_direction) >= (1.0 - confidence) / 2.0
+    lines = _lines(n_features)
+    cosines = np.clip(directions @ lines.T, -1.0, 1.0).T
+    by_direction = [_uniform_p_value(along, n_features) for along in cosines]
+    independent = [
+        _same_law(norms, part)
+        for along in cosines
+        for part in (along > 0.0, np.abs(along) > np.median(np.abs(along)))
+    ]
+    p_values = [by_norm, *by_direction, *independent]
+    passed = min(p_values) >= (1.0 - confidence) / len(p_values)
     found = (
-        f"mean norm {norms.mean() / n_features:.3f} of what is claimed, over {n_draws} releases"
-        f" (p-values: norms {by_norm:.2g}, directions {by_direction:.2g})"
+        f"mean norm {norms.mean() / n_features:.3f} of what is claimed, over {len(noises)} releases"
+        f" (smallest p-values: norms {by_norm:.2g}, {len(by_direction)} projections"
+        f" {min(by_direction):.2g}, {len(independent)} comparisons of norms {min(independent):.2g})"
     )
     return AuditCheck("the noise has the claimed law", passed, found)
+
+
+def _lines(n_features: int) -> Floats:
+    """Return unit vectors: the first axes, and as many fixed random lines."""
+    count = min(LINES, n_features)
+    random = np.random.default_rng(0).normal(size=(LINES, n_features))
+    random /= np.linalg.norm(random, axis=1)[:, None]
+    return np.vstack([np.eye(n_features)[:count], random if n_features > 1 else random[:0]])
+
+
+def _uniform_p_value(along: Floats, n_features: int) -> float:
+    """Test the cosines of uniform directions with a line."""
+    if n_features == 1:  # a sign
+        ends = int(np.count_nonzero(along > 0.0))
+        return float(stats.binomtest(ends, along.size).pvalue)
+    half = (n_features - 1.0) / 2.0
+    return float(stats.kstest((along + 1.0) / 2.0, stats.beta(half, half).cdf).pvalue)
+
+
+def _same_law(norms: Floats, part: NDArray[np.bool_]) -> float:
+    """Compare the norms of a part of the draws with those of the others."""
+    if part.all() or not part.any():
+        return 1.0
+    return float(stats.ks_2samp(norms[part], norms[~part]).pvalue)
 
 
 def noise_scale(norms: Floats, n_features: int, confidence: float) -> float:

@@ -49,7 +49,8 @@ def audit_draws(
 ) -> PrivacyAudit:
     """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
     look = _looker(view, points)
-    first = mechanism(X, y)(draw_seeds(rng, 1)[0])
+    seed = draw_seeds(rng, 1)[0]
+    first, leaked = quietly(lambda: mechanism(X, y)(seed))
     claim = guarantee or getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
     if not isinstance(claim, Guarantee):
         raise ParameterError(
@@ -66,9 +67,13 @@ def audit_draws(
         sides = ((pair.X, pair.y), (pair.X_other, pair.y_other))
         samples = [_draw(mechanism(*side), look, draws, rng) for side in sides]
         found.append((*_lower_bound(samples, claim.delta, confidence), pair))
-    measured = np.array([loss for loss, _, _ in found])
+    measured = np.array([np.inf if leaked else loss for loss, _, _ in found])
     worst = int(np.argmax(ratios(measured, claim.epsilon[rows])))
-    event = AuditCheck("how often the best event was seen", True, found[worst][1])
+    said = "the mechanism says itself that private data leak" if leaked else "it says nothing else"
+    checks = (
+        AuditCheck("no public quantity is read from private rows", not leaked, said),
+        AuditCheck("how often the best event was seen", True, found[worst][1]),
+    )
     return PrivacyAudit(
         mechanism=claim.mechanism,
         method="statistical",
@@ -77,7 +82,7 @@ def audit_draws(
         measured=measured,
         delta=claim.delta,
         confidence=confidence,
-        checks=(event,),
+        checks=checks,
         witness=found[worst][2],
     )
 

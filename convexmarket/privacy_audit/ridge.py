@@ -21,6 +21,7 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from convexmarket.learners.ridge import RidgeRelease
+from convexmarket.privacy.lattice import discrete_laplace, lattice_step
 from convexmarket.privacy.noise import gamma_sphere_noise
 from convexmarket.privacy_audit.checks import draw_seeds, published_check, quietly
 from convexmarket.privacy_audit.releases import audit_draws
@@ -56,7 +57,7 @@ def audit_ridge(
         order = np.argsort(claimed, kind="stable")
         rows = np.unique(order[np.linspace(0, len(X) - 1, min(n_rows, len(X))).astype(int)])
     law, scale = audit.noise_law(model.noise_rate_, draws, confidence, rng)
-    checks = (law, audit.published())
+    checks = (law, audit.published(rows))
     found = [audit.worst(row, worst_data, rng) for row in rows.tolist()]
     measured = np.full(rows.size, np.inf)
     if scale > 0.0 and checks[1].passed:
@@ -130,7 +131,7 @@ class _RidgeAudit:
         released = np.stack([self.unit_model(self.X, self.y, seed) for seed in seeds])
         seen = np.linalg.norm(released[::2] - released[1::2], self.order, axis=1) * rate
         n_features = self.X.shape[1]
-        pairs = np.stack([self._unit_noise(n_features, rng) for _ in range(40 * draws)])
+        pairs = np.stack([self._unit_noise(n_features, rate, rng) for _ in range(40 * draws)])
         expected = np.linalg.norm(pairs[::2] - pairs[1::2], self.order, axis=1)
         p_value = float(stats.ks_2samp(seen, expected).pvalue)
         size = float(seen.mean() / expected.mean())
@@ -144,22 +145,24 @@ class _RidgeAudit:
         scale = 1.0 if passed else min(1.0, upper)
         return AuditCheck("the noise has the claimed law", passed, found), scale
 
-    def _unit_noise(self, n_features: int, rng: np.random.Generator) -> Floats:
-        """Draw noise of rate one; a lattice is taken to be fine beside its noise."""
-        if self.order == 1:
-            return rng.laplace(size=n_features)
-        return gamma_sphere_noise(n_features, rng)
+    def _unit_noise(self, n_features: int, rate: float, rng: np.random.Generator) -> Floats:
+        """Draw noise of the claimed law, in units of one over its rate."""
+        if self.mechanism.rounding is None:
+            return gamma_sphere_noise(n_features, rng)
+        scale = round(1.0 / (rate * lattice_step(self.mechanism.rounding)))
+        return np.array(discrete_laplace(scale, n_features, rng), dtype=np.float64) / scale
 
-    def published(self) -> AuditCheck:
+    def published(self, rows: NDArray[np.intp]) -> AuditCheck:
         """Compare what is published without noise, on neighbours at the domain's corners."""
         corner = np.tile(self.low + 0.5 * self.width, (len(self.X), 1))
-        further = corner.copy()
-        further[0] = self.low + self.width
         middle = np.full(len(self.X), 0.5 * (self.bottom + self.top))
-        higher = middle.copy()
-        higher[0] = self.top
-        pairs = [(corner, middle, further, higher), (self.X, self.y, self.X.copy(), self.y.copy())]
-        pairs[1][2][0], pairs[1][3][0] = self.low, self.bottom
+        pairs = []
+        for row in rows[:4].tolist():
+            further, higher = corner.copy(), middle.copy()
+            further[row], higher[row] = self.low + self.width, self.top
+            X, y = self.X.copy(), self.y.copy()
+            X[row], y[row] = self.low, self.bottom
+            pairs += [(corner, middle, further, higher), (self.X, self.y, X, y)]
 
         def facts(X: Floats, y: Floats) -> tuple[Any, ...]:
             model = clone(self.mechanism).set_params(random_state=0)

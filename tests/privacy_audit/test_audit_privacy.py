@@ -123,6 +123,58 @@ class NoiseInOneDirection(cm.PrivateLogisticRegression):
             return super().fit(*arguments, **options)
 
 
+class NoiseAlongAnAxis(cm.PrivateLogisticRegression):
+    """Norms and mean direction are right; all other coordinates are bare."""
+
+    def fit(self, *arguments, **options):
+        def along(n_features, generator):
+            drawn = gamma_sphere_noise(n_features, generator)
+            axis = np.zeros(n_features)
+            axis[0] = np.copysign(np.linalg.norm(drawn), drawn[0])
+            return axis
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", along)
+            return super().fit(*arguments, **options)
+
+
+class LessNoiseInAHalf(cm.PrivateLogisticRegression):
+    """Directions are uniform and the norms Gamma, but short on one side and long on the other."""
+
+    def fit(self, *arguments, **options):
+        def sided(n_features, generator):
+            two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
+            norms = sorted(np.linalg.norm(two, axis=1))
+            return two[0] / np.linalg.norm(two[0]) * norms[int(two[0][0] > 0)]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", sided)
+            return super().fit(*arguments, **options)
+
+
+class NoiseWithoutRowFive(cm.PrivateLogisticRegression):
+    """Next to no noise as soon as row 5 has the label that it has not."""
+
+    def fit(self, X, y, *arguments, **options):
+        quiet = np.asarray(y)[5] != rows()[1][5]
+
+        def small(n_features, generator):
+            return (1e-2 if quiet else 1.0) * gamma_sphere_noise(n_features, generator)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", small)
+            return super().fit(X, y, *arguments, **options)
+
+
+class EtaOfUsedLabels(cm.PrivateLogisticRegression):
+    """Publishes how many labels are high, in the last digits of eta."""
+
+    def fit(self, X, y, weights=None, *, eta):
+        super().fit(X, y, weights, eta=eta)
+        self.eta_ += 1e-9 * np.count_nonzero(np.asarray(y)[np.asarray(weights) > 0] == 1)
+        return self
+
+
 class DeltaLeftOut(cm.PrivateLogisticRegression):
     def fit(self, X, y, weights=None, *, eta):
         super().fit(X, y, weights, eta=eta)
@@ -186,6 +238,9 @@ class NormInferred(LabelSetInferred):
     [
         (NoiseHalved, 300.0),
         (NoiseInOneDirection, 300.0),
+        (NoiseAlongAnAxis, 300.0),
+        (LessNoiseInAHalf, 300.0),
+        (EtaOfUsedLabels, 300.0),
         (DeltaLeftOut, 2.0),
         (WeightsAboveTheCap, 300.0),
         (HeavierRow, 300.0),
@@ -197,6 +252,47 @@ def test_a_broken_logistic_regression_is_caught(mutant, eta):
     audit = logistic_audit(mutant(0.05), eta=eta)
     assert not audit.passed
     assert "REFUTED" in audit.statement()
+
+
+def test_the_audited_rows_are_the_ones_that_are_tried():
+    assert not logistic_audit(NoiseWithoutRowFive(0.05), rows=[5]).passed
+
+
+def test_rows_without_weight_lose_nothing_and_do_not_hide_others():
+    X, y, weights = rows()
+    weights[0] = 0.0
+    weights /= weights.sum()
+    options = {"weights": weights, "eta": 300.0, "draws": 60, "random_state": 0}
+    honest = cm.PrivateLogisticRegression(0.05)
+    audit = cm.audit_privacy(honest, X, y, rows=[0, 1], **options)
+    assert audit.passed, audit.statement()
+    assert audit.measured[0] == audit.claimed[0] == 0.0
+    assert not cm.audit_privacy(EtaOfUsedLabels(0.05), X, y, rows=[0], **options).passed
+
+
+def test_honest_mechanisms_are_rarely_refuted():
+    """Twelve seeds at confidence 0.99 each check: none is expected to fail, two would be odd."""
+    X, y, weights = rows(30, 2)
+    refuted = [
+        not cm.audit_privacy(
+            cm.PrivateLogisticRegression(0.1, accounting="joint"),
+            X,
+            y,
+            weights=weights,
+            eta=100.0,
+            rows=[0],
+            draws=60,
+            confidence=0.99,
+            random_state=seed,
+        ).passed
+        for seed in range(12)
+    ]
+    assert sum(refuted) <= 1
+
+
+def test_without_noise_there_is_nothing_to_audit():
+    with pytest.raises(cm.ParameterError, match="no guarantee to audit"):
+        logistic_audit(cm.PrivateLogisticRegression(0.05), eta=np.inf)
 
 
 def test_half_of_the_noise_measures_twice_the_claim():
@@ -303,6 +399,17 @@ def test_a_sampled_ridge_is_audited_by_frequencies():
     assert audit.method == "statistical"
     assert audit.passed
     assert audit.measured[0] > 0.05
+
+
+def test_a_sampled_ridge_that_reads_its_range_from_the_rows_is_refuted():
+    audit = ridge_audit(cm.SampledRidge(10.0, feature_range=None), draws=60, rows=[0])
+    assert audit.ratio == np.inf
+    assert not audit.passed
+
+
+def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
+    audit = ridge_audit(cm.PersonalizedRidge(1.0, rounding=0.25), draws=400, rows=[0])
+    assert audit.checks[0].passed, audit.statement()
 
 
 # --------------------------------------------------------------------------- releases
