@@ -448,11 +448,35 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
     if prior.is_step:  # constant on each piece
         parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
     else:
-        at_report = curve(seller, np.asarray(prior.ironed_virtual_cost(reports))).epsilon
-        # Relative to the payment, with the rent at its least; rounding limits what can be asked.
-        scale = at_report * (reports + 0.1 * (end - reports))
+        scale = _least_payment(curve, prior, seller, reports, end)
         parts = _adaptive(epsilon, low, high, _ACCURACY * scale[owner])
     return np.bincount(owner, parts, minlength=seller.size).astype(float)
+
+
+def _least_payment(
+    curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats, end: Floats
+) -> Floats:
+    """Return what each payment is at least, which is what its accuracy is relative to.
+
+    Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z. Mostly the
+    middle says enough; where they fall at once, and the support goes on, a nearer z does.
+    """
+
+    def sold(who: Ints, z: Floats) -> Floats:
+        return curve(seller[who], np.asarray(prior.ironed_virtual_cost(z))).epsilon
+
+    who = np.arange(seller.size)
+    at_report, reach = sold(who, reports), end - reports
+    enough = 0.1 * at_report * reach
+    rent = np.spacing(reach) * at_report
+    for step in 0.5 ** np.arange(1.0, 52.0, 2.0):
+        near = step * reach[who]
+        rent[who] = np.maximum(rent[who], near * sold(who, reports[who] + near))
+        nearer = np.maximum(rent, 1e-3 * at_report * reports) < 0.25 * step * at_report * reach
+        who = np.flatnonzero((rent < enough) & nearer)
+        if who.size == 0:
+            break
+    return at_report * reports + np.minimum(rent, enough)
 
 
 def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:

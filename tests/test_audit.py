@@ -196,9 +196,15 @@ def test_large_markets_are_sampled():
     assert audit.total_payment == pytest.approx(cm.payments(market, cm.allocate(market)).sum())
 
 
-@pytest.mark.parametrize("wrong", [{"misreports": 1}, {"max_sellers": 0}])
-def test_too_few_to_audit(wrong):
-    with pytest.raises(cm.ParameterError, match="give at least 2 and 1"):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"misreports": 1}, "misreports is 1; give a whole number >= 2"),
+        ({"max_sellers": 0}, "max_sellers is 0; give a whole number >= 1"),
+    ],
+)
+def test_too_few_to_audit(wrong, said):
+    with pytest.raises(cm.ParameterError, match=said):
         audit_incentives(market_of(PRIORS["uniform"], 3), **wrong)
 
 

@@ -96,7 +96,7 @@ def test_run_takes_a_folder_and_opens_it(here, monkeypatch):
         (["run", QUICKSTART, "--set", "objective.gamma=abc"], "is not a TOML value"),
         (["run", QUICKSTART, "--jobs", "0"], "run.jobs: no job would do the work"),
         (["price", "none.csv", *PRICE, "--out", "o.csv"], "none.csv: No such file"),
-        (["schema", "--out", "no/such/folder.json"], "No such file or directory"),
+        (["schema", "--out", "/dev/null/a.json"], "/dev/null: File exists; nothing was written"),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -151,6 +151,8 @@ def test_schema_is_printed_or_written(here):
     assert json.loads(invoke("schema").stdout) == json_schema()
     assert invoke("schema", "--out", "schema.json").exit_code == 0
     assert json.loads((here / "schema.json").read_text()) == json_schema()
+    assert invoke("schema", "--out", "new/folder/schema.json").exit_code == 0
+    assert json.loads((here / "new" / "folder" / "schema.json").read_text()) == json_schema()
 
 
 def test_version_as_command_and_option():

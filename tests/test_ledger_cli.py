@@ -235,3 +235,25 @@ def test_help_teaches_by_examples(command):
     done = invoke(command, "--help")
     assert done.exit_code == 0
     assert f"convexmarket ledger {command}" in said(done.stdout)
+
+
+def test_only_accepted_offers_are_sales(here):
+    lines = OFFERS.splitlines()
+    states = ["status", "accepted", "offered", "accepted"]
+    marked = "\n".join(f"{line},{word}" for line, word in zip(lines, states, strict=True))
+    (here / "answers.csv").write_text(marked)
+    assert "line 3: 'offered'" in refused("record", "sold.sqlite", "answers.csv")
+    (here / "answers.csv").write_text(marked.replace("offered", "accepted"))
+    assert invoke("record", "sold.sqlite", "answers.csv").exit_code == 0
+
+
+def test_a_market_writes_its_own_sales(here):
+    problem = Path(__file__).parent.parent / "problems" / "online-clinic" / "market.toml"
+    done = CliRunner().invoke(cli.app, ["online", "open", "market", str(problem)])
+    assert done.exit_code == 0, done.output
+    refusal = invoke("record", "market", "offers.csv")
+    assert refusal.exit_code == 2
+    assert "writes a sale when an offer is accepted" in said(refusal.stderr)
+    with cm.Ledger("market") as ledger:
+        assert ledger.of_market
+        assert ledger.sales().empty

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.exact import solve_exact
@@ -17,7 +19,7 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
 from convexmarket.arguments import check_callable, check_choice
-from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
 
 __all__ = ["allocate", "standard_form_of"]
@@ -158,6 +160,11 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
 def _exact(form: StandardForm) -> Allocation:
     start = time.perf_counter()
     found = solve_exact(form)
+    if not (0 < found.eta < np.inf and np.isfinite(found.objective)):
+        raise SolverError(
+            f"eta = {found.eta:g} and the objective {found.objective:g} are beyond double "
+            "precision; bring the weights of the terms and the virtual costs closer"
+        )
     return Allocation(
         weights=found.weights,
         eta=found.eta,

@@ -165,19 +165,21 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     spare : int
         How many sellers may leave the market without invalidating the bound.
     """
-    c = form.sigma * form.gamma
+    gamma = np.float64(form.gamma)  # which divides by zero, to infinity: the bound says nothing
+    c = form.sigma * gamma
     filling = min(int(np.ceil((1 - 1e-15) / form.max_weight)) + spare, ordered.size)
     g = float(ordered[filling - 1])
     if g == np.inf:
         return g
     ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
-    one_over_t = [1.0 / (form.gamma * eta) for eta in ends]
-    if form.sigma > 0 and form.eta_low == 0:
-        t = min(np.sqrt(c / g) if g > 0 else np.inf, form.gamma * form.eta_high)
-        achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
-        one_over_t.append(achieved / (2.0 * c))
-    with np.errstate(over="ignore"):
-        return float(g + form.mu * np.max(one_over_t))
+    with np.errstate(all="ignore"):
+        one_over_t = [1.0 / (gamma * eta) for eta in ends]
+        if form.sigma > 0 and form.eta_low == 0:
+            t = min(np.sqrt(c / g) if g > 0 else np.inf, gamma * form.eta_high)
+            achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
+            one_over_t.append(achieved / (2.0 * c))
+        bound = float(g + form.mu * np.max(one_over_t))
+    return np.inf if np.isnan(bound) else bound
 
 
 def _costs_that_matter(form: StandardForm) -> SortedCosts:
@@ -227,22 +229,26 @@ def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolu
     cost = form.expected_cost(weights)
     binding: tuple[str, ...] = ()
     if eta is None:
-        if cost > 0:  # root by root: the quotient may leave the range of floating point
-            best = float(np.sqrt(form.sigma) / np.sqrt(form.gamma) / np.sqrt(cost))
-        else:
-            best = np.inf
+        best = np.inf if cost == 0 else _stationary_eta(form, cost)
         eta = float(np.clip(best, form.eta_low, form.eta_high))
         if eta == np.inf:
             _refuse_free_sellers(form)
-        if eta == 0:
-            raise SolverError(
-                f"sigma = {form.sigma:g} is too small beside gamma*psi = {form.gamma:g}*{cost:g} "
-                "for double precision; bring the weights of the terms closer"
-            )
         binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     objective = form.objective(weights, eta)
     multiplier = form.gamma * float(marginal)
     return ExactSolution(weights, eta, objective, objective, multiplier, binding)
+
+
+def _stationary_eta(form: StandardForm, cost: float) -> float:
+    """Return the eta at which noise and payments balance."""
+    # Root by root, because the quotient leaves the range of floating point before its root does.
+    eta = float(np.sqrt(form.sigma) / np.sqrt(form.gamma) / np.sqrt(cost))
+    if eta == np.inf or (eta == 0 and form.sigma > 0):
+        raise SolverError(
+            f"sigma = {form.sigma:g} and gamma*psi = {form.gamma:g}*{cost:g} are further apart "
+            "than double precision can weigh; bring the weights of the terms closer"
+        )
+    return eta
 
 
 def _refuse_free_sellers(form: StandardForm) -> None:
@@ -369,8 +375,7 @@ def _answer(
                 f"virtual costs from {form.virtual_costs.min():g} vanish in double precision, so "
                 "that eta has no end; state costs in a smaller unit"
             )
-        best = np.sqrt(form.sigma / form.gamma / cost)
-        eta = float(np.clip(best, form.eta_low, form.eta_high))
+        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)

@@ -220,6 +220,8 @@ def price(
     with errors_in_one_line(), err.status("") as status:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
+        if offers_file.is_dir():
+            raise ParameterError(f"--out {offers_file} is a folder; name a file in it")
         offers = price_offers(
             file,
             parse_prior(prior),

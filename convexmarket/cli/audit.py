@@ -25,10 +25,10 @@ AUDIT_EXAMPLES = """
 
   convexmarket audit --seed 7 --out audit.json
 
-Every learner and release is run on the Wisconsin breast-cancer data under attack: the largest \
-privacy loss that was found, beside what is guaranteed. An audit refutes a guarantee, or it does \
-not; it never proves one. The exit code is 3 where a guarantee was refuted. For a mechanism of \
-your own: convexmarket.audit_privacy.
+Every learner and release is run on the Wisconsin breast-cancer data under attack, which takes two \
+to three minutes: the largest privacy loss that was found, beside what is guaranteed. An audit \
+refutes a guarantee, or it does not; it never proves one. The exit code is 3 where a guarantee was \
+refuted. For a mechanism of your own: convexmarket.audit_privacy.
 """
 
 #: Exit code where a guarantee was refuted.
@@ -36,7 +36,7 @@ REFUTED = 3
 
 
 def audit_command(
-    seed: Annotated[int, typer.Option(help="Of weights, starts and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of weights, starts and noise.", min=0)] = 0,
     file: Annotated[
         Path | None, typer.Option("--out", help="CSV or JSON file for what was found.")
     ] = None,

@@ -157,7 +157,12 @@ def run_study(
                 problem, advance, journal=journal, dask=dask, plugins=plugins, fresh=fresh
             )
     except KeyboardInterrupt:
-        err.print(f"Stopped. What was run is in {journal}; the same command goes on from there.")
+        err.print(
+            f"Stopped. What was run is in {journal}; the same command goes on from there.",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
         raise typer.Exit(130) from None
     report = replace(build_report(result), attachments={JOURNAL: journal.read_bytes()})
     page = write_folder(report, folder)

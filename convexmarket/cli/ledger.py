@@ -60,9 +60,10 @@ RECORD_EXAMPLES = """
 
   convexmarket ledger record sold.sqlite offers.csv
 
-  convexmarket ledger record sold.sqlite offers.csv --release "model 2"
+  convexmarket ledger record sold.sqlite more.csv --release "model 2"
 
-The file has the columns id, epsilon, and payment or price. All of it is recorded, or nothing; who \
+The file has the columns id, epsilon, and payment or price; with a column status, every row must \
+be accepted. A market writes its own sales. All of it is recorded, or nothing; who \
 sold nothing is left out. Sales of one seller add up, so a file is recorded once, unless --again \
 says that it was sold again.
 """

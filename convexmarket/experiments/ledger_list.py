@@ -47,11 +47,19 @@ def read_sales(
     Raises
     ------
     DataError
-        If the file cannot be read, or holds a bad row; the message names the lines.
+        If the file cannot be read, holds a bad row, or offers that were not accepted; the message
+        names the lines.
     """
     table, place = read_reports(path), f"{path}: line"
     if table.empty:
         raise DataError(f"{path}: there is no seller in it; give one row per seller")
+    status = next((name for name in table if str(name).strip().lower() == "status"), None)
+    if status is not None:
+        open_offers = np.flatnonzero(table[status].str.strip().str.lower() != "accepted")
+        if open_offers.size:
+            lines = table.index.to_numpy()[open_offers]
+            why = "in the column 'status': only what was accepted is sold; leave the others out"
+            raise DataError(blame(place, lines, table[status].iloc[open_offers[0]], why))
     ids = checked_ids(table[column_named(table, id_column, ID_NAMES, "--id-column")], place)
     columns = {
         "epsilon": _amounts(table, epsilon_column, EPSILON_NAMES, "--epsilon-column", place),
@@ -92,8 +100,13 @@ def record_list(
     Raises
     ------
     DataError
-        As :func:`read_sales`, or if the list was recorded before.
+        As :func:`read_sales`, or if the list was recorded before, or the ledger is a market's.
     """
+    if ledger.of_market:
+        raise DataError(
+            f"{ledger.path} is an online market's, which writes a sale when an offer is accepted:"
+            " record lists in a ledger of their own"
+        )
     table = read_sales(path, id_column, epsilon_column, price_column)
     source = None if again else f"sha256:{digest(Path(path))}"
     columns = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()

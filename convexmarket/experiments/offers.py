@@ -15,6 +15,7 @@ import pandas as pd
 from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
 from convexmarket.audit import IncentiveAudit, audit_incentives
+from convexmarket.errors import DataError
 from convexmarket.experiments.lists import (
     PIECE,
     checked_reports,
@@ -63,6 +64,8 @@ class Offers:
             If a file cannot be written; then whatever was there before still is.
         """
         table = Path(path)
+        if table.is_dir() or not table.name:
+            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
         certificate = table.with_suffix(".certificate.json")
         write_together(
             {

@@ -19,6 +19,7 @@ from convexmarket.privacy.noise import gamma_sphere_noise
 
 __all__ = ["noise_draw_error", "perturbed_minimum"]
 
+LARGEST_NOISE = 1e150  # whose square is still a number
 DRAW_ROUNDINGS = 64  # of a noise vector, besides one per feature
 
 
@@ -79,6 +80,11 @@ def perturbed_minimum(
     shift = np.zeros(n_features)
     if np.isfinite(eta):
         shift = 2.0 * data_norm / eta * gamma_sphere_noise(n_features, rng)
+    if np.abs(shift).max() > LARGEST_NOISE:
+        raise SolverError(
+            f"eta = {eta:g} asks for noise beyond the range of floating point: buy more privacy (a"
+            " larger eta)."
+        )
     objective = LogisticObjective(X, signs, weights, shift, regularization)
     if minimum_rate is None:
         return _certified_minimum(objective, data_norm, tol, 0.0)

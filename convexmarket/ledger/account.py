@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.entries import accountant_of, charge_release, check_uncharged
 from convexmarket.ledger.markets import up_to_date
+from convexmarket.ledger.names import checked_ids, checked_release
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee, PrivacyAccountant
 
@@ -38,7 +39,7 @@ class LedgerAccount:
     Parameters
     ----------
     store : Store
-    ids : sequence of str
+    ids : iterable of str
         Different sellers, in the order of their rows.
     release : str, optional
         What the one release is called that is charged here.
@@ -62,8 +63,9 @@ class LedgerAccount:
     >>> ledger.disconnect(); folder.cleanup()
     """
 
-    def __init__(self, store: Store, ids: Sequence[str], release: str | None = None) -> None:
-        self._store, self.ids, self.release = store, tuple(ids), release
+    def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
+        self._store, self.ids = store, tuple(checked_ids(ids))
+        self.release = None if release is None else checked_release(release)
         if not self.ids:
             raise ParameterError("ids is empty; give one seller per row")
         if len(set(self.ids)) < len(self.ids):

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_instance
-from convexmarket.errors import DataError, NotSupportedError, ReleaseChargedError
-from convexmarket.ledger.names import UNNAMED
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, ReleaseChargedError
+from convexmarket.ledger.names import UNNAMED, check_text
 from convexmarket.ledger.store import now
 from convexmarket.privacy import AccountComposition, Guarantee, PrivacyAccountant
 
@@ -22,16 +22,24 @@ __all__ = [
     "charge_release",
     "charged_at",
     "check_uncharged",
+    "keeps_market",
     "record_sales",
     "settings_of",
 ]
 
 Floats = NDArray[np.float64]
 
+#: Of a seller's sales together; beyond it rounding may make an infinite budget.
+LARGEST_SUM = 1.7e308
+
 _OF = "seller IN (SELECT value FROM json_each(?))"
 _SOLD = (
     f"SELECT seller, sum(epsilon) FROM sales WHERE {_OF} AND (release IS NULL OR release = ?) "
     "GROUP BY seller"
+)
+_TOO_MUCH = (
+    f"SELECT seller FROM sales WHERE {_OF} GROUP BY seller "
+    "HAVING NOT coalesce(max(sum(epsilon), sum(price)) <= ?, 0) LIMIT 1"
 )
 _SPENT = f"SELECT seller, of_any, delta FROM spending WHERE {_OF} ORDER BY release"
 
@@ -41,6 +49,12 @@ class Settings(NamedTuple):
 
     composition: AccountComposition
     delta: float
+
+
+def keeps_market(connection: sqlite3.Connection) -> bool:
+    """Say whether the database is an online market's."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'markets'"
+    return bool(connection.execute(tables).fetchall()[0][0])
 
 
 def settings_of(connection: sqlite3.Connection) -> Settings:
@@ -66,6 +80,8 @@ def record_sales(
         If they are for one release, and the composition is advanced.
     DataError
         If there are sales of the same source.
+    ParameterError
+        If a seller's sales together are too large to be a number.
     """
     if release is not None:
         check_uncharged(connection, release, "what is sold for it could never be used")
@@ -93,6 +109,11 @@ def record_sales(
             )
         ),
     )
+    for (seller,) in connection.execute(_TOO_MUCH, (json.dumps(list(ids)), LARGEST_SUM)).fetchall():
+        raise ParameterError(
+            f"the sales of seller {seller!r} come to more than {LARGEST_SUM:g} in epsilon or in "
+            "price, which is no amount any more; nothing was recorded: give smaller ones"
+        )
 
 
 def accountant_of(
@@ -130,6 +151,16 @@ def check_uncharged(connection: sqlite3.Connection, release: str | None, why: st
         )
 
 
+def _check_texts(guarantee: Guarantee) -> None:
+    """Refuse a description that cannot be stored."""
+    if not isinstance(guarantee.assumptions, tuple | list):
+        raise ParameterError(f"assumptions is {guarantee.assumptions!r}; give a tuple of texts")
+    check_text("mechanism", guarantee.mechanism)
+    check_text("accounting", guarantee.accounting)
+    for assumption in guarantee.assumptions:
+        check_text("an assumption", assumption)
+
+
 def charge_release(
     connection: sqlite3.Connection,
     ids: Sequence[str],
@@ -147,6 +178,7 @@ def charge_release(
         As :meth:`convexmarket.privacy.PrivacyAccountant.charge` says; nothing is charged then.
     """
     check_instance("guarantee", guarantee, Guarantee)
+    _check_texts(guarantee)
     check_uncharged(connection, release, "a second one would be charged as if it were the first")
     if ids:
         accountant_of(connection, ids, release).charge(guarantee, rows)

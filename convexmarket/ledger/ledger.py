@@ -14,7 +14,7 @@ from convexmarket.arguments import check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.creating import create_database
-from convexmarket.ledger.entries import record_sales, settings_of
+from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
 from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sales_of
 from convexmarket.ledger.names import checked_id, checked_ids, checked_release
 from convexmarket.ledger.store import Kind, Store, now
@@ -43,6 +43,8 @@ class Ledger:
         How the guarantees of several releases add up, see :class:`PrivacyAccountant`.
     delta : float
         Probability with which what a seller sold may be exceeded.
+    of_market : bool
+        Whether an online market keeps it, which writes its own sales.
 
     Raises
     ------
@@ -77,6 +79,7 @@ class Ledger:
     path: Path
     composition: AccountComposition
     delta: float
+    of_market: bool
 
     def __init__(self, path: str | Path | Store) -> None:
         check_instance("path", path, (str, Path, Store), "the path of a ledger")
@@ -84,6 +87,7 @@ class Ledger:
         self.path = self._store.path
         with reading(self._store) as connection:
             self.composition, self.delta = settings_of(connection)
+            self.of_market = keeps_market(connection)
 
     @classmethod
     def create(
@@ -185,9 +189,7 @@ class Ledger:
         ParameterError
             If there is no id, one stands twice, or one or the release cannot be a name.
         """
-        return LedgerAccount(
-            self._store, checked_ids(ids), None if release is None else checked_release(release)
-        )
+        return LedgerAccount(self._store, ids, release)
 
     def sales(self) -> pd.DataFrame:
         """Return all sales in their order.

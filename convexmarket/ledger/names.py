@@ -9,7 +9,7 @@ import pandas as pd
 
 from convexmarket.errors import ParameterError
 
-__all__ = ["MODEL", "UNNAMED", "checked_id", "checked_ids", "checked_release"]
+__all__ = ["MODEL", "UNNAMED", "check_text", "checked_id", "checked_ids", "checked_release"]
 
 _LONGEST = 200
 #: Controls, halves of characters, ends of lines; invisible marks but those some scripts need.
@@ -40,6 +40,16 @@ def checked_id(id: str, what: str = "id") -> str:
             f"{what} {form!r} holds {unfit[0]!r}, which cannot be seen; leave it away"
         )
     return form
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise a ParameterError unless this is text that can be stored."""
+    if not isinstance(text, str):
+        raise ParameterError(f"{what} of the guarantee is {text!r}; give text")
+    if any(unicodedata.category(c) == "Cs" for c in text):
+        raise ParameterError(
+            f"{what} of the guarantee is {text!r}, which holds half of a character; leave it away"
+        )
 
 
 def checked_ids(ids: Iterable[str]) -> list[str]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
+from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
 from convexmarket.ledger.entries import charge_release, charged_at
 from convexmarket.ledger.names import MODEL
+from convexmarket.ledger.store import Store
+from convexmarket.online.offers import check_json
 from convexmarket.privacy import Guarantee
 
-__all__ = ["all_that_was_sold", "charge_model"]
+__all__ = ["all_that_was_sold", "attempt", "charge_model"]
 
+#: What an attempt is called that failed where the rows may have decided that it does.
+_FAILED = f"{MODEL}-failed-"
+_FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
+#: Of the attempts since then, among which the rows had no choice.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
-    f"WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%' GROUP BY seller"
+    f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
+    f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
+#: Raised by a release that refuses its input: no noise was drawn yet.
+_NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 
 def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
@@ -28,10 +39,12 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge the model of a market, but for what earlier attempts at it were charged.
+    """Charge the model of a market, but for what attempts since the last failure were charged.
 
-    At most one of the attempts is ever stored, so that all of them together cost each seller what
-    the dearest of them does.
+    At most one of the attempts is ever stored. Those that were killed, or refused their input
+    before anything was drawn, cost each seller together what the dearest of them does. One that
+    failed stays charged by itself, because whether it fails may depend on the rows and the noise:
+    whoever could draw again for free would choose among noises by such a test.
 
     Raises
     ------
@@ -55,7 +68,50 @@ def charge_model(
     )
     if not more.epsilon.any():
         return
-    (attempts,) = connection.execute(
+    failures = _failures(connection)
+    (entries,) = connection.execute(
         f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
     ).fetchall()[0]
-    charge_release(connection, ids, more, None, f"{MODEL}-{attempts + 1}")
+    try:
+        charge_release(connection, ids, more, None, f"{MODEL}-{entries - failures + 1}")
+    except BudgetExceededError as error:
+        if not failures:
+            raise
+        raise BudgetExceededError(
+            f"{error} An attempt at the model failed before, which may depend on the rows, so that "
+            "it stays charged and another is charged in full; to end the market without a model, "
+            "use close_without_model (on the command line: --without-model)."
+        ) from None
+
+
+def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
+    """Return what is released, and write down a failure that may depend on the rows.
+
+    Whatever ``release`` raises is one, but for errors that refuse its input. A process that is
+    killed or interrupted writes nothing down.
+
+    Raises
+    ------
+    ParameterError
+        If what is released is no JSON text.
+    """
+    returned = False
+    try:
+        result = release(accepted)
+        returned = True
+        check_json(result)
+    except Exception as error:
+        if returned or not isinstance(error, _NOTHING_DRAWN):
+            with store.writing() as connection:
+                _record_failure(connection)
+        raise
+    return result
+
+
+def _failures(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(f"SELECT count(*) {_FAILURES}").fetchall()[0][0])
+
+
+def _record_failure(connection: sqlite3.Connection) -> None:
+    nothing = Guarantee(np.zeros(0), 0.0, "a failed attempt", "charged before", ())
+    charge_release(connection, [], nothing, None, f"{_FAILED}{_failures(connection) + 1}")

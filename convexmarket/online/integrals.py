@@ -55,6 +55,11 @@ class Antiderivative:
 
     def __init__(self, functions: Callable[[Floats], Floats], cuts: Floats) -> None:
         left, right = cuts[:-1], cuts[1:]
+        if not np.any(left < right):
+            raise SolverError(
+                f"the interval from {cuts[0]:g} to {cuts[-1]:g} has no number inside it; use a "
+                "prior with more spread"
+            )
         series = self._series(functions, left, right)
         whole = np.abs(2.0 * series[:, 0]).sum(axis=1)
         kept: list[tuple[Floats, Floats, Floats]] = []

@@ -24,11 +24,10 @@ from convexmarket.ledger import Ledger
 from convexmarket.ledger.ledger import MARKET_FILE
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
-from convexmarket.online.closing import all_that_was_sold, charge_model
+from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
 from convexmarket.online.offers import (
     OFFERS,
     Offer,
-    check_json,
     checked_id,
     checked_sensitivity,
     frame_of,
@@ -336,7 +335,8 @@ class OnlineMarket:
         ----------
         release : callable
             From the accepted offers, as of :meth:`offers`, to JSON text, such as the weights of a
-            private model.
+            private model. It may raise a DataError, ParameterError or ProblemFileError only as long
+            as it has drawn no noise.
         lapse : bool, default False
             Whether offers that are unanswered count as declined.
         guarantee : callable, optional
@@ -367,8 +367,14 @@ class OnlineMarket:
         First quoting ends and the guarantee is charged, in one step; nothing can change from then
         on. Then ``release`` is called, by one process at a time, and its result is stored. If it
         fails or is killed nothing was released, what was charged stays charged, the market takes
-        no more sellers, and it can be closed again: that is charged only as far as it guarantees
-        less than the attempts before, because one result at most is ever stored.
+        no more sellers, and it can be closed again.
+
+        After a kill, an interrupt (Ctrl-C), or an error that refuses the input before noise is
+        drawn (a file of rows that is missing, say), that is charged only as far as it guarantees
+        less than the attempts before, because one result at most is ever stored. After any other
+        error, or a result that is no JSON text, it is charged in full, because such a failure may
+        depend on the rows: whoever drew again for free would choose among noises by it. Where the
+        sellers have no more to spend, a market that failed so ends without a model.
         """
         stored = self.released
         if stored is not None:
@@ -385,8 +391,7 @@ class OnlineMarket:
                     charge_model(connection, accepted, guarantee(accepted))
             if stored is not None:
                 return stored
-            result = release(accepted)
-            check_json(result)
+            result = attempt(self._store, release, accepted)
             with self._store.writing() as connection:
                 connection.execute("INSERT INTO releases VALUES (1, ?, ?)", (result, now()))
         return result

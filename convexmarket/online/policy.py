@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, Terms, curve_of
 from convexmarket.online.margins import margins_of
@@ -376,7 +376,7 @@ class OnlinePolicy:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf
+    return 0 < as_float(value) < np.inf
 
 
 def _none_if_infinite(value: float) -> float | None:

@@ -14,12 +14,14 @@ from scipy import stats
 
 from convexmarket.errors import ParameterError, PriorError
 
-__all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_support"]
+__all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_support", "shaped"]
 
 FloatArray = NDArray[np.float64]
 
 #: Below it numbers lose digits, and code under SciPy's beta distribution ends the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
+#: Above it the logarithm of a density is a difference of numbers with too few digits left.
+LARGEST_SHAPE = 1e8
 
 
 def floats(name: str, values: ArrayLike) -> FloatArray:
@@ -47,7 +49,20 @@ def positive(prior: object, name: str, value: float) -> float:
     if number <= 0:
         raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a number > 0")
     if number < SMALLEST:
-        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give at least {SMALLEST:.0g}")
+        raise PriorError(
+            f"{type(prior).__name__}: {name} = {value!r}; give at least {SMALLEST:.0g}"
+        )
+    return number
+
+
+def shaped(prior: object, name: str, value: float) -> float:
+    """Return a shape as a float above zero, at which the logarithm of the density has digits."""
+    number = positive(prior, name, value)
+    if number > LARGEST_SHAPE:
+        raise PriorError(
+            f"{type(prior).__name__}: {name} = {value!r}; give at most {LARGEST_SHAPE:.0e}, beyond "
+            "which the density is lost to rounding"
+        )
     return number
 
 
@@ -82,8 +97,8 @@ def scipy_support(frozen: Any) -> tuple[float, float]:
     given = np.abs(np.concatenate([floats("args", v).ravel() for v in _numbers(frozen)]))
     if np.any((given > 0) & (given < SMALLEST)):
         raise PriorError(
-            f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give a "
-            "larger one, or zero"
+            f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give "
+            "a larger one, or zero"
         )
     low, high = frozen.support()
     if np.ndim(low) or np.ndim(high) or not low < high:

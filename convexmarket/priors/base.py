@@ -277,8 +277,11 @@ class ContinuousPrior(Prior):
         self._frozen = frozen
         self._support = support
         self._slope = slope
-        self._mean = float(frozen.mean())
-        for what, value in (("median", float(frozen.median())), ("mean", self._mean)):
+        try:
+            median, self._mean = float(frozen.median()), float(frozen.mean())
+        except OverflowError as error:
+            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
+        for what, value in (("median", median), ("mean", self._mean)):
             # Averages of numbers next to an end may be rounded to just outside it.
             if not support[0] * (1 - 1e-9) <= value <= support[1] * (1 + 1e-9):
                 raise PriorError(
@@ -299,21 +302,27 @@ class ContinuousPrior(Prior):
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Return F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
-        return self._frozen.cdf(floats("c", c))
+        return self._computed(self._frozen.cdf, floats("c", c))
 
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Return the density f(c), per unit of sensitivity; same shape as ``c``."""
-        return self._frozen.pdf(floats("c", c))
+        return self._computed(self._frozen.pdf, floats("c", c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        return np.clip(self._frozen.ppf(u), *self._support)
+        return np.clip(self._computed(self._frozen.ppf, u), *self._support)
+
+    def _computed(self, function: Callable[[FloatArray], FloatArray], x: FloatArray) -> FloatArray:
+        try:
+            return function(x)
+        except OverflowError as error:
+            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self._frozen.rvs(size=size, random_state=rng)
 
     def _raw_on_support(self, c: FloatArray) -> FloatArray:
         if self._slope is not None:
-            return self._slope * c - (self._slope - 1) * self._support[0]
+            return np.maximum(self._slope * c - (self._slope - 1) * self._support[0], c)
         # Logarithms, because in the tails F or f underflows long before their ratio does.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_cdf = self._frozen.logcdf(c)

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from convexmarket.priors.arguments import FloatArray, finite, interval, positive
+from convexmarket.errors import PriorError
+from convexmarket.priors.arguments import FloatArray, finite, interval, positive, shaped
 from convexmarket.priors.base import ContinuousPrior
 
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Power", "TruncatedNormal", "Uniform"]
+
+#: Of logarithms; with less, virtual costs are made of what rounding leaves.
+SMALLEST_SPREAD = 1e-9
 
 
 class _Family(ContinuousPrior):
@@ -146,7 +150,7 @@ class Beta(_Family):
     example = "beta:2,5,0,0.1"
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
-        a, b = positive(self, "a", a), positive(self, "b", b)
+        a, b = shaped(self, "a", a), shaped(self, "b", b)
         low, high = interval(self, low, high)
         # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
         # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
@@ -207,6 +211,11 @@ class LogNormal(_Family):
 
     def __init__(self, log_mean: float, log_std: float) -> None:
         log_mean, log_std = finite(self, "log_mean", log_mean), positive(self, "log_std", log_std)
+        if log_std < SMALLEST_SPREAD:
+            raise PriorError(
+                f"LogNormal: log_std = {log_std!r}; give at least {SMALLEST_SPREAD:.0e}, below "
+                "which sensitivities hardly differ by more than rounding"
+            )
         with np.errstate(over="ignore"):
             median = positive(self, "exp(log_mean)", np.exp(log_mean))
         super().__init__(
@@ -234,7 +243,7 @@ class Gamma(_Family):
     example = "gamma:2,0.05"
 
     def __init__(self, shape: float, scale: float) -> None:
-        shape, scale = positive(self, "shape", shape), positive(self, "scale", scale)
+        shape, scale = shaped(self, "shape", shape), positive(self, "scale", scale)
         super().__init__(
             {"shape": shape, "scale": scale}, stats.gamma(shape, scale=scale), (0.0, np.inf)
         )

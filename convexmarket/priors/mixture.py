@@ -42,7 +42,7 @@ class _Blend:
         return float(self.ppf(0.5))
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        return self._average([part.cdf(c) for part in self._parts])
+        return np.minimum(self._average([part.cdf(c) for part in self._parts]), 1.0)
 
     def pdf(self, c: ArrayLike) -> FloatArray:
         return self._average([part.pdf(c) for part in self._parts])

@@ -44,6 +44,9 @@ _FAMILIES: dict[str, type[Prior]] = {
         Mixture,
     )
 }
+#: Distributions of scipy.stats whose quantiles are integrals within searches: a file with one of
+#: them would take minutes to read.
+_SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
 
@@ -134,6 +137,11 @@ def _mixture(text: str, arguments: str) -> Prior:
 def _rebuilt_scipy_prior(
     distribution: str, args: list[float] | None = None, kwds: dict[str, float] | None = None
 ) -> Prior:
+    if distribution in _SLOW:
+        raise PriorError(
+            f"distribution = {distribution!r} has no closed form, and takes minutes; draw from it, "
+            "and use the family 'empirical'"
+        )
     public = getattr(stats, str(distribution), None)
     if not isinstance(public, stats.rv_continuous):
         raise PriorError(

@@ -185,7 +185,8 @@ class PrivacyAccountant:
         BudgetExceededError
             If the release would exceed a row's budget; the message names the row.
         ParameterError
-            If the guarantee has another number of rows, or a row is not in the account.
+            If the guarantee has another number of rows, a row is not in the account, or delta is
+            positive and epsilon zero in every row.
         """
         self._after(guarantee, rows)
 
@@ -222,9 +223,10 @@ class PrivacyAccountant:
         >>> account.remaining
         array([1.  , 1.25])
         """
-        places = np.asarray(rows, dtype=np.intp)
-        charged = np.asarray(epsilon, dtype=np.float64)
-        deltas = np.asarray(delta, dtype=np.float64)
+        places = checked_numbers("rows", rows)
+        if not np.array_equal(places, np.floor(places)):
+            raise ParameterError(f"rows is {rows!r}; give positions in the account")
+        charged, deltas = checked_numbers("epsilon", epsilon), checked_numbers("delta", delta)
         if not places.shape == charged.shape == deltas.shape or places.ndim != 1:
             raise ParameterError(
                 f"rows, epsilon and delta have shapes {places.shape}, {charged.shape} and"
@@ -236,8 +238,8 @@ class PrivacyAccountant:
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative.")
         with self._lock:
             used, used_delta = self._used.copy(), self._used_delta.copy()
-            np.add.at(used, places, self._price(charged))
-            np.add.at(used_delta, places, deltas)
+            np.add.at(used, places.astype(np.intp), self._price(charged))
+            np.add.at(used_delta, places.astype(np.intp), deltas)
             self._used, self._used_delta = used, used_delta
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
@@ -245,6 +247,11 @@ class PrivacyAccountant:
         check_instance("guarantee", guarantee, Guarantee)
         check_delta(guarantee.delta)
         epsilon = self._spread(guarantee.epsilon, rows)
+        if guarantee.delta > 0 and not epsilon.any():
+            raise ParameterError(
+                f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every"
+                " row, but a row of epsilon zero is not used; give used rows a positive epsilon."
+            )
         used = self._used + self._price(epsilon)
         used_delta = self._used_delta + np.where(epsilon > 0, guarantee.delta, 0.0)
         dear = (used > self._limit() * (1.0 + ROUNDING)) & (epsilon > 0)

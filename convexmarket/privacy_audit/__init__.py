@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -111,22 +113,45 @@ def audit_privacy(
         raise ParameterError(f"others must be 'worst' or 'given', not {others!r}.")
     places = None if rows is None else _checked_rows(rows, len(matrix))
     rng = resolve_generator(random_state)
-    exact = (places, n_rows, others == "worst", draws, confidence, rng)
+    run, drawn = _auditor(mechanism)
+    terms: tuple[Any, ...] = (places, draws, confidence, rng)
+    if not drawn:
+        terms = (places, n_rows, others == "worst", draws, confidence, rng)
+    _check_arguments(run, arguments)
+    return run(mechanism, matrix, labels, *terms, **arguments)
+
+
+def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
+    """Return what audits a mechanism, and whether it only draws releases."""
     match mechanism:
         case PrivateLogisticRegression():
-            return audit_logistic(mechanism, matrix, labels, *exact, **arguments)
+            return audit_logistic, False
         case SampledRidge():
-            return audit_sampled_ridge(
-                mechanism, matrix, labels, places, draws, confidence, rng, **arguments
-            )
+            return audit_sampled_ridge, True
         case RidgeRelease():
-            return audit_ridge(mechanism, matrix, labels, *exact, **arguments)
-    if not callable(mechanism):
-        raise ParameterError(
-            f"mechanism must be a private learner, or a function from (X, y) to a function from a"
-            f" seed to a release, not {mechanism!r:.80}."
-        )
-    return audit_draws(mechanism, matrix, labels, places, draws, confidence, rng, **arguments)
+            return audit_ridge, False
+    if callable(mechanism):
+        return audit_draws, True
+    raise ParameterError(
+        "mechanism must be a private learner, or a function from (X, y) to a function from a seed"
+        f" to a release, not {mechanism!r:.80}."
+    )
+
+
+def _check_arguments(run: Callable[..., PrivacyAudit], arguments: dict[str, Any]) -> None:
+    """Refuse arguments that the mechanism's audit does not take, or does not get."""
+    own = {
+        name: parameter
+        for name, parameter in signature(run).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY or name == "weights"
+    }
+    unknown = sorted(set(arguments) - set(own))
+    missing = sorted(
+        name for name, p in own.items() if p.default is p.empty and name not in arguments
+    )
+    if unknown or missing:
+        wrong = f"{unknown[0]}= is unknown" if unknown else f"{missing[0]}= is missing"
+        raise ParameterError(f"{wrong}: for this mechanism, audit_privacy takes {', '.join(own)}.")
 
 
 def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:

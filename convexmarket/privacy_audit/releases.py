@@ -52,6 +52,12 @@ def audit_draws(
     seed = draw_seeds(rng, 1)[0]
     first, leaked = quietly(lambda: mechanism(X, y)(seed))
     claim = guarantee or getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
+    if guarantee is not None and not isinstance(guarantee, Guarantee):
+        raise ParameterError(
+            f"guarantee must be a Guarantee with one epsilon per row, not {guarantee!r:.80}:"
+            " Guarantee(np.full(len(X), 1.0), delta=0.0, mechanism='a sum', accounting='exact',"
+            " assumptions=())."
+        )
     if not isinstance(claim, Guarantee):
         raise ParameterError(
             f"a {type(first).__name__} states no guarantee: pass guarantee=, what it claims."

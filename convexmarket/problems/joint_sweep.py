@@ -169,7 +169,11 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-SweptValues = Annotated[tuple[Any, ...], Field(strict=False, min_length=2, max_length=200)]
+MOST_KEYS = 20
+FEWEST_VALUES, MOST_VALUES = 2, 200
+SweptValues = Annotated[
+    tuple[Any, ...], Field(strict=False, min_length=FEWEST_VALUES, max_length=MOST_VALUES)
+]
 
 
 class JointSweepTable(TableModel):
@@ -187,13 +191,18 @@ class JointSweepTable(TableModel):
     values: Annotated[
         dict[str, SweptValues],
         BeforeValidator(_flattened),
-        Field(min_length=1, max_length=20),
+        Field(min_length=1, max_length=MOST_KEYS),
         WithJsonSchema(
             {
                 "type": "object",
                 "description": "Lists of values by key path, whole or as nested tables.",
                 "minProperties": 1,
-                "additionalProperties": {"type": ["array", "object"]},
+                "maxProperties": MOST_KEYS,
+                "additionalProperties": {
+                    "type": ["array", "object"],
+                    "minItems": FEWEST_VALUES,
+                    "maxItems": MOST_VALUES,
+                },
             }
         ),
     ]

@@ -114,16 +114,21 @@ class TestOutcomes:
         result = run_solver_study(study(["CLARABEL"]), plugins=stubs("FalseAlarm"))
         assert outcomes(result, solver="FALSEALARM") == ["wrong"]
 
-    def test_hangs_crashes_and_gluttons_are_rows(self, study, stubs):
+    def test_hangs_and_gluttons_are_rows(self, study, stubs):
         result = run_solver_study(
-            study(["CLARABEL"], seconds=1.5),
-            plugins=stubs("Sleeper", "Suicide", "Glutton", "Quitter"),
+            study(["exact"], seconds=1.5), plugins=stubs("Sleeper", "Glutton")
         )
-        assert outcomes(result, solver="CLARABEL") == ["solved"]
         assert outcomes(result, solver="SLEEPER") == ["time limit"]
+        gluttons = outcomes(result, solver="GLUTTON")
+        assert gluttons
+        assert set(gluttons) <= {"memory limit", "time limit"}
+
+    def test_crashes_and_errors_are_rows(self, study, stubs):
+        """With the usual limit: a busy machine may take more than a second to get that far."""
+        result = run_solver_study(study(["CLARABEL"]), plugins=stubs("Suicide", "Quitter"))
+        assert outcomes(result, solver="CLARABEL") == ["solved"]
         assert outcomes(result, solver="SUICIDE") == ["crashed"]
         assert set(result.runs[result.runs.solver == "SUICIDE"].status) == {"SIGSEGV"}
-        assert set(outcomes(result, solver="GLUTTON")) <= {"memory limit", "time limit"}
         assert outcomes(result, solver="QUITTER") == ["failed"]
 
 

@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [t for t in TARGETS if not given.target or any(w in t.name for w in given.target)]
     tallies, failed = run(chosen, given.examples, given.seed, given.minutes, given.hang)
     for target, tally in zip(chosen, tallies, strict=True):
-        print(f"{target.name}: {dict(tally.outcomes)}")
+        print(f"{target.name}: {dict(tally.outcomes)}, {tally.seconds:.0f} s")
         for kind, times in tally.counts.most_common():
             print(f"  {times} x {kind}\n      {tally.failures[kind]}")
     outcomes = ("accepted", "refused", "failed")
@@ -47,6 +47,7 @@ def run(
     until = time.monotonic() + 60 * minutes
     whole = sum(SHARES[target.name] for target in chosen)
     tallies = [Tally() for _ in chosen]
+    told: set[str] = set()
     for number in range(1, ROUNDS + 1):
         for target, tally in zip(chosen, tallies, strict=True):
             count = round(examples * SHARES[target.name] / whole * number / ROUNDS) - tally.total
@@ -60,8 +61,14 @@ def run(
             except KeyboardInterrupt:  # what was found so far is still reported
                 until = 0.0
             faulthandler.cancel_dump_traceback_later()
+            for kind in set(tally.counts) - told:
+                print(f"{target.name}: {kind}\n    {tally.failures[kind]}", file=sys.stderr)
+            told |= set(tally.counts)
         done, bad = sum(t.total for t in tallies), sum(t.outcomes["failed"] for t in tallies)
         print(f"round {number} of {ROUNDS}: {done} examples, {bad} failed", file=sys.stderr)
+        if number % 5 == 0:  # all that is left if compiled code ends the process
+            counts = {t.name: t_.total for t, t_ in zip(chosen, tallies, strict=True)}
+            print(json.dumps(counts), file=sys.stderr)
     return tallies, any(tally.counts for tally in tallies)
 
 

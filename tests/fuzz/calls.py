@@ -60,8 +60,8 @@ ABSTRACT = {
 }
 #: Methods that the package calls with values of its own.
 INSIDE = {
-    "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain", "losses",
-    "noise_price", "objective", "purchase_market", "shortened", "by_prior",
+    "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain",
+    "losses", "noise_price", "objective", "purchase_market", "shortened", "by_prior",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
 UNDEFINED = {"total_payment", "lower_bound", "z_score"}

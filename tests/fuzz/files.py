@@ -83,6 +83,9 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
+PLACES = [places(table) for table in TABLES]
+
+
 @cache
 def known_keys() -> list[str]:
     """Return every key that the schema knows."""
@@ -245,7 +248,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
     which = draw(st.integers(0, len(TABLES) - 1))
     settings = []
     for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(places(TABLES[which])))
+        path = draw(st.sampled_from(PLACES[which]))
         key = ".".join(map(str, path))
         if draw(st.integers(0, 3)) == 0:
             key += draw(st.sampled_from([".x", "..", " ", ".", "\n", "=", "[0]", ".0", '"']))

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,7 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
         comma = any("," in text for _, text in kept)
         found = [number_of(text, comma) for _, text in kept]
         require(np.allclose(found, sensitivities, rtol=1e-14, atol=0), "numbers changed")
-    text = data.decode(encoding_of(data))
+    text = unicodedata.normalize("NFC", data.decode(encoding_of(data)))  # the form that is kept
     for name in table["id"]:
         require(name.replace('"', "") in text.replace('"', ""), "an id that is not in the file")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 import traceback
 import warnings
 from collections import Counter
@@ -49,6 +50,7 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
 
     @property
     def total(self) -> int:
@@ -121,7 +123,9 @@ def campaign(target: Target, examples: int, first_seed: int, tally: Tally) -> No
         database=None,
         suppress_health_check=list(HealthCheck),
     )(given(target.examples)(one))
+    since = time.process_time()
     seed(first_seed)(run)()
+    tally.seconds += time.process_time() - since
 
 
 def kind_of(error: BaseException) -> str:

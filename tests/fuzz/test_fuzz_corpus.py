@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
@@ -15,7 +17,7 @@ from convexmarket.experiments import price_offers
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.problems import load_problem, parse_problem
 
-from .calls import market, policy
+from .calls import EPSILON, X, Y, erm, market, policy
 from .files import check_bytes
 from .lists import BUYER, PRIOR
 from .mathematics import check_prior, variant_market
@@ -95,10 +97,51 @@ REFUSED = {
     "residuals of nothing": lambda: cm.first_order_residuals(None, [0.1], [1.0], 1.0),
     "convexity of a number": lambda: cm.convexity_ratio(1.0),
     "convexity of words": lambda: cm.convexity_threshold([["a"]]),
+    "a charge of nothing": lambda: cm.PrivacyAccountant([1.0]).charge(None),
+    "an account whose rows are called 1": lambda: cm.PrivacyAccountant([1.0], ids=1),
+    "earlier charges in words": lambda: cm.PrivacyAccountant([1.0]).bring_forward([0], "", [0.0]),
+    "a guarantee below zero": lambda: cm.Guarantee([-1.0], 0.0, "m", "tight", ()),
+    "a guarantee of no mechanism": lambda: cm.Guarantee([1.0], 0.0, np.nan, "tight", ()),
+    "a ledger in no file": lambda: cm.Ledger(1.0),
+    "a model in no file": lambda: cm.load_model(1.0),
+    "an online policy from an array": lambda: cm.OnlinePolicy.from_dict(np.array(1.0)),
+    "a label of a function": lambda: erm().labels(len),
+    "no label set": lambda: cm.KernelERM(data_norm=1.0, classes=np.array([])).fit(X, Y),
+    "a kernel learner declared at 1j": lambda: cm.KernelERM(
+        data_norm=1.0, regularization=1j
+    ).declare(X, Y),
+    "a logistic learner at 1j": lambda: cm.PrivateLogisticRegression(
+        regularization=1j, classes=(-1, 1)
+    ).fit(X, Y, weights=np.full(6, 1 / 6), eta=2.0),
+    "noise beyond floating point": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
+        X, Y, weights=np.full(6, 1 / 6), eta=1e-300
+    ),
+    "a threshold that is an array": lambda: cm.SampledRidge(
+        1.0, threshold=np.array([1.0, 2.0]), feature_range=(-1.0, 1.0)
+    ).fit(X, Y, epsilon=EPSILON),
+    "progress told to a number": lambda: cm.allocate_jointly(_joint(), progress=1.0),
+    "residuals of a model without features": lambda: cm.first_order_residuals(
+        _joint(), True, np.full(6, 1 / 6), 1.0
+    ),
+    "a density lost to rounding": lambda: cm.Beta(1e17, 1e17),
+    "logarithms that hardly differ": lambda: cm.LogNormal(1.0, 4.8e-10),
+    "a prior that takes minutes": lambda: prior_from_dict(
+        {"family": "scipy", "distribution": "studentized_range", "args": [3.0, 10.0]}
+    ),
+    "an objective beyond floating point": lambda: cm.allocate(
+        standard([0.0], mu=0.0, sigma=1.0, gamma=1.0, eta_range=(5e-324, 5e-324))
+    ),
+    "gamma that vanishes": lambda: cm.allocate(
+        standard([1.0], mu=1.0, sigma=5e-324, gamma=5e-324, eta_range=(5e-324, 5e-324))
+    ),
     "a bound beyond floating point": lambda: cm.function_error_bound(
         1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
     ),
 }
+
+
+def standard(psi: list[float], **buyer: object) -> cm.Market:
+    return cm.Market.standard(cm.Sellers(virtual_costs=psi), **buyer)
 
 
 def _joint() -> cm.JointMarket:
@@ -145,6 +188,25 @@ def test_a_bound_that_is_not_a_number_is_no_proof():
             found = cm.allocate(variant_market(case), gap=1e-4)
     assert found.lower_bound == -np.inf
     assert found.gap == np.inf
+
+
+def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
+    """Their accuracy was relative to a rent that nobody earns; the oracle is scipy's quadrature."""
+    prior = cm.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
+    reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
+    psi = np.asarray(prior.virtual_cost(reports))
+    buyer = {"mu": 1e7, "sigma": 1.0, "gamma": 0.04}
+    market = cm.Market.standard(cm.Sellers(reports, prior), cap=1.0, **buyer)
+    found = cm.allocate(market)
+    rents = cm.payments(market, found) - reports * found.epsilon
+
+    def sold(z: float) -> float:
+        mean = (psi[:3].sum() + float(prior.virtual_cost(z))) / 4
+        return float(np.sqrt(buyer["sigma"] / buyer["gamma"] / mean) / 4)
+
+    ends = np.append(reports[3], 79.4328 + np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2]))
+    parts = [quad(sold, low, high)[0] for low, high in itertools.pairwise(ends)]
+    assert rents[3] == pytest.approx(sum(parts), rel=1e-7)
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.toml")), ids=lambda path: path.stem)

@@ -160,8 +160,10 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
     coefficients=arrays(np.float64, st.integers(1, 6), elements=finite),
     epsilon=arrays(np.float64, st.integers(1, 5), elements=st.floats(0.0, np.inf)),
     intercept=finite,
-    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=6, max_size=6),
-    labels=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2),
+    names=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"])), min_size=6, max_size=6, unique=True
+    ),
+    labels=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2, unique=True),
     detail=st.sampled_from(["rows", "summary"]),
 )
 @example(np.array([-0.0, 5e-324, 1.7976931348623157e308]), np.array([np.inf]), -0.0,
@@ -349,6 +351,10 @@ def signed(found):
         ({"version": 2}, "is of version 2"),
         ({"version": 0}, "version"),
         ({"version": "1"}, "version"),
+        ({"version": True}, "its version is True"),
+        ({"version": 1.0}, "its version is 1.0"),
+        ({"version": None}, "its version is None"),
+        ({"features": {"names": ["age", "age", "weight"]}}, "two features have the same name"),
         ({"parameters": {"alpha": {"a": 1}}}, "parameters.alpha"),
         ({"parameters": {"alpha": [[[1]]]}}, "parameters.alpha"),
         ({"parameters": {"random_state": 0}}, "'random_state', which"),
@@ -400,6 +406,11 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
         ({"dtype": "V8", "values": [1, 2]}, "labels.dtype"),
         ({"dtype": "str", "values": ["a"]}, "labels.values"),
         ({"dtype": "str", "values": [["a"], "b"]}, "labels.values"),
+        ({"dtype": "int64", "values": [1, 1]}, "both labels are 1"),
+        ({"dtype": "object", "values": [1, True]}, "both labels are 1"),
+        ({"dtype": "float16", "values": [0.0, 1e10]}, "float16 cannot hold exactly"),
+        ({"dtype": "float16", "values": [1.0, 1.00001]}, "float16 cannot hold exactly"),
+        ({"dtype": "str", "values": ["a", "a\0"]}, "cannot hold exactly"),
     ],
     ids=str,
 )
@@ -407,6 +418,24 @@ def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
     path = cm.save_model(logistic(), tmp_path / "l.json")
     found = json.loads(path.read_bytes()) | {"labels": labels}
     refused(path, signed(found), match)
+
+
+@pytest.mark.parametrize("bound", ["abc", [1, 2], -1, 0.0, True, -1.5])
+def test_a_bound_on_the_rows_is_a_positive_number(bound, tmp_path):
+    original = cm.save_model(logistic(), tmp_path / "l.json").read_bytes()
+    content = change(original, parameters={"data_norm": bound})
+    refused(tmp_path / "m.json", content, "data_norm must be positive.*get it again")
+
+
+def test_labels_and_names_that_could_not_be_loaded_are_not_saved(tmp_path):
+    model = logistic()
+    model.classes_ = np.array([1, 1])
+    with pytest.raises(DataError, match="use two different numbers"):
+        cm.save_model(model, tmp_path / "m.json")
+    model = logistic(TABLE)
+    model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
+    with pytest.raises(DataError, match="two features have the same name"):
+        cm.save_model(model, tmp_path / "m.json")
 
 
 def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
@@ -432,6 +461,10 @@ def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
         (b'{"a": -Infinity}', "-Infinity is not JSON"),
         (b'{"a": 1e400}', "too large"),
         (b'{"a": ' + b"9" * 100_000 + b"}", "too many digits"),
+        (b"[" + b"[]," * 7_000_000 + b"[]]", "brackets"),
+        (b'{"format": "convexmarket-model", "a": [' + b"{}," * 300_000 + b"{}]}", "brackets"),
+        (b'{"a": [' + b"1," * 4_000_000 + b"1]}", "commas"),
+        (b'{"a": "' + b"a" * 50_000_000 + b'"}', "bytes"),
         (pickle.dumps({"format": "convexmarket-model"}), "damaged"),
     ],
     ids=lambda value: repr(value)[:30],
@@ -544,6 +577,29 @@ def test_sizes_are_bounded(saved, tmp_path, monkeypatch):
         with pytest.raises(DataError, match="at most 1,000 are read again"):
             cm.save_model(ridge(X=TABLE), tmp_path / f"n.{suffix}")
         assert not (tmp_path / f"n.{suffix}").exists()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize(
+    ("bound", "value", "what"),
+    [("LARGEST_TEXT", 300, "bytes"), ("MOST_LISTS", 4, "brackets"), ("MOST_VALUES", 9, "commas")],
+)
+def test_text_is_bounded_where_it_is_written_and_read(
+    format_, bound, value, what, saved, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files, bound, value)
+    refused(tmp_path / f"m.{format_}", saved[format_], f"{what}, and at most {value} are read")
+    with pytest.raises(DataError, match=f"could not be read again: its text has .* {what}"):
+        cm.save_model(ridge(X=TABLE), tmp_path / f"n.{format_}")
+    assert not (tmp_path / f"n.{format_}").exists()
+
+
+def test_hostile_text_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
+    def parse(*arguments, **options):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(files.json, "loads", parse)
+    refused(tmp_path / "m.json", b"[" + b"[]," * 300_000 + b"[]]", "brackets")
 
 
 @pytest.mark.parametrize("name", ["none.json", "folder.json", "\0.json", "x" * 300 + ".json"])

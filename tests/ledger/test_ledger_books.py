@@ -21,6 +21,7 @@ from convexmarket.errors import (
     ReleaseChargedError,
 )
 from convexmarket.ledger import store
+from convexmarket.ledger.account import LedgerAccount
 from convexmarket.privacy import Account, Guarantee, PrivacyAccountant
 
 IDS = ["Ann", "Bob", "Cyd"]
@@ -493,3 +494,55 @@ def test_a_second_training_is_refused_before_it_touches_the_rows(tmp_path):
         with pytest.raises(BudgetExceededError, match=r"logistic regression .* would exceed"):
             model.fit(Untouched(), Untouched(), **terms, accountant=account)
         assert len(ledger.releases()) == 1
+
+
+# ------------------------------------------------------------------ what cannot be stored
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "accounting", "assumptions", "match"),
+    [
+        ("a \ud800", "tight", (), "mechanism .* half of a character"),
+        ("a model", "\udfff", (), "accounting .* half of a character"),
+        ("a model", "tight", ("fine", "\ud800"), "an assumption .* half of a character"),
+        ("a model", "tight", (1,), "an assumption of the guarantee is 1; give text"),
+        ("a model", "tight", (object(),), "an assumption .* give text"),
+        ("a model", "tight", "text", "give a tuple of texts"),
+    ],
+)
+def test_a_guarantee_that_cannot_be_stored_is_refused(
+    ledger, mechanism, accounting, assumptions, match
+):
+    account = ledger.account(["Ann"])
+    with pytest.raises(ParameterError, match=match):
+        account.charge(Guarantee(np.array([0.5]), 0.0, mechanism, accounting, assumptions))
+    assert ledger.releases().empty
+    assert account.spent.tolist() == [0.0]
+
+
+def test_half_a_character_is_in_no_name(ledger):
+    for step in (
+        lambda: ledger.sell(["\ud800"], 1.0, 1.0),
+        lambda: ledger.sell(["Ann"], 1.0, 1.0, release="\ud800"),
+        lambda: ledger.sell(["Ann"], 1.0, 1.0, source="\ud800"),
+        lambda: ledger.account(["\ud800"]),
+        lambda: ledger.account(["Ann"], release="\ud800"),
+        lambda: LedgerAccount(ledger._store, ["\ud800"]),
+        lambda: LedgerAccount(ledger._store, ["Ann"], "\ud800"),
+    ):
+        with pytest.raises(ParameterError, match="cannot be seen"):
+            step()
+
+
+@pytest.mark.parametrize("amounts", [(1e308, 0.0), (0.0, 1e308)], ids=["epsilon", "price"])
+def test_sales_never_add_up_to_infinity(ledger, amounts):
+    ledger.sell(["Dan"], *amounts)
+    for step in (
+        lambda: ledger.sell(["Eve", "Dan"], *amounts),
+        lambda: ledger.sell(["Eve", "Eve"], *amounts),
+        lambda: ledger.sell(["Dan"], *amounts, release="only"),
+    ):
+        with pytest.raises(ParameterError, match=r"seller '(Dan|Eve)' come to more than"):
+            step()
+    assert balance(ledger).index.tolist() == [*IDS, "Dan"]
+    assert np.isfinite(balance(ledger)).all(axis=None)

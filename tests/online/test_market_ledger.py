@@ -9,14 +9,23 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import BudgetExceededError, DataError, OfferError, ParameterError
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    OfferError,
+    ParameterError,
+    ProblemFileError,
+    SolverError,
+)
+from convexmarket.experiments import online_market
 from convexmarket.experiments.online_market import (
     WITHOUT_MODEL,
     close_market,
     close_without_model,
     open_market,
 )
-from convexmarket.experiments.online_release import model_guarantee
+from convexmarket.experiments.online_release import model_guarantee, release_model
+from convexmarket.learners import perturbed
 from convexmarket.ledger import markets
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee
@@ -151,12 +160,12 @@ def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market)
 
 def test_attempts_cost_what_the_dearest_of_them_does(market):
     def fail(accepted):
-        raise RuntimeError("no solver")
+        raise DataError("no rows")
 
     sold = market.offers()["epsilon"].to_numpy()
     attempts = [[0.5, 0.5, 0.0, 0.0], [0.25, 0.75, 0.5, 0.0], [0.5, 0.5, 0.5, 0.0]]
     for shares in attempts:
-        with pytest.raises(RuntimeError, match="no solver"):
+        with pytest.raises(DataError, match="no rows"):
             market.close(fail, guarantee=lambda a, shares=shares: of(a, sold * shares))
     assert market.released is None
     expected = sold * np.max(attempts, axis=0)
@@ -166,6 +175,71 @@ def test_attempts_cost_what_the_dearest_of_them_does(market):
         market.close(fail, guarantee=lambda a: of(a, sold * [1, 1, 1, 1.5]))
     assert market.close(lambda accepted: "1") == "1"
     assert market.ledger.balance()["left"].to_numpy() == pytest.approx(np.zeros(4), abs=1e-15)
+
+
+def no_solver(accepted):
+    raise SolverError("stopped too early")
+
+
+def no_json(accepted):
+    return "no JSON"
+
+
+def no_rows(accepted):
+    raise ProblemFileError("no rows")
+
+
+def interrupted(accepted):
+    raise KeyboardInterrupt
+
+
+def test_an_attempt_that_failed_stays_charged_and_another_is_charged_in_full(market):
+    sold = market.offers()["epsilon"].to_numpy()
+
+    def part(accepted):
+        return of(accepted, sold / 4)
+
+    expected = 0.0
+    for release, error in [
+        (no_rows, ProblemFileError),
+        (no_solver, SolverError),
+        (interrupted, KeyboardInterrupt),
+        (no_rows, ProblemFileError),
+        (no_json, ParameterError),
+        (lambda accepted: 1 / 0, ZeroDivisionError),
+    ]:
+        failed_before = "market-model-failed" in str(market.ledger.releases()["name"].tolist()[-1:])
+        with pytest.raises(error):
+            market.close(release, guarantee=part)
+        expected += 0.25 if failed_before or not expected else 0.0
+        assert market.ledger.balance()["spent"].to_numpy() == pytest.approx(expected * sold)
+    assert expected == 0.75
+    assert market.ledger.releases()["name"].tolist() == [
+        "market-model",
+        "market-model-failed-1",
+        "market-model-2",
+        "market-model-failed-2",
+        "market-model-3",
+        "market-model-failed-3",
+    ]
+    assert market.close(lambda accepted: "1", guarantee=part) == "1"
+    assert market.ledger.balance()["left"].to_numpy() == pytest.approx(np.zeros(4), abs=1e-15)
+
+
+@pytest.mark.parametrize("release", [no_solver, no_json])
+def test_where_nothing_is_left_a_failed_model_is_not_drawn_again(market, release):
+    def never(accepted):
+        raise AssertionError("trained")
+
+    with pytest.raises((SolverError, ParameterError)):
+        market.close(release)
+    for _ in range(2):
+        with pytest.raises(BudgetExceededError, match=r"failed before.*--without-model"):
+            OnlineMarket(market.folder).close(never)
+    assert len(market.ledger.releases()) == 2
+    close_without_model(market)
+    assert market.released == WITHOUT_MODEL
+    assert market.ledger.balance()["left"].tolist() == [0.0] * 4
 
 
 def test_a_market_without_a_seller_can_be_closed(tmp_path):
@@ -246,6 +320,33 @@ def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
     assert np.all(known.epsilon <= offers["epsilon"])
     with pytest.raises(ParameterError, match="nobody accepted"):
         model_guarantee(problem, offers[:0])
+
+
+def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
+    opened, tmp_path, monkeypatch
+):
+    market = opened()
+    rows = (tmp_path / "rows.csv").read_bytes()
+
+    def gone(*arguments, **options):  # the rows vanish once quoting has ended
+        (tmp_path / "rows.csv").unlink()
+        return release_model(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(online_market, "release_model", gone)
+        with pytest.raises(DataError, match=r"rows\.csv"):
+            close_market(market)
+    assert market.is_closed
+    (tmp_path / "rows.csv").write_bytes(rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(perturbed, "minimise", lambda objective, *_: np.ones(objective.shift.size))
+        with pytest.raises(SolverError, match="gradient norm"):
+            close_market(market)
+    assert market.ledger.releases()["name"].tolist() == ["market-model", "market-model-failed-1"]
+    with pytest.raises(BudgetExceededError, match="failed before"):
+        close_market(market)
+    close_without_model(market)
+    assert market.released == WITHOUT_MODEL
 
 
 def test_closing_without_a_model_spends_nothing(opened):

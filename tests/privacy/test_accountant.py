@@ -108,6 +108,11 @@ def test_no_history_of_releases_exceeds_what_was_sold(history) -> None:
             ledger.ratio(row, e, release_delta) for row, e in zip(rows, epsilon, strict=True)
         )
         before = state(account)
+        if release_delta > 0 and not any(epsilon):
+            with pytest.raises(ParameterError, match="epsilon zero in every row"):
+                account.charge(release, rows)
+            assert state(account) == before
+            continue
         refused = False
         try:
             account.check(release, rows)
@@ -401,3 +406,16 @@ def test_a_bad_charge_is_refused_and_changes_nothing(epsilon, rows, words, compo
         with pytest.raises(ParameterError, match=words):
             method(guarantee(epsilon), rows)
     assert state(account) == before
+
+
+def test_a_delta_without_any_epsilon_is_refused():
+    account = PrivacyAccountant([1.0, 2.0], 0.5)
+    before = state(account)
+    for rows, epsilon in ((None, [0.0, 0.0]), ([1], [0.0])):
+        for step in (account.check, account.charge):
+            with pytest.raises(ParameterError, match="give used rows a positive epsilon"):
+                step(guarantee(epsilon, 0.25), rows)
+    assert state(account) == before
+    account.charge(guarantee([0.0, 0.0]))
+    account.charge(guarantee([0.0, 0.1], 0.25))
+    assert account.spent_delta.tolist() == [0.0, 0.25]

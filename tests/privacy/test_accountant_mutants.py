@@ -168,7 +168,7 @@ def test_rows_that_are_not_used_are_not_asked_for_room() -> None:
     account.bring_forward([1, 1, 0], [0.8, 0.7, 0.0], [1e-6, 1e-6, 0.0])
     assert account.spent.tolist() == [0.0, 1.5]
     account.charge(release([1.0, 0.0], delta=1e-6))
-    account.charge(release([0.0, 0.0], delta=1e-6))
+    account.charge(release([0.0, 0.0]))
     assert account.spent.tolist() == [1.0, 1.5]
     assert account.spent_delta.tolist() == [1e-6, 2e-6]
 

@@ -530,6 +530,16 @@ def test_data_that_are_none_are_refused():
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
 
 
+def test_arguments_of_the_mechanism_are_asked_for_by_name():
+    X, y, _ = rows()
+    with pytest.raises(cm.ParameterError, match=r"eta= is missing.*weights, eta"):
+        cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
+    with pytest.raises(cm.ParameterError, match="epsilon= is unknown"):
+        cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)
+    with pytest.raises(cm.ParameterError, match="guarantee must be a Guarantee"):
+        cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])
+
+
 def test_the_frame_has_one_line_for_each_row():
     audit = logistic_audit(cm.PrivateLogisticRegression(0.05), rows=[1, 5])
     frame = audit.to_frame()

@@ -143,6 +143,8 @@ class Features(_Part):
     def _as_many_names(self) -> Features:
         if self.names is not None and len(self.names) != self.count:
             raise ValueError(f"{len(self.names)} names for {self.count} features")
+        if self.names is not None and len(set(self.names)) < self.count:
+            raise ValueError("two features have the same name")
         return self
 
 
@@ -153,6 +155,12 @@ class Labels(_Part):
         str, Field(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64)|str|object|tuple)$")
     ]
     values: Annotated[list[bool | int | Number | str], Field(min_length=2, max_length=2)]
+
+    @model_validator(mode="after")
+    def _different(self) -> Labels:
+        if self.values[0] == self.values[1]:
+            raise ValueError(f"both labels are {self.values[0]!r:.40}")
+        return self
 
 
 class LinearModel(_Part):

@@ -26,6 +26,10 @@ __all__ = ["LARGEST_FILE", "packed", "read", "unpacked"]
 
 #: Bytes; a larger file is neither written nor read.
 LARGEST_FILE = 200_000_000
+#: Of the text, which takes far more memory once it is parsed: bytes, lists or objects, and commas.
+LARGEST_TEXT = 50_000_000
+MOST_LISTS = 20_000
+MOST_VALUES = 3_000_000
 CHECKSUM = "sha256"
 TEXT = "document"
 #: Where the arrays of an NPZ file stand in the document.
@@ -56,7 +60,14 @@ def packed(document: Document, path: Path) -> bytes:
     DataError
         If the file would be too large to be read again.
     """
-    content = _format(path).pack(document)
+    pack = _format(path).pack
+    try:
+        content = pack(document)
+    except ValueError as error:
+        raise DataError(
+            f"{path} could not be read again: {error}; save as .npz, with guarantee='summary', or"
+            " a model with fewer points."
+        ) from error
     if len(content) > LARGEST_FILE:
         raise DataError(
             f"{path} would have {len(content):,} bytes, and at most {LARGEST_FILE:,} are read"
@@ -131,10 +142,25 @@ def _to_json(document: Document) -> bytes:
 
 def _text(content: dict[str, Any], indent: int | None = None) -> bytes:
     text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
+    encoded = f"{text}\n".encode()
+    _check_text(encoded)
+    return encoded
+
+
+def _check_text(text: bytes) -> None:
+    """Refuse text that would take much time and memory, before it is parsed."""
+    if len(text) > LARGEST_TEXT:
+        raise ValueError(f"its text has {len(text):,} bytes, and at most {LARGEST_TEXT:,} are read")
+    lists = text.count(b"[") + text.count(b"{")
+    if lists > MOST_LISTS:
+        raise ValueError(f"its text has {lists:,} brackets, and at most {MOST_LISTS:,} are read")
+    values = text.count(b",")
+    if values > MOST_VALUES:
+        raise ValueError(f"its text has {values:,} commas, and at most {MOST_VALUES:,} are read")
 
 
 def _from_json(content: bytes) -> dict[str, Any]:
+    _check_text(content)
     found = json.loads(
         content.decode("utf-8"),
         object_pairs_hook=_without_duplicates,

@@ -29,6 +29,7 @@ from convexmarket.learners.saved.document import (
     SavedGuarantee,
 )
 from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.checks import check_positive
 
 __all__ = [
     "KINDS",
@@ -155,8 +156,8 @@ def _labels(dtype: str, values: list[Any]) -> Labels:
         return Labels(dtype=dtype, values=values)
     except ValueError as error:
         raise DataError(
-            f"the labels are {values!r} of type {dtype}, which cannot be written: use numbers or"
-            " text."
+            f"the labels are {values!r} of type {dtype}, which cannot be written: use two"
+            " different numbers or texts."
         ) from error
 
 
@@ -177,9 +178,13 @@ def read_labels(labels: Labels | None) -> Any:
     if not all(type(value) is kinds[dtype.kind] or dtype.kind == "O" for value in labels.values):
         raise DataError(f"labels.values are {labels.values!r}, which are not of {labels.dtype}")
     try:
-        return np.array(labels.values, dtype=dtype)
+        with np.errstate(over="ignore"):
+            found = np.array(labels.values, dtype=dtype)
     except OverflowError:
         raise DataError(f"labels.values are {labels.values!r}: too large for {dtype}") from None
+    if found.tolist() != labels.values:
+        raise DataError(f"labels.values are {labels.values!r}, which {dtype} cannot hold exactly")
+    return found
 
 
 # --------------------------------------------------------------------------------- estimators
@@ -269,6 +274,7 @@ def _build_logistic(document: Document) -> PrivateLogisticRegression:
         raise DataError("intercept is not zero, and this logistic regression has none")
     model.classes_ = read_labels(document.labels)
     if model.data_norm is not None:
+        check_positive(data_norm=model.data_norm)
         model.data_norm_ = float(model.data_norm)
     return model
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from convexmarket.arguments import check_instance
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.saved.document import FORMAT, VERSION, Document
 from convexmarket.learners.saved.files import CHECKSUM, packed, read, unpacked
@@ -64,6 +65,7 @@ PublicPredictor
     """
     if guarantee not in get_args(Detail):
         raise ParameterError(f"guarantee must be 'summary' or 'rows', not {guarantee!r}.")
+    check_instance("path", path, (str, Path), "the path of a file")
     kind, target = kind_of(model), Path(path)
     try:
         document = kind.describe(model, guarantee)
@@ -105,6 +107,7 @@ def load_model(path: str | Path) -> Any:
     The checksum finds accidents. It is no signature: whoever changes a file on purpose can write a
     new one, so take models from those you trust, or compare the checksum with theirs.
     """
+    check_instance("path", path, (str, Path), "the path of a file")
     file = Path(path)
     found = unpacked(read(file), file)
     _check_version(found, file)
@@ -140,7 +143,12 @@ def _check_version(found: dict[str, Any], file: Path) -> None:
             " Give a file that save_model wrote."
         )
     version = found.get("version")
-    if type(version) is int and version > VERSION:
+    if type(version) is not int:
+        raise DataError(
+            f"{file} is no saved model: its version is {version!r:.60}, not a whole number. Give a"
+            " file that save_model wrote."
+        )
+    if version > VERSION:
         raise NotSupportedError(
             f"{file} is of version {version}, and this convexmarket reads {VERSION}: install a"
             " newer one."
