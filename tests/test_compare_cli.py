@@ -112,7 +112,11 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
     command += ["--seeds", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
     code = "from convexmarket.cli import app; app()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background jobs ignore SIGINT, and so would what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
         journal = out / "runs.jsonl"
         deadline = time.monotonic() + 120

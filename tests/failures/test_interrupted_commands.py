@@ -332,9 +332,17 @@ def test_a_target_that_is_a_file_or_a_folder_is_refused(here, name):
     assert contents(here) == before
 
 
+def read_by_all(file):
+    """Say whether everybody may reach a file."""
+    return all(folder.stat().st_mode & 0o001 for folder in file.parents)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_written_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
+    needed = [Path(cli.__file__), Path(pytest.__file__), Path(os.__file__)]
+    if nobody is not None and not all(map(read_by_all, needed)):
+        pytest.skip("root's package lies where nobody may not import from it")
     for path in [here, *here.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     for path in here.parents:
