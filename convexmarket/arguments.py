@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,14 +19,21 @@ __all__ = [
     "check_jobs",
     "check_nonnegative",
     "check_positive",
+    "check_positives",
     "check_share",
     "checked_numbers",
+    "is_number",
 ]
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Say whether a value is one real number, and not a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def as_float(value: object) -> float:
     """Return a real number as a float; NaN for what is none, or too large for a float."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+    if not is_number(value):
         return np.nan
     try:
         return float(value)
@@ -40,6 +47,12 @@ def check_positive(name: str, value: object) -> float:
     if not 0 < number < np.inf:
         raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
     return number
+
+
+def check_positives(**numbers: object) -> None:
+    """Refuse numbers, given by name, that are not finite and > 0."""
+    for name, value in numbers.items():
+        check_positive(name, value)
 
 
 def check_nonnegative(name: str, value: object) -> float:
@@ -88,10 +101,10 @@ def check_instance(
         raise ParameterError(f"{name} is {value!r}; give {remedy}")
 
 
-def check_callable(name: str, value: object) -> None:
-    """Refuse what cannot be called; None stands for no call."""
-    if value is not None and not callable(value):
-        raise ParameterError(f"{name} is {value!r}; give a function, or None")
+def check_callable(name: str, value: object, *, optional: bool = True) -> None:
+    """Refuse what cannot be called; None stands for no call, where that is an option."""
+    if not callable(value) and not (optional and value is None):
+        raise ParameterError(f"{name} is {value!r}; give a function{', or None' * optional}")
 
 
 def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

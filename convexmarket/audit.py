@@ -190,7 +190,7 @@ def audit_incentives(
     misreports = check_count("misreports", _default(misreports, 33 if exact else 6), 2)
     max_sellers = check_count("max_sellers", _default(max_sellers, 200 if exact else 50))
     check_share("gap", gap)
-    check_instance("rule", rule, Callable, "a function such as truthful_payment")  # type: ignore[arg-type]
+    check_callable("rule", rule, optional=False)
     check_callable("progress", progress)
     check_jobs(jobs)
     if rng is not None:

@@ -26,14 +26,13 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from convexmarket.arguments import checked_numbers
+from convexmarket.arguments import check_positives, checked_numbers
 from convexmarket.errors import DataError, SolverError
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
 from convexmarket.privacy.accounting import check_weights
-from convexmarket.privacy.checks import check_positive
 
 __all__ = ["KernelERM", "declare_erm"]
 
@@ -188,7 +187,7 @@ class KernelERM(BaseEstimator):
             If the tolerance is not reached.
         """
         loss = loss_named(self.loss, self.huber_threshold)
-        check_positive(regularization=self.regularization, tolerance=self.tolerance)
+        check_positives(regularization=self.regularization, tolerance=self.tolerance)
         X, y = self._validated(X, y)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
@@ -294,7 +293,7 @@ class KernelERM(BaseEstimator):
             In the variable "beta", the coefficients of every row's kernel.
         """
         loss = loss_named(self.loss, self.huber_threshold)
-        check_positive(regularization=self.regularization)
+        check_positives(regularization=self.regularization)
         X, y = self._validated(X, y)
         if weights is None:
             weights = np.full(len(X), 1.0 / len(X))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
+from convexmarket.arguments import check_count, check_positives, is_number
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.privacy.checks import check_count, check_positive, is_number
 
 __all__ = ["Kernel", "KernelFunction", "cholesky_features"]
 
@@ -85,7 +85,7 @@ class Kernel:
             )
         if not callable(self.name) and not (named and self.name in NAMES):
             raise ParameterError(f"kernel must be callable or one of {NAMES}, not {self.name!r}.")
-        check_positive(gamma=self.gamma)
+        check_positives(gamma=self.gamma)
         check_count("degree", self.degree)
         if not (is_number(self.coef0) and np.isfinite(self.coef0) and self.coef0 >= 0):
             raise ParameterError(
@@ -93,9 +93,9 @@ class Kernel:
                 f" {self.coef0!r}."
             )
         if self.data_norm is not None:
-            check_positive(data_norm=self.data_norm)
+            check_positives(data_norm=self.data_norm)
         if self.stated_bound is not None:
-            check_positive(feature_bound=self.stated_bound)
+            check_positives(feature_bound=self.stated_bound)
         if self.stated_bound is None and self._bound_from_domain() is None:
             raise ParameterError(
                 f"nothing public bounds the features of kernel {self.name!r}: pass data_norm, a"

@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
+from convexmarket.arguments import check_positives, is_number
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.minimiser import Matrix, Vector
@@ -38,7 +39,6 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
-from convexmarket.privacy.checks import check_positive, is_number
 from convexmarket.privacy.noise import RandomSource, resolve_generator
 
 __all__ = ["PrivateLogisticRegression"]
@@ -302,12 +302,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
                 f"calibration must be 'noise' or 'total', not {self.calibration!r}."
             )
         if self.data_norm is not None:
-            check_positive(data_norm=self.data_norm)
-        check_positive(regularization=self.regularization)
+            check_positives(data_norm=self.data_norm)
+        check_positives(regularization=self.regularization)
         if not (is_number(self.tol) and self.tol > 0):
             raise ParameterError(f"tol must be positive, not {self.tol!r}.")
         if self.minimum_epsilon is not None:
-            check_positive(minimum_epsilon=self.minimum_epsilon, tol=self.tol)
+            check_positives(minimum_epsilon=self.minimum_epsilon, tol=self.tol)
         check_classes(self.classes)
 
     def _checked_weights(self, weights: ArrayLike | None, X: ArrayLike) -> Vector:

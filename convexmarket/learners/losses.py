@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from convexmarket.arguments import check_positives
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_positive
 
 __all__ = ["HingeLoss", "HuberLoss", "LogisticLoss", "Loss", "loss_named"]
 
@@ -167,7 +167,7 @@ class HuberLoss(Loss):
     classifies = False
 
     def __post_init__(self) -> None:
-        check_positive(huber_threshold=self.threshold)
+        check_positives(huber_threshold=self.threshold)
 
     @property
     def lipschitz(self) -> float:

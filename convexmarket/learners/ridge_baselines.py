@@ -7,11 +7,9 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from convexmarket.arguments import is_number
 from convexmarket.errors import ParameterError
-from convexmarket.learners.ridge_domain import (
-    Range,
-    is_number,
-)
+from convexmarket.learners.ridge_domain import Range
 from convexmarket.learners.ridge_lattice import RidgeLattice
 from convexmarket.learners.ridge_math import (
     Vector,

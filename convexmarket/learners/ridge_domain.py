@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -25,7 +24,6 @@ __all__ = [
     "UnitRows",
     "check_rows",
     "checked_epsilon",
-    "is_number",
     "pair_of_bounds",
     "per_feature",
     "positive_width",
@@ -102,11 +100,6 @@ def checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:
             "epsilon must be positive: leave out the rows of those who sell no privacy."
         )
     return array
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is one real number."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def pair_of_bounds(name: str, bounds: Any) -> tuple[Vector, Vector]:

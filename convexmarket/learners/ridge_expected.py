@@ -7,10 +7,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.arguments import check_count, check_instance
+from convexmarket.arguments import check_count, check_instance, is_number
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.ridge_baselines import SampledRidge
-from convexmarket.learners.ridge_domain import is_number
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     noisy_loss,

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from convexmarket.arguments import is_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.ridge_domain import (
     RANGE_SLACK,
@@ -22,7 +23,6 @@ from convexmarket.learners.ridge_domain import (
     Range,
     check_rows,
     checked_epsilon,
-    is_number,
     pair_of_bounds,
     per_feature,
     positive_width,

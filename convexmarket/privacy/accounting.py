@@ -44,9 +44,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import check_instance, checked_numbers
+from convexmarket.arguments import check_instance, checked_numbers, is_number
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_delta, is_number
+from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.sharp import sharp_guarantee
 
 __all__ = [

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from convexmarket.arguments import check_positives
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_positive
 
 __all__ = ["approximate_minimum_rate"]
 
@@ -79,7 +79,7 @@ def approximate_minimum_rate(
     >>> round(approximate_minimum_rate(0.01, 1e-9, 0.01))
     50000
     """
-    check_positive(
+    check_positives(
         minimum_epsilon=minimum_epsilon,
         gradient_norm=gradient_norm,
         regularization=regularization,

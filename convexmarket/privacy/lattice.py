@@ -43,8 +43,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_count, is_number
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.privacy.checks import check_count, is_number
 
 __all__ = [
     "check_reach",

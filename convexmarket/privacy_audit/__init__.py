@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_count, is_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, resolve_generator
-from convexmarket.privacy.checks import check_count, is_number
 from convexmarket.privacy_audit.logistic import audit_logistic
 from convexmarket.privacy_audit.releases import Mechanism, audit_draws
 from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from convexmarket.arguments import is_number
 from convexmarket.errors import ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.density import objective_perturbation_log_density
@@ -20,7 +21,6 @@ from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.minimiser import LogisticObjective
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.approximate import approximate_minimum_rate
-from convexmarket.privacy.checks import is_number
 from convexmarket.privacy_audit.checks import (
     draw_seeds,
     gamma_sphere_check,

@@ -15,8 +15,9 @@ from typing import get_args
 
 import numpy as np
 
+from convexmarket.arguments import check_count, check_positives, check_share
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_count, check_delta, check_failure, check_positive
+from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.scales import (
     MOST_UPDATES,
@@ -149,7 +150,7 @@ def suggest_updates(
     >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, norm_bound=2.6)
     55
     """
-    check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
 
     def enough(updates: int) -> bool:
         threshold = _threshold(
@@ -211,8 +212,8 @@ def semi_interactive_error_bound(
     :class:`~convexmarket.TestSetRelease` knows how far they do.
     """
     check_count("n_points", n_points)
-    check_failure(failure)
-    check_positive(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_share("failure", failure)
+    check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
     if noise not in get_args(NoiseKind):
         raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
@@ -319,8 +320,8 @@ def non_interactive_error_bound(
         best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
     """
     check_count("rounds", rounds)
-    check_failure(failure)
-    check_positive(
+    check_share("failure", failure)
+    check_positives(
         net_size=net_size,
         net_radius=net_radius,
         norm_bound=norm_bound,
@@ -428,7 +429,7 @@ def function_error_bound(
         factor that grows with T beside them.
     """
     check_count("n_queries", n_queries)
-    check_failure(failure)
+    check_share("failure", failure)
     _check_terms(sensitivity, epsilon, delta, "tight", pure=False)
     scale = _scale(sensitivity, epsilon, function_epsilon(delta))
     return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
@@ -445,7 +446,7 @@ def _threshold(
 ) -> float:
     check_count("max_queries", max_queries)
     check_count("max_updates", max_updates)
-    check_failure(failure)
+    check_share("failure", failure)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=False)
     scale = _scale(sensitivity, epsilon, interactive_epsilon(max_updates, delta, accounting))
     return float(4.0 * scale * np.log(2.0 * max_queries / failure))
@@ -454,7 +455,7 @@ def _threshold(
 def _check_terms(
     sensitivity: float, epsilon: float, delta: float, accounting: Composition, pure: bool
 ) -> None:
-    check_positive(sensitivity=sensitivity, epsilon=epsilon)
+    check_positives(sensitivity=sensitivity, epsilon=epsilon)
     check_delta(delta, positive=not pure)
     if accounting not in get_args(Composition):
         raise ParameterError(

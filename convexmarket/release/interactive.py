@@ -13,6 +13,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_count, check_positives, check_share
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -22,7 +23,6 @@ from convexmarket.privacy import (
     lattice_release,
     lattice_step,
 )
-from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
     SingleCopy,
@@ -176,7 +176,7 @@ class InteractiveRelease(SingleCopy):
         sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
-        check_failure(failure)
+        check_share("failure", failure)
         self._step = None if rounding is None else lattice_step(rounding)
         self.scale, guaranteed = calibrate(
             erm.row_sensitivities_ if self._step is None else lattice_shifts(erm, self._step),
@@ -188,7 +188,7 @@ class InteractiveRelease(SingleCopy):
             self.scale = self._step * self._steps
         usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
         if threshold is not None and threshold != 0:
-            check_positive(threshold=threshold)
+            check_positives(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)
         # Rounding and discreteness move the tail of the noise by half a step each.
         self.error_bound = self.threshold + usual / 4.0 + (self._step or 0.0)

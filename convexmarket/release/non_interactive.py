@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_count, check_positives, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, Guarantee, RandomSource
-from convexmarket.privacy.checks import check_count, check_failure, check_positive
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
     admit,
@@ -133,7 +133,7 @@ class PublicRelease:
         why = " for the paper's accounting" if accounting == "paper" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
-        check_failure(failure)
+        check_share("failure", failure)
         lipschitz = erm.kernel_.feature_lipschitz
         self.scale, guaranteed = calibrate(
             erm.row_sensitivities_, sold, non_interactive_epsilon(rounds, delta, accounting)
@@ -243,7 +243,7 @@ def _net(
 ) -> tuple[float, Floats]:
     """Return the radius and the points of a net that is not too large."""
     if radius is not None:
-        check_positive(net_radius=radius)
+        check_positives(net_radius=radius)
     else:
         most = min(FINEST, max_net)
         radius = min(wanted, data_norm)

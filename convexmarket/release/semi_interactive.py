@@ -13,6 +13,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import check_positives
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -22,7 +23,6 @@ from convexmarket.privacy import (
     lattice_release,
     lattice_step,
 )
-from convexmarket.privacy.checks import check_positive
 from convexmarket.privacy.composition import Composition, laplace_moments, pure_moments
 from convexmarket.release.base import (
     admit,
@@ -155,7 +155,7 @@ class TestSetRelease:
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         bound = erm.norm_bound_ if norm_bound is None else norm_bound
-        check_positive(norm_bound=bound)
+        check_positives(norm_bound=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."

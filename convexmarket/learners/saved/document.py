@@ -106,6 +106,7 @@ def _array(check: Callable[[Any], Floats], items: dict[str, Any], write: Any = N
 _NUMBER = {"type": "number"}
 _EPSILON = {"anyOf": [{"type": "number", "minimum": 0}, {"const": _INFINITY}]}
 
+# mypy does not run _array, and so sees no types in what it returns
 Vector: TypeAlias = _array(_vector, _NUMBER)  # type: ignore[valid-type]
 Matrix: TypeAlias = _array(_matrix, {"type": "array", "items": _NUMBER})  # type: ignore[valid-type]
 Guarantees: TypeAlias = _array(_guarantees, _EPSILON, _list_of_written)  # type: ignore[valid-type]

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from convexmarket.arguments import check_positives
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.logistic import PrivateLogisticRegression
 from convexmarket.learners.ridge import PersonalizedRidge
@@ -29,7 +30,6 @@ from convexmarket.learners.saved.document import (
     SavedGuarantee,
 )
 from convexmarket.privacy.accounting import Guarantee
-from convexmarket.privacy.checks import check_positive
 
 __all__ = [
     "KINDS",
@@ -248,8 +248,8 @@ def _document(model: Any, detail: Detail, intercept: float, labels: Labels | Non
     )
 
 
-def _restored(cls: type[Any], document: Document) -> Any:
-    """Return an estimator that predicts, with what both kinds have in common."""
+def _restored(cls: type[Any], document: Document) -> tuple[Any, float]:
+    """Return an estimator that predicts, with what both kinds have in common; its intercept."""
     if not isinstance(document.model, LinearModel):
         raise DataError(f"a {document.kind} has coefficients of features, and no points")
     model = _constructed(cls, dict(document.parameters))
@@ -259,7 +259,7 @@ def _restored(cls: type[Any], document: Document) -> Any:
     model.coef_ = document.model.coefficients
     model.guarantee_ = read_guarantee(document.guarantee)
     model.epsilon_ = model.guarantee_.epsilon
-    return model
+    return model, document.model.intercept
 
 
 def _describe_logistic(model: PrivateLogisticRegression, detail: Detail) -> Document:
@@ -267,14 +267,14 @@ def _describe_logistic(model: PrivateLogisticRegression, detail: Detail) -> Docu
 
 
 def _build_logistic(document: Document) -> PrivateLogisticRegression:
-    model: PrivateLogisticRegression = _restored(PrivateLogisticRegression, document)
+    model, intercept = _restored(PrivateLogisticRegression, document)
     if document.labels is None or document.labels.dtype == "tuple":
         raise DataError("labels are missing, and logistic regression predicts them")
-    if document.model.intercept != 0.0:  # type: ignore[union-attr]
+    if intercept != 0.0:
         raise DataError("intercept is not zero, and this logistic regression has none")
     model.classes_ = read_labels(document.labels)
     if model.data_norm is not None:
-        check_positive(data_norm=model.data_norm)
+        check_positives(data_norm=model.data_norm)
         model.data_norm_ = float(model.data_norm)
     return model
 
@@ -285,10 +285,10 @@ def _describe_ridge(model: RidgeRelease, detail: Detail) -> Document:
 
 def _build_ridge(cls: type[RidgeRelease]) -> Callable[[Document], RidgeRelease]:
     def build(document: Document) -> RidgeRelease:
-        model: RidgeRelease = _restored(cls, document)
+        model, intercept = _restored(cls, document)
         if document.labels is not None:
             raise DataError("there are labels, and ridge regression predicts numbers")
-        model.intercept_ = document.model.intercept  # type: ignore[union-attr]
+        model.intercept_ = intercept
         return model
 
     return build
