@@ -47,7 +47,7 @@ ROOMS = [
 DOORS = {"report": {"cli"}, "cli": set()}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-INSIDE = [path for path in MODULES if path.parts != ("__init__.py",)]
+INSIDE = [path for path in MODULES if path.parts not in (("__init__.py",), ("__main__.py",))]
 
 
 def room_of(path):

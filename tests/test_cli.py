@@ -121,13 +121,17 @@ def test_price_writes_offers_and_their_certificate(here):
     assert "Wrote offers.certificate.json" in done.stdout
 
 
-def test_price_takes_the_names_of_columns(here):
+@pytest.mark.parametrize("end", ["-column", ""])
+def test_price_takes_the_names_of_columns(here, end):
     (here / "s.csv").write_text("who;asks\nAnn;0,03\nBob;0,05\n")
-    named = ["--id", "who", "--sensitivity", "asks"]
+    named = [f"--id{end}", "who", f"--sensitivity{end}", "asks"]
     assert invoke("price", "s.csv", *PRICE, *named, "--out", "o.csv").exit_code == 0
     done = invoke("price", "s.csv", *PRICE, "--out", "o2.csv")
     assert done.exit_code == 2
-    assert "the columns are 'who', 'asks'" in plain(done.stderr)
+    assert (
+        "the columns are 'who', 'asks'. Name one of them with --id-column (id_column in"
+        in plain(done.stderr)
+    )
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,14 @@ def test_show_says_how_a_ledger_stands(here):
     assert "seller 'Dan' has sold nothing" in refused("show", "sold.sqlite", "--seller", "Dan")
 
 
+def test_show_has_no_headings_over_nothing(here):
+    assert invoke("create", "new.sqlite").exit_code == 0
+    shown = said(invoke("show", "new.sqlite").stdout)
+    assert "sellers 0" in shown
+    assert "Releases" not in shown
+    assert "least left" not in shown
+
+
 def test_show_is_read_by_programs(here):
     invoke("record", "sold.sqlite", "offers.csv")
     charge()

@@ -92,7 +92,7 @@ PRICE_EXAMPLES = f"""
 
   convexmarket price sellers.csv --prior uniform:0.02,0.10 {_PARAMETERS} --out offers.csv
 
-  convexmarket price survey.csv --id patient --sensitivity "asking price" --cap 5 \
+  convexmarket price survey.csv --id-column patient --sensitivity-column "asking price" --cap 5 \
 --prior beta:2,5,0,0.1 {_PARAMETERS} --out offers.csv
 
 The file needs a header; separators and decimal commas are recognised. Next to offers.csv comes \
@@ -205,11 +205,15 @@ def price(
         typer.Option(help="Least and most privacy to buy in total.", metavar="LOW HIGH"),
     ] = None,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column of the ids.", show_default="id, seller, ...")
+        str | None,
+        typer.Option(
+            "--id-column", "--id", help="Column of the ids.", show_default="id, seller, ..."
+        ),
     ] = None,
     sensitivity_column: Annotated[
         str | None,
         typer.Option(
+            "--sensitivity-column",
             "--sensitivity",
             help="Column of the reported sensitivities.",
             show_default="sensitivity, cost, ...",

@@ -10,9 +10,9 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from convexmarket.cli.consoles import errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
-from convexmarket.experiments.privacy_audits import audit_mechanisms, audit_table
+from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
 from convexmarket.report.results import plain
 from convexmarket.writing import write_together
 
@@ -24,6 +24,8 @@ AUDIT_EXAMPLES = """
   convexmarket audit
 
   convexmarket audit --seed 7 --out audit.json
+
+  convexmarket audit --mechanism PersonalizedRidge --mechanism SampledRidge
 
 Every learner and release is run on the Wisconsin breast-cancer data under attack, which takes two \
 to three minutes: the largest privacy loss that was found, beside what is guaranteed. An audit \
@@ -40,13 +42,24 @@ def audit_command(
     file: Annotated[
         Path | None, typer.Option("--out", help="CSV or JSON file for what was found.")
     ] = None,
+    mechanisms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mechanism",
+            metavar="NAME",
+            help="Audit only this learner or release. Repeatable.",
+            show_default="all",
+        ),
+    ] = None,
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
             raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
         with progress_bars() as advance:
-            audits = audit_mechanisms(seed, advance)
+            audits = audit_mechanisms(
+                seed, advance, mechanisms=mechanisms or (), found=None if err.is_terminal else _tell
+            )
         table = audit_table(audits)
         if file is not None:
             write_together({file: _text(table, file.suffix).encode("utf-8")})
@@ -58,6 +71,18 @@ def audit_command(
         out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
     if not table["passed"].all():
         raise typer.Exit(REFUTED)
+
+
+def _tell(one: MechanismAudit) -> None:
+    """Say where no progress bar is seen how far it is."""
+    line = audit_table([one]).iloc[0]
+    verdict = "holds" if line["passed"] else "refuted"
+    err.print(
+        f"{one.name}: {one.settings}: {line['ratio']:.3f} of what is claimed, {verdict}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def _text(table: pd.DataFrame, suffix: str) -> str:

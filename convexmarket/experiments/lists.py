@@ -90,7 +90,6 @@ def read_list(
     prior: Prior,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
-    options: tuple[str, str] = ("--id", "--sensitivity"),
     form_of: Callable[[str], str] = checked_id,
 ) -> pd.DataFrame:
     """Read ids and sensitivities from a CSV file of any length, and check them.
@@ -102,8 +101,6 @@ def read_list(
         What the sensitivities are drawn from.
     id_column, sensitivity_column : str, optional
         Their columns, where they are not called id and sensitivity or something as common.
-    options : tuple of str
-        The options that name the columns, for messages.
     form_of : callable
         Gives the form of an id that is kept; ids of the same form are the same id. Raises a
         ParameterError where there is none.
@@ -122,8 +119,10 @@ def read_list(
     rows = csv_rows(path)
     _, header = _header(rows, path)
     frame = pd.DataFrame(columns=header, dtype=object)
-    id_at = header.index(column_named(frame, id_column, ID_NAMES, options[0]))
-    report_at = header.index(column_named(frame, sensitivity_column, SENSITIVITY_NAMES, options[1]))
+    id_at = header.index(column_named(frame, id_column, ID_NAMES, "--id-column"))
+    report_at = header.index(
+        column_named(frame, sensitivity_column, SENSITIVITY_NAMES, "--sensitivity-column")
+    )
     lines, numbers = array("q"), _Numbers()
     ids: list[str] = []
     filled = (
@@ -186,15 +185,16 @@ def checked_reports(
     prior: Prior,
     place: str,
     first: int,
-    options: tuple[str, str] = ("--id", "--sensitivity"),
 ) -> pd.DataFrame:
     """Return ids and sensitivities, or say which rows are wrong and why.
 
     ``place`` and ``first`` say how rows are counted: "offers.csv: line", from 2. The index of
-    what is returned counts in the same way. ``options`` are those that name the columns.
+    what is returned counts in the same way.
     """
-    ids = table[column_named(table, id_column, ID_NAMES, options[0])]
-    reports = table[column_named(table, sensitivity_column, SENSITIVITY_NAMES, options[1])]
+    ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
+    reports = table[
+        column_named(table, sensitivity_column, SENSITIVITY_NAMES, "--sensitivity-column")
+    ]
     rows = np.arange(first, first + len(table))
     empty = (blank(ids) & blank(reports)).to_numpy()
     ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]
@@ -262,7 +262,7 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
             return found[0]
     listed = ", ".join(repr(str(name)) for name in table.columns)
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
-    python = f"{option.strip('-').removesuffix('-column')}_column"
+    python = option.removeprefix("--").replace("-", "_")
     raise DataError(
         f"no column is called {sought}; the columns are {listed}. Name one of them with {option} "
         f"({python} in Python)"

@@ -85,9 +85,8 @@ def quote_list(
     MarketClosedError
         If the market was closed and the list has sellers that were not quoted before.
     """
-    options = ("--id-column", "--sensitivity-column")
     place = f"{path}: line"
-    listed = read_list(path, market.policy.prior, id_column, sensitivity_column, options)
+    listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
     known = _known(market)
     _check_terms(listed, known, place)
     new = listed[~listed["id"].isin(known.index)]

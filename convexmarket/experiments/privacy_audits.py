@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.datasets import MarketData, wdbc
+from convexmarket.errors import ParameterError
 from convexmarket.learners import (
     KernelERM,
     NonPersonalizedRidge,
@@ -61,6 +62,8 @@ def audit_mechanisms(
     seed: int = 0,
     advance: Callable[[str, int, int], None] | None = None,
     data: MarketData | None = None,
+    mechanisms: Collection[str] = (),
+    found: Callable[[MechanismAudit], None] | None = None,
 ) -> list[MechanismAudit]:
     """Audit every mechanism of the package on the rows that are sold.
 
@@ -72,10 +75,19 @@ def audit_mechanisms(
         Told the stage, how much is done and how much there is.
     data : MarketData, optional
         The Wisconsin breast-cancer data by default.
+    mechanisms : collection of str, optional
+        Names of learners and releases, such as "PersonalizedRidge"; all by default.
+    found : callable, optional
+        Told each audit as soon as it is done.
 
     Returns
     -------
     list of MechanismAudit
+
+    Raises
+    ------
+    ParameterError
+        If a name is none of the mechanisms'.
     """
     market = wdbc() if data is None else data
     X, y = market.X_train, market.y_train
@@ -87,13 +99,20 @@ def audit_mechanisms(
         *_ridge_jobs(X, y, epsilon),
         *_release_jobs(X, y),
     ]
+    names = list(dict.fromkeys(name for name, _, _ in jobs))
+    if unknown := [name for name in mechanisms if name not in names]:
+        raise ParameterError(f"mechanism {unknown[0]!r} is none of {', '.join(names)}")
+    chosen = [k for k, (name, _, _) in enumerate(jobs) if name in (mechanisms or names)]
     audits = []
-    for done, (name, settings, job) in enumerate(jobs):
+    for done, k in enumerate(chosen):
         if advance is not None:
-            advance("audits", done, len(jobs))
+            advance("audits", done, len(chosen))
+        name, settings, job = jobs[k]
         start = time.perf_counter()
-        audit = job(np.random.default_rng([seed, done]))
+        audit = job(np.random.default_rng([seed, k]))
         audits.append(MechanismAudit(name, settings, audit, time.perf_counter() - start))
+        if found is not None:
+            found(audits[-1])
     return audits
 
 

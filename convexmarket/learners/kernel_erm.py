@@ -27,7 +27,7 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from convexmarket.arguments import check_positives, checked_numbers
-from convexmarket.errors import DataError, SolverError
+from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
@@ -267,9 +267,16 @@ class KernelERM(BaseEstimator):
         -------
         ndarray of shape (n_samples,)
             The second class where the prediction is positive; of "huber" the predictions.
+
+        Raises
+        ------
+        ParameterError
+            If a prediction is no number.
         """
         check_is_fitted(self)
         values = checked_numbers("predictions", predictions)
+        if np.any(np.isnan(values)):
+            raise ParameterError("predictions hold NaN, which is on no side; leave those rows out")
         if not hasattr(self, "classes_"):
             return values
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])

@@ -73,8 +73,8 @@ def _check_free(path: Path, kind: Kind) -> None:
     place = str(kind.place(path))
     if path.exists():
         raise DataError(
-            f"there is a {kind.name} in {place} already; use {kind.opener}({place!r}) to go on "
-            "with it, or choose another path"
+            f"there is a {kind.name} in {place} already; go on with it, in Python with "
+            f"{kind.in_python}({place!r}), or choose another path"
         )
     if found:
         raise DataError(

@@ -25,7 +25,7 @@ __all__ = ["MARKET_FILE", "Ledger"]
 
 #: The database of an online market in its folder; its ledger is in there.
 MARKET_FILE = "market.sqlite"
-LEDGER = Kind("ledger", None, lambda path: path, "Ledger.create", "Ledger")
+LEDGER = Kind("ledger", None, lambda path: path, "ledger create", "Ledger")
 
 
 class Ledger:

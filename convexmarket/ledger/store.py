@@ -71,15 +71,15 @@ class Kind:
         One that it must have; None where any database of ours will do.
     place : callable
         From the path to what users call it: its folder, or itself.
-    maker, opener : str
-        What makes one, and what opens one, in Python.
+    command, in_python : str
+        The command that makes one, and the class that does.
     """
 
     name: str
     table: str | None
     place: Callable[[Path], Path]
-    maker: str
-    opener: str
+    command: str
+    in_python: str
 
 
 class Store:
@@ -202,7 +202,7 @@ def _check_exists(path: Path, kind: Kind) -> None:
     if not path.exists():
         raise DataError(
             f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
-            f"or make one with {kind.maker}"
+            f"or make one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
         )
 
 

@@ -11,7 +11,7 @@ from convexmarket.online.tables import lay_market
 
 __all__ = ["create_market", "market_store"]
 
-MARKET = Kind("market", "markets", lambda path: path.parent, "OnlineMarket.create", "OnlineMarket")
+MARKET = Kind("market", "markets", lambda path: path.parent, "online open", "OnlineMarket")
 
 
 def market_store(path: Path) -> Store:

@@ -91,9 +91,10 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         epsilon = np.array(checked_numbers("epsilon", self.epsilon))
-        if not np.all(epsilon >= 0):
+        if epsilon.ndim != 1 or not np.all(epsilon >= 0):
             raise ParameterError(
-                "the guarantee has a negative or undefined epsilon: give each row a number >= 0"
+                "the guarantee has a negative or undefined epsilon: give a list with a number >= 0 "
+                "for each row"
             )
         check_delta(self.delta)
         check_instance("mechanism", self.mechanism, str, "what was released, in words")
@@ -103,6 +104,8 @@ class Guarantee:
 
     def statement(self) -> str:
         """Return the guarantee and its assumptions in words, one assumption per line."""
+        if not self.epsilon.size:
+            return f"{self.mechanism}: no row was used, so nothing is promised to anybody."
         low, high = float(self.epsilon.min()), float(self.epsilon.max())
         span = f"{high:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
         promise = (

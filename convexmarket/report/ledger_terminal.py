@@ -59,12 +59,12 @@ def ledger_tables(state: dict[str, Any]) -> list[Table]:
     names = ("composition", "delta", "sellers", "sold", "spent", "left", "paid")
     return [
         _pairs("Ledger", {name: state[name] for name in names}),
-        _listed(
+        *_listed(
             "Releases",
             state["releases"],
             ("name", "mechanism", "sellers", "largest_epsilon", "delta", "time"),
         ),
-        _listed(
+        *_listed(
             "Sellers with the least left",
             state["least_left"],
             ("id", "sold", "spent", "left", "paid"),
@@ -77,8 +77,8 @@ def seller_tables(state: dict[str, Any]) -> list[Table]:
     names = ("sold", "spent", "left", "paid")
     return [
         _pairs(f"Seller {printable(state['id'])}", {name: state[name] for name in names}),
-        _listed("Sales", state["sales"], ("epsilon", "price", "release", "time")),
-        _listed("Releases", state["charges"], ("release", "epsilon")),
+        *_listed("Sales", state["sales"], ("epsilon", "price", "release", "time")),
+        *_listed("Releases", state["charges"], ("release", "epsilon")),
     ]
 
 
@@ -91,7 +91,10 @@ def _pairs(title: str, values: dict[str, Any]) -> Table:
     return table
 
 
-def _listed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> Table:
+def _listed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[Table]:
+    """Return a table in a list; none where it would have no row."""
+    if not rows:
+        return []
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
     numbers = pd.DataFrame(rows, columns=list(names)).select_dtypes("number").columns
     for name in names:
@@ -99,7 +102,7 @@ def _listed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> T
         table.add_column(heading, justify="right" if name in numbers else "left")
     for row in rows:
         table.add_row(*(_minute(row) if name == "time" else _text(row[name]) for name in names))
-    return table
+    return [table]
 
 
 def _minute(row: dict[str, Any]) -> Text:

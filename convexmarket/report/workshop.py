@@ -1,8 +1,9 @@
 """Where a report is built: next to its place, so that it takes that place at once.
 
-The place is empty between two renames only. A process that is killed there leaves the former
-report, complete, in its hidden workshop; whoever writes or reads the report next finds the
-workshop without an owner, puts the report back and removes the rest. The owner of a workshop holds
+The place is empty between two renames only. A process that is killed there, or that cannot undo
+the first when the second fails, leaves the former report, complete, in its hidden workshop;
+whoever writes or reads the report next finds the workshop without an owner, puts the report back
+and removes the rest. The owner of a workshop holds
 a lock on a file in it, which ends with the process.
 """
 
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from convexmarket.errors import DataError
+
 __all__ = ["FRESH", "put_back", "replace", "workshop"]
 
 OWNER = "owner.lock"
@@ -25,7 +28,9 @@ PREVIOUS = "previous"
 
 @contextmanager
 def workshop(target: Path) -> Iterator[Path]:
-    """Make a hidden folder for building a report, and remove it in the end.
+    """Make a hidden folder for building a report.
+
+    It goes in the end, unless it holds the only report.
 
     Parameters
     ----------
@@ -34,13 +39,15 @@ def workshop(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
-    with (
-        tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name,
-        open(Path(name, f"{OWNER}.new"), "xb") as lock,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        Path(lock.name).rename(Path(name, OWNER))  # from here on others look at the lock
-        yield Path(name)
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
+    try:
+        with open(folder / f"{OWNER}.new", "xb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            Path(lock.name).rename(folder / OWNER)  # from here on others look at the lock
+            yield folder
+    finally:
+        if target.exists() or not (folder / PREVIOUS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def put_back(target: Path) -> None:
@@ -61,7 +68,15 @@ def put_back(target: Path) -> None:
 
 
 def replace(target: Path, folder: Path) -> None:
-    """Put the fresh report of a workshop in the target's place, or leave the target as it was."""
+    """Put the fresh report of a workshop in the target's place, or leave the target as it was.
+
+    Raises
+    ------
+    OSError
+        If the system refuses; the target is as it was.
+    DataError
+        If the system refuses to undo it, too; the former report is in the workshop.
+    """
     fresh, previous = folder / FRESH, folder / PREVIOUS
     if not target.exists():
         fresh.rename(target)
@@ -71,5 +86,12 @@ def replace(target: Path, folder: Path) -> None:
         fresh.rename(target)
     except BaseException:  # an interrupt may come after a rename that took effect
         if not target.exists() and previous.exists():
-            previous.rename(target)
+            try:
+                previous.rename(target)
+            except OSError as error:
+                raise DataError(
+                    f"{target}: the report could not be put there, nor the former one back "
+                    f"({error.strerror or error}); that is in {previous} now, and comes back with "
+                    "the next command that reads or writes this report"
+                ) from error
         raise

@@ -62,7 +62,7 @@ def found(passed):
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
 def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, passed, code, suffix):
     monkeypatch.setattr(
-        "convexmarket.cli.audit.audit_mechanisms", lambda seed, advance: found(passed)
+        "convexmarket.cli.audit.audit_mechanisms", lambda seed, advance, **_: found(passed)
     )
     file = tmp_path / f"audit{suffix}"
     result = CliRunner().invoke(app, ["audit", "--out", str(file)])
@@ -75,6 +75,31 @@ def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, pass
         line = pd.read_csv(file).iloc[0]
     assert line["mechanism"] == "Learner"
     assert bool(line["passed"]) is passed
+
+
+def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
+    few_audits, monkeypatch
+):
+    market = wdbc()
+    small = replace(market, X_train=market.X_train[:40], y_train=market.y_train[:40])
+    monkeypatch.setattr(
+        "convexmarket.cli.audit.audit_mechanisms",
+        lambda seed, advance, **options: audit_mechanisms(seed, advance, small, **options),
+    )
+    result = CliRunner().invoke(app, ["audit", "--mechanism", "NonPersonalizedRidge"])
+    assert result.exit_code == 0, result.output
+    expected = audit_table([one for one in few_audits if one.name == "NonPersonalizedRidge"])
+    ratio = f"{expected['ratio'].item():.3f}"
+    assert f"NonPersonalizedRidge: alpha 10: {ratio} of what is claimed, holds" in result.stderr
+    assert ratio in result.stdout
+
+
+def test_a_mechanism_that_is_none_is_refused_before_any_work():
+    result = CliRunner().invoke(app, ["audit", "--mechanism", "Ridge"])
+    assert result.exit_code == 2
+    assert "'Ridge' is none of PrivateLogisticRegression, PersonalizedRidge," in " ".join(
+        result.output.split()
+    )
 
 
 def test_another_kind_of_file_is_refused_before_any_work(tmp_path):

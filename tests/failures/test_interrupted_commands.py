@@ -13,6 +13,7 @@ from forked_command import check_one_line, contents, run, stop
 
 from convexmarket import cli, writing
 from convexmarket.cli import report as report_cli
+from convexmarket.errors import DataError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import KINDS, load_problem
 from convexmarket.report import render, workshop, write_report
@@ -199,6 +200,26 @@ def test_a_report_that_lost_its_place_is_put_back(here):
     code, _ = stop(COMMANDS["run"], here, moment, signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert not (here / "target").exists()
+    workshop.put_back(here / "target")
+    assert contents(here) == before
+
+
+def test_a_report_that_cannot_be_put_back_at_once_is_put_back_later(here, result, monkeypatch):
+    before = contents(here)
+    rename, renames = workshop.Path.rename, []
+
+    def failing(self, target):
+        renames.append(self.name)
+        if len(renames) > 2:  # of the lock, of the former report
+            raise OSError("no more renames")
+        return rename(self, target)
+
+    monkeypatch.setattr(workshop.Path, "rename", failing)
+    with pytest.raises(DataError, match=r"nor the former one back .*no more renames"):
+        write_report(result, here / "target")
+    assert renames == ["owner.lock.new", "target", "fresh", "previous"]
+    assert not (here / "target").exists()
+    monkeypatch.undo()
     workshop.put_back(here / "target")
     assert contents(here) == before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forked_command import contents
 
-COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket.cli"
+COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
 PRICE = "--prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001"
 
 

@@ -280,9 +280,14 @@ def test_ledgers_that_cannot_be_one(tmp_path, options, words):
 
 
 def test_a_file_holds_one_ledger(ledger, tmp_path):
-    with pytest.raises(DataError, match=r"there is a ledger in .*sold\.sqlite already; use Ledger"):
+    with pytest.raises(
+        DataError, match=r"there is a ledger in .*sold\.sqlite already; .* with Ledger"
+    ):
         cm.Ledger.create(ledger.path)
-    with pytest.raises(DataError, match=r"there is no ledger in .*none.* make one with Ledger\.cr"):
+    with pytest.raises(
+        DataError,
+        match=r"there is no ledger in .*none.* make one: convexmarket ledger create, or Ledger\.cr",
+    ):
         cm.Ledger(tmp_path / "none")
     with pytest.raises(DataError, match=r"no file market\.sqlite"):
         cm.Ledger(tmp_path)

@@ -319,7 +319,7 @@ def test_a_market_may_be_read_while_it_is_closed(market):
 
 def test_a_folder_holds_one_market(market):
     before = market.quote("s0", BOUGHT)
-    with pytest.raises(DataError, match=r"there is a market in .* already; use OnlineMarket"):
+    with pytest.raises(DataError, match=r"there is a market in .* already; .* with OnlineMarket"):
         OnlineMarket.create(market.folder, fixed())
     assert OnlineMarket(market.folder).offer("s0") == before
     assert not list(market.folder.glob("*.new"))

@@ -419,3 +419,13 @@ def test_a_delta_without_any_epsilon_is_refused():
     account.charge(guarantee([0.0, 0.0]))
     account.charge(guarantee([0.0, 0.1], 0.25))
     assert account.spent_delta.tolist() == [0.0, 0.25]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, [[0.1, 0.2]]])
+def test_a_guarantee_is_a_list_over_rows(epsilon) -> None:
+    with pytest.raises(ParameterError, match="give a list with a number >= 0 for each row"):
+        guarantee(epsilon)
+
+
+def test_a_guarantee_to_nobody_says_so() -> None:
+    assert str(guarantee([])).endswith("no row was used, so nothing is promised to anybody.")

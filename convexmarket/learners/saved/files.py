@@ -84,14 +84,16 @@ def read(path: Path) -> bytes:
     DataError
         If it is.
     """
+    content = None
     try:
-        if not path.is_file():
-            raise DataError(f"{path} is no file: give the path that save_model returned.")
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+        if path.is_file():
+            with open(path, "rb") as file:
+                content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: {reason}; give the path that save_model returned.") from None
+    if content is None:
+        raise DataError(f"{path} is no file: give the path that save_model returned.")
     if len(content) > LARGEST_FILE:
         raise DataError(
             f"{path} has more than {LARGEST_FILE:,} bytes, so it is no saved model: give another."

@@ -1,4 +1,4 @@
-"""The command line as ``python -m convexmarket.cli``."""
+"""The command line as ``python -m convexmarket``."""
 
 from convexmarket.cli import main
 
