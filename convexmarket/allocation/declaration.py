@@ -42,7 +42,7 @@ def declare(
     Raises
     ------
     NotSupportedError
-        If the market has no such formulation.
+        If the market has no such formulation, or has a parameter of its own and eta is given.
     ParameterError
         If eta or formulation is not one of the values allowed.
     InfeasibleMarketError
@@ -77,5 +77,11 @@ def declare(
     else:
         problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
+        if problem.is_dcp():
+            raise NotSupportedError(
+                "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a "
+                "cvxpy.Parameter of the market's own: give its number or, where no payments are "
+                "weighed, declare the market without eta"
+            )
         raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
     return problem

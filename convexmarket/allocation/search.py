@@ -35,6 +35,7 @@ from convexmarket.allocation.bounds import (
     unattained,
     unconstrained_eta,
 )
+from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
     declare_papers,
@@ -48,7 +49,7 @@ from convexmarket.allocation.solvers import (
     run_solver,
     solver_version,
 )
-from convexmarket.errors import ParameterError, SolverError
+from convexmarket.errors import SolverError
 from convexmarket.market import Market, StandardForm
 from convexmarket.sellers import Sellers
 
@@ -353,10 +354,7 @@ def line_search(
         If the solver fails; a status of "optimal_inaccurate" is used and recorded.
     """
     start = time.perf_counter()
-    if not 0 < gap < np.inf:
-        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    if max_solves < 1:
-        raise ParameterError(f"max_solves is {max_solves!r}; give at least 1")
+    check_gap(gap, max_solves)
     solver = check_solver(solver)
     form, sellers = papers_form(market)
     outer = outer_problem(form)

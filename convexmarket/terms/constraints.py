@@ -179,7 +179,7 @@ class Budget(Constraint):
     ----------
     amount : float or cvxpy.Parameter
         In the currency of the sensitivities, > 0. A parameter can be changed between solves of a
-        declared problem; see :func:`convexmarket.sweep`.
+        problem that is declared without eta; see :func:`convexmarket.sweep`.
     """
 
     amount: float | cp.Parameter

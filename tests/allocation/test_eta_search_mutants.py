@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 
 import convexmarket as cm
 from convexmarket.allocation import branch, eta_search, search
@@ -109,20 +108,6 @@ def test_an_interval_is_split_inside_and_not_next_to_an_end(low, width, share) -
     interval = eta_search._Interval(0.0, low, high, low * (high / low) ** share, 2)
     eta = eta_search._split_at(interval, cuts)
     assert 0.05 - 1e-9 <= np.log(eta / low) / np.log(high / low) <= 0.95 + 1e-9
-
-
-def test_an_interval_is_split_where_the_cuts_of_its_ends_cross() -> None:
-    cuts = eta_search._Cuts()
-    left, right = cut(1.0, value=3.0), cut(9.0, value=3.0)
-    cuts.add(1.0, left)
-    cuts.add(9.0, right)
-    crossing = minimize_scalar(
-        lambda x: max(-left(np.exp(x)) + right(np.exp(x)), left(np.exp(x)) - right(np.exp(x))),
-        bounds=(0, np.log(9)), method="bounded",
-    )  # fmt: skip
-    eta = eta_search._split_at(eta_search._Interval(0.0, 1.0, 9.0, 1.0, 2), cuts)
-    if left(1.0) > right(1.0) and right(9.0) > left(9.0):
-        assert eta == pytest.approx(np.exp(crossing.x), rel=0.01)
 
 
 def test_an_open_interval_is_split_by_strides() -> None:

@@ -1,0 +1,443 @@
+"""Cuts made of points and multipliers: what they prove, and how they follow from the market."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation.cuts import (
+    KeptCostCut,
+    KeptSpreadCut,
+    Linearizer,
+    _belongs,
+    _slope_of_maximum,
+)
+from convexmarket.allocation.views import FixedEta, JointView
+
+COSTS = np.array([0.2, 0.4, 1.0])
+SELLERS = cm.Sellers(virtual_costs=COSTS)
+POINT = np.array([0.5, 0.3, 0.2])
+
+
+class Own(cm.Term):
+    """A user's own term: whatever expression it is given."""
+
+    def __init__(self, build) -> None:
+        self.build = build
+
+    def expression(self, quantities):
+        return self.build(quantities)
+
+
+class Bound(cm.Constraint):
+    """A user's own constraints."""
+
+    def __init__(self, build) -> None:
+        self.build = build
+
+    def constraints(self, quantities):
+        return self.build(quantities)
+
+
+def linearizer(objective, *constraints, sellers=SELLERS, scale=1.0) -> Linearizer:
+    return Linearizer(JointView(cm.Market(sellers, objective, constraints), scale))
+
+
+def solved(market, eta):
+    """Return optimal weights at a fixed eta, the optimal value and the multipliers."""
+    problem = FixedEta(market, eta)
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    duals = [item.dual_value for _, items in problem.pieces for item in items]
+    return problem.weights, problem.value, duals
+
+
+# ---------------------------------------------------------------------------------- tangents
+
+
+def lagrangian(view, multipliers, weights, eta):
+    """Evaluate the objective plus multipliers times constraints."""
+    value = view.value(weights, eta)
+    for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
+        value += np.sum(np.asarray(dual) * item.expr.value)
+    return value
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale) -> None:
+    """Its costs, slopes and noise are derivatives in the weights, the guarantees and 1/eta."""
+    direction = np.array([[0.3, 1.0, -0.2], [0.5, 0.1, 0.9]])
+    objective = (
+        Own(lambda q: cp.sum_squares(direction @ q.weights))
+        + 2.0 * Own(lambda q: cp.sum_squares(q.epsilon - 1))
+        + 3.0 * Own(lambda q: cp.square(q.inverse_eta))
+    )
+    bounds = Bound(lambda q: [direction @ q.weights <= 0.7 * q.inverse_eta, q.weights[0] == 0.4])
+    maker = linearizer(objective, bounds, scale=scale)
+    eta, duals = 2.0, [np.array([0.6, 1.1]), np.array(-0.8)]
+    cut = maker.cut(POINT, eta, duals)
+    assert isinstance(cut, KeptSpreadCut)
+    per_weight = 2 * direction.T @ (direction @ POINT) + direction.T @ duals[0] + [-0.8, 0, 0]
+    np.testing.assert_allclose(cut.costs, per_weight, rtol=1e-6)
+    np.testing.assert_allclose(cut.slopes, 4 * (eta * POINT - 1), atol=1e-6)
+    assert cut.noise == pytest.approx(6 / eta - 0.7 * (0.6 + 1.1))
+    value = lagrangian(maker.view, duals, POINT, eta)
+    tangent = per_weight @ POINT + cut.slopes @ POINT * eta + cut.noise / eta
+    assert cut.const == pytest.approx(value - tangent, rel=1e-6)
+    assert cut.price == pytest.approx((cut.costs + eta * cut.slopes) @ POINT, rel=1e-6)
+    assert cut(eta) == pytest.approx(
+        cut.const + (cut.costs + eta * cut.slopes).min() + cut.noise / eta
+    )
+
+
+def test_matrices_are_taken_column_by_column() -> None:
+    """A constraint between matrices has a multiplier of its shape."""
+    rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    wide = Bound(lambda q: [cp.multiply(rows, cp.vstack([q.weights, q.weights])) <= 9.0])
+    dual = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.7]])
+    plain = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [None])
+    full = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [dual])
+    np.testing.assert_allclose(full.costs - plain.costs, (rows * dual).sum(axis=0))
+    assert full.const - plain.const == pytest.approx(-9 * dual.sum())
+
+
+def test_multipliers_that_prove_nothing_are_left_out() -> None:
+    """A negative one of an inequality counts as zero, those that are no numbers are left out."""
+    maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
+    none = maker.cut(POINT, 2.0, [None])
+    for dual in (np.full(3, -1.0), np.full(3, np.nan), np.array([1.0, np.inf, 0.0])):
+        cut = maker.cut(POINT, 2.0, [dual])
+        np.testing.assert_array_equal(cut.costs, none.costs)
+        assert cut.const == none.const
+    some = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])])
+    np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
+
+
+def test_a_cone_is_left_out_whatever_its_multiplier() -> None:
+    cone = Bound(lambda q: [cp.SOC(cp.Constant(0.7), q.weights)])
+    maker = linearizer(cm.Noise() + cm.Payments(), cone)
+    none, some = (maker.cut(POINT, 2.0, [dual]) for dual in (None, np.ones(4)))
+    np.testing.assert_array_equal(some.costs, none.costs)
+    assert (some.const, some.noise) == (none.const, none.noise)
+
+
+def test_every_constraint_has_one_multiplier() -> None:
+    maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
+    for multipliers in ([], [None, None]):
+        with pytest.raises(ValueError, match="zip"):
+            maker.cut(POINT, 2.0, multipliers)
+
+
+def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter() -> None:
+    amount = cp.Parameter(nonneg=True, value=1.0)
+    objective = cm.Noise() + Own(lambda q: cp.sum_squares(q.weights)) + cm.Payments()
+    tied = Bound(lambda q: [q.weights[1] <= amount * q.inverse_eta])
+    maker = linearizer(Own(lambda q: cp.sum_squares(q.weights)) + objective, tied)
+    dual = [np.array(0.5)]
+    first, second = (maker.cut(point, 2.0, dual) for point in (POINT, POINT[::-1]))
+    np.testing.assert_allclose(first.costs, 4 * POINT + [0, 0.5, 0], rtol=1e-6)
+    np.testing.assert_allclose(second.costs, 4 * POINT[::-1] + [0, 0.5, 0], rtol=1e-6)
+    assert first.noise == pytest.approx(1 - 0.5)
+    amount.value = 1.6
+    assert maker.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5 * 1.6)
+
+
+def test_a_term_without_a_tangent_at_the_point_is_refused() -> None:
+    """Outside of what an expression is defined for there is nothing to prove a bound by."""
+    maker = linearizer(cm.Noise() + Own(lambda q: -cp.log(q.weights[0] - 0.6)))
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(cm.SolverError, match=r"log.* has no gradient at the solver's point"),
+    ):
+        maker.cut(POINT, 2.0, [])
+
+
+def test_an_entropy_has_a_cut_where_somebody_sells_nothing() -> None:
+    maker = linearizer(cm.Spread() + cm.NegativeEntropy() + cm.Noise() + cm.Payments())
+    cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [])
+    assert np.isfinite(cut.costs).all()
+    assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
+
+
+def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut() -> None:
+    absent = SELLERS.with_virtual_cost(1, np.inf)
+    maker = linearizer(cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), sellers=absent)
+    cut = maker.cut(np.array([0.7, 0.1, 0.2]), 2.0, [])
+    np.testing.assert_allclose(cut.slopes, [0.1, 0.5])
+    np.testing.assert_allclose(cut.costs, 0, atol=1e-12)
+    weights = np.array([0.7, 0.2])
+    slope = weights / np.linalg.norm(weights) + 2.0 * 0.5 * COSTS[[0, 2]]
+    assert cut.price == pytest.approx(slope @ weights, rel=1e-6)
+
+
+# ------------------------------------------------------------------------- what is kept as it is
+
+
+def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight() -> None:
+    rest = cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
+    largest, strict = cm.Spread(np.inf), cm.SquaredSpread()
+    assert linearizer(largest + strict + rest)._kept[1] is strict
+    assert linearizer(largest + strict + rest)._conjugate is None
+    assert linearizer(largest + rest)._kept is None
+    assert linearizer(largest + rest)._conjugate is not None
+    linear = cm.Noise() + 0.5 * cm.Payments()
+    assert linearizer(largest + linear)._kept[1] is largest
+    assert linearizer(linear)._kept is None
+    assert linearizer(linear)._conjugate is None
+
+
+def test_costs_are_kept_by_their_conjugate_where_all_payments_have_the_same() -> None:
+    square, cube = cm.Payments(cm.PowerCost(2)), cm.Payments(cm.PowerCost(3))
+    same = linearizer(cm.Noise() + 0.5 * square + 0.2 * cm.Payments(cm.PowerCost(2)))
+    cut = same.cut(POINT, 2.0, [])
+    assert isinstance(cut, KeptCostCut)
+    np.testing.assert_allclose(cut.weights, 0.7 * COSTS)
+    # d/da of 0.7*psi*(eta*a)^2 is 1.4*psi*eta^2*a
+    assert cut.price == pytest.approx(1.4 * 4.0 * (COSTS * POINT) @ POINT, rel=1e-6)
+    assert cut.noise == pytest.approx(1.0)
+    mixed = linearizer(cm.Noise() + 0.5 * square + 0.2 * cube).cut(POINT, 2.0, [])
+    assert isinstance(mixed, KeptSpreadCut)
+    slopes = COSTS * (0.5 * 2 * 2.0 * POINT + 0.2 * 3 * (2.0 * POINT) ** 2)
+    np.testing.assert_allclose(mixed.slopes, slopes, rtol=1e-6)
+    unknown = linearizer(cm.Noise() + cm.Payments()).cut(POINT, 2.0, [])
+    assert isinstance(unknown, KeptSpreadCut)
+
+
+def test_a_shortcut_counts_only_for_the_expression_it_was_written_for() -> None:
+    class Half(cm.Spread):
+        def expression(self, quantities):
+            return 0.5 * super().expression(quantities)
+
+    class Both(Half):
+        def simplex_minimum(self, weight, costs):
+            return super().simplex_minimum(0.5 * weight, costs)
+
+    class Named(cm.Spread):
+        pass
+
+    assert _belongs(cm.Spread(), "simplex_minimum")
+    assert _belongs(Named(), "simplex_minimum")
+    assert not _belongs(Half(), "simplex_minimum")
+    assert _belongs(Both(), "simplex_minimum")
+
+    class Dearer(cm.PowerCost):
+        def expression(self, epsilon):
+            return 2 * super().expression(epsilon)
+
+    assert _belongs(cm.PowerCost(2), "conjugate")
+    assert not _belongs(Dearer(2), "conjugate")
+    assert linearizer(Half() + cm.Noise() + cm.Payments())._kept is None
+    assert linearizer(Own(lambda q: cp.norm(q.weights)) + cm.Noise())._kept is None
+    dearer = linearizer(cm.Noise() + cm.Payments(Dearer(2)))
+    assert isinstance(dearer.cut(POINT, 2.0, []), KeptSpreadCut)
+
+
+# -------------------------------------------------------------------------- where cuts touch
+
+
+MARKETS = {
+    "a spread": (cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), []),
+    "a cost": (0.1 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)), []),
+    "a spread and a bound": (
+        cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.ExponentialCost()),
+        [cm.Cap(1.4), cm.MaxEpsilon([0.7, 3.0, 3.0])],
+    ),
+    "the largest weight and a cost": (
+        0.4 * cm.Spread(np.inf) + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
+        [],
+    ),
+    "the largest weight beside a spread": (
+        0.8 * cm.Spread(np.inf) + 0.3 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments(),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MARKETS)
+def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what) -> None:
+    objective, constraints = MARKETS[what]
+    market = cm.Market(SELLERS, objective, constraints)
+    weights, value, duals = solved(market, 1.5)
+    maker = Linearizer(JointView(market, 0.5))
+    cut = maker.cut(weights, 1.5, duals)
+    assert cut(1.5) == pytest.approx(value, rel=1e-5)
+    ends = {eta: solved(market, eta)[1] for eta in (0.3, 1.48, 1.52, 1.9)}
+    for eta, best in ends.items():
+        assert cut(eta) <= best * (1 + 1e-7)
+    slope = (ends[1.52] - ends[1.48]) / 0.04
+    assert (cut(1.52) - cut(1.48)) / 0.04 == pytest.approx(slope, abs=0.02)
+
+
+def test_the_price_is_the_multiplier_of_the_sum_of_the_weights() -> None:
+    """At an optimum each who sells has the same slope: spread, payments and bounds together."""
+    for what in ("a spread", "a spread and a bound"):
+        objective, constraints = MARKETS[what]
+        market = cm.Market(SELLERS, objective, constraints)
+        problem = FixedEta(market, 1.5)
+        problem.solve(solver="CLARABEL")
+        duals = [item.dual_value for _, items in problem.pieces for item in items]
+        found = Linearizer(JointView(market)).cut(problem.weights, 1.5, duals).price
+        total = next(
+            c for c in problem.constraints if isinstance(c, cp.constraints.Equality)
+        ).dual_value
+        # The solver's sum is of m*a, whose Lagrangian has the multiplier with the other sign.
+        assert found == pytest.approx(-3 * float(total), rel=1e-3)
+
+
+def test_a_balanced_cut_does_not_depend_on_eta() -> None:
+    """Without a term in the guarantees; whatever the size of the multipliers on 1/eta."""
+    market = cm.Market(SELLERS, cm.Spread(3) + 2.0 * cm.Noise(), [cm.Budget(0.6), cm.Cap(2.5)])
+    view = JointView(market, 0.25)
+    maker = Linearizer(view)
+    best = cm.allocate(market)
+    for factor in (0.2, 1.0, 7.0):
+        duals = [factor * np.array(1.3), np.array([0.2, 0.0, 0.0])]
+        plain = maker.cut(best.weights, best.eta, duals)
+        cut = maker.cut(best.weights, best.eta, duals, balance=True)
+        assert cut.noise == pytest.approx(0.0, abs=1e-12)
+        assert abs(plain.noise) > 0.1
+        assert cut(0.1) == pytest.approx(cut(50.0), rel=1e-9)
+        assert cut(best.eta) <= best.objective * (1 + 1e-9)
+        assert cut(0.1) > 0
+    # Without a price of privacy there is nothing to be balanced.
+    np.testing.assert_allclose(maker.cut(POINT, 2.0, [None, None], balance=True).noise, 2.0)
+
+
+def test_a_constraint_that_pulls_the_other_way_is_not_balanced() -> None:
+    """At least so much privacy: 1/eta has a price of its own sign."""
+    least = Bound(lambda q: [1.0 * q.inverse_eta <= 0.5])
+    maker = linearizer(cm.Spread() + 2.0 * cm.Noise(), least)
+    plain = maker.cut(POINT, 2.0, [np.array(0.7)])
+    cut = maker.cut(POINT, 2.0, [np.array(0.7)], balance=True)
+    assert cut.noise == plain.noise == pytest.approx(2.7)
+    assert cut.const == pytest.approx(plain.const)
+
+
+@pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.SquaredSpread()])
+def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread) -> None:
+    """Also through a term in the guarantees of everybody."""
+    objective = 0.4 * spread + cm.Noise() + 0.5 * cm.Payments()
+    objective += 0.3 * Own(lambda q: cp.sum_squares(q.epsilon))
+    market = cm.Market(SELLERS.with_virtual_cost(1, np.inf), objective)
+    weights, value, _ = solved(market, 1.5)
+    cut = Linearizer(JointView(market)).cut(weights, 1.5, [])
+    assert cut(1.5) == pytest.approx(value, rel=1e-5)
+    assert cut(1.5) <= value * (1 + 1e-8)
+    for eta in (0.3, 6.0):
+        assert cut(eta) <= solved(market, eta)[1] * (1 + 1e-7)
+
+
+# --------------------------------------------------------------------------- the largest weight
+
+
+@pytest.mark.parametrize("weight", [0.3, 2.0])
+def test_the_slope_of_the_largest_weight_makes_prices_equal(weight) -> None:
+    prices = np.array([0.5, 0.8, np.inf, 0.6])
+    slope = _slope_of_maximum(weight, cm.Spread(np.inf), prices)
+    assert slope.sum() == pytest.approx(weight)
+    assert np.all(slope >= 0)
+    assert slope[2] == 0
+    level = (prices + slope)[slope > 0]
+    np.testing.assert_allclose(level, level[0], rtol=1e-9)
+    idle = (slope == 0) & np.isfinite(prices)
+    assert np.all(prices[idle] >= level[0] - 1e-12)
+
+
+def test_the_largest_weights_alone_have_a_slope() -> None:
+    """Beside a strictly convex spread; who has less than the most is not touched by the maximum."""
+    sellers = cm.Sellers(virtual_costs=[0.2, 0.2, 0.4, 1.0])
+    maker = linearizer(
+        0.5 * cm.Spread(np.inf) + cm.SquaredSpread() + cm.Noise() + cm.Payments(), sellers=sellers
+    )
+    point = np.array([0.35, 0.35 * (1 - 1e-6), 0.2, 0.1])
+    cut = maker.cut(point / point.sum(), 1.0, [])
+    np.testing.assert_allclose(cut.costs, [0.25, 0.25, 0, 0], atol=1e-5)
+    further = np.array([0.35, 0.35 * (1 - 1e-3), 0.2, 0.1])
+    cut = maker.cut(further / further.sum(), 1.0, [])
+    np.testing.assert_allclose(cut.costs, [0.5, 0, 0, 0], atol=1e-5)
+
+
+# ------------------------------------------------------------------------ kept spreads, at ends
+
+
+def kept_spread(noise, slopes) -> KeptSpreadCut:
+    costs = np.array([0.4, -0.1, 1.0])
+    return KeptSpreadCut(0.5, noise, costs, np.array(slopes), lambda c: c.min() - 0.3, 0.7)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.8])
+def test_where_one_seller_is_free_the_bound_beyond_the_last_point_is_flat(noise) -> None:
+    cut = kept_spread(noise, [0.0, 0.5, 0.1])
+    _, value = cut.minimum(0.6, np.inf)
+    assert value == pytest.approx(cut(0.6) - noise / 0.6)
+
+
+def test_without_noise_a_rising_cut_is_least_at_no_privacy_at_all() -> None:
+    assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, 4.0) == (0.0, pytest.approx(0.1))
+    assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, np.inf) == (0.0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.8])
+@pytest.mark.parametrize("slopes", [[-0.4, -0.1, -0.5], [-4.0, -9.0, -5.0]])
+def test_a_falling_cut_is_least_at_the_far_end(noise, slopes) -> None:
+    cut = kept_spread(noise, slopes)
+    assert cut.minimum(0.0, 4.0) == (4.0, pytest.approx(cut(4.0)))
+
+
+def test_noise_that_pulls_to_zero_is_least_at_an_end() -> None:
+    rising = kept_spread(-2.0, [0.2, 0.5, 0.1])
+    assert rising.minimum(0.5, 4.0) == (0.5, pytest.approx(rising(0.5)))
+    assert rising.minimum(0.5, np.inf) == (0.5, pytest.approx(rising(0.5)))
+    falling = kept_spread(-0.1, [-0.4, -0.5, -0.5])
+    assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
+
+
+# --------------------------------------------------------------------------------- conjugates
+
+
+def test_a_kept_cost_at_the_limits_of_eta() -> None:
+    def square(y):
+        return y**2 / 4
+
+    def cut(noise, slopes, price=1.1):
+        return KeptCostCut(0.2, noise, np.array([0.3, 0.9]), np.array(slopes), np.ones(2), square,
+                           price)  # fmt: skip
+
+    # At s = 0 what is left is const + price less what negative slopes have sold.
+    assert cut(0.3, (0.1, 0.2)).minimum(2.0, np.inf) == (np.inf, pytest.approx(1.3))
+    lower = cut(0.3, (0.1, -2.0)).minimum(2.0, np.inf)
+    assert lower == (np.inf, pytest.approx(1.3 - 1.0))
+    # Below any eta, payments are left out: const + cheapest, and what can be gained up to high.
+    assert cut(0.3, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.2 + 0.3 + 0.15))
+    assert cut(0.3, (0.1, 0.0)).minimum(0.0, np.inf) == (0.0, pytest.approx(0.5))
+    assert cut(0.3, (0.1, -0.5)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.65 - 1.0))
+    assert cut(0.0, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.5))
+    assert cut(-0.1, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, -np.inf)
+    rising = cut(-3.0, (0.1, 0.2))  # least where 1/eta is largest
+    assert rising.minimum(0.5, 4.0) == (0.5, pytest.approx(rising(0.5)))
+    falling = cut(3.0, (0.1, 0.2))
+    assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
+
+
+def test_free_sellers_bound_the_price_of_a_kept_cost_from_above() -> None:
+    def cut(price, weights):
+        return KeptCostCut(0.0, 1.0, np.array([0.3, 0.9, 0.5]), np.ones(3), np.array(weights),
+                           np.square, price)  # fmt: skip
+
+    assert cut(0.7, [1.0, 0.0, 0.0]).price == 0.5
+    assert cut(0.2, [1.0, 0.0, 0.0]).price == 0.2
+    assert cut(0.7, [1.0, 0.1, 0.1]).price == 0.7
+
+
+def test_a_free_seller_who_is_not_asked_costs_nothing() -> None:
+    """And where numbers run over, nobody is told but the bound."""
+    costs, slopes = np.array([0.3, 0.9]), np.array([0.1, 0.2])
+    cut = KeptCostCut(0.2, 0.4, costs, slopes, np.array([2.0, 0.0]), lambda y: y**2 / 4, 0.8)
+    reach = 0.5 * (0.8 - 0.3) - 0.1
+    with np.errstate(all="raise"):
+        assert cut(2.0) == pytest.approx(0.2 + 0.8 + 0.4 / 2 - reach**2 / 8)
+        dear = KeptCostCut(0.2, 0.4, costs, -slopes, np.array([2.0, 0.0]), np.square, 0.8)
+        assert dear(2.0) == -np.inf
+        far = KeptCostCut(0.2, 0.4, costs, slopes, np.ones(2), np.square, 1e200)
+        assert far(2.0) == -np.inf
