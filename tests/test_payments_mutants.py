@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,6 +115,62 @@ def test_the_first_report_at_which_a_test_holds(prior) -> None:
     np.testing.assert_allclose(few, where[[3, 1]], rtol=1e-13)
 
 
+class Falls:
+    """Guarantees that fall from one to nothing in a distance of each seller's own; see B's u."""
+
+    def __init__(self, distances, falls) -> None:
+        self.distances, self.falls, self.asked = np.array(distances), falls, []
+
+    def __call__(self, seller, virtual_costs):
+        self.asked.append((seller, 0.5 * virtual_costs))  # psi is twice the report
+        return SimpleNamespace(epsilon=self.falls(0.5 * virtual_costs / self.distances[seller]))
+
+
+@pytest.mark.parametrize(
+    ("falls", "integral"),
+    [
+        (lambda x: np.exp(-x), lambda a, b: np.exp(-a) - np.exp(-b)),
+        (lambda x: (1 + x) ** -2.0, lambda a, b: 1 / (1 + a) - 1 / (1 + b)),
+        (lambda x: (x < 1).astype(float), lambda a, b: max(min(b, 1.0) - min(a, 1.0), 0.0)),
+    ],
+    ids=["exponential", "hyperbola", "jump"],
+)
+@pytest.mark.parametrize("report", [0.0, 1e-9, 0.3])
+def test_accuracy_is_relative_to_what_is_paid_within_an_order(falls, integral, report) -> None:
+    """Wherever sales end: never to more than the payment, nor to much less than its tenth."""
+    distances = [1e4, 3.0, 1.0, 0.2, 1e-2, 3e-5, 1e-7, 1e-9]
+    curve, who = Falls(distances, falls), np.arange(8)
+    reports, end = np.full(8, report), np.full(8, 2.0)
+    least = module._least_payment(curve, cm.Uniform(0.0, 2.0), who, reports, end)
+    rents = [d * integral(report / d, 2.0 / d) for d in distances]
+    paid = report * falls(report / np.array(distances)) + rents
+    assert np.all(least <= paid * (1 + 1e-12))
+    assert np.all(least >= paid / 15)
+
+
+@pytest.mark.parametrize("report", [0.0, 1e-6, 0.3, 1.9])
+def test_the_scale_of_accuracy_is_sought_only_where_there_is_more_to_find(report) -> None:
+    """What is sold at most to a report, times the distance, must exceed what is known by then."""
+    distances = [1e4, 1.7, 0.7, 0.4, 0.1, 1e-2, 1e-4, 1e-6]
+    curve, who = Falls(distances, lambda x: np.exp(-x)), np.arange(8)
+    reports, end = np.full(8, report), np.full(8, 2.0)
+    module._least_payment(curve, cm.Uniform(0.0, 2.0), who, reports, end)
+    (_, first), *others = curve.asked
+    np.testing.assert_array_equal(first, reports)
+    at_report = np.exp(-report / np.array(distances))
+    known = 1e-3 * report * at_report
+    for k, (seller, z) in enumerate(others):
+        most = (z - report) * at_report[seller]
+        assert np.all(z > report)
+        assert k == 0 or np.all(most > known[seller])
+        sold = np.exp(-z / np.array(distances)[seller])
+        known[seller] = np.maximum(known[seller], (z - report) * sold)
+    asked = np.bincount(np.concatenate([seller for seller, _ in others]), minlength=8)
+    assert asked[0] == 1  # half of the way says enough
+    if report == 1.9:
+        assert asked.max() <= 2  # the report itself is worth more than the rest of the way
+
+
 # --------------------------------------------------------------------- the exact payments
 
 
@@ -172,6 +229,38 @@ def test_only_the_sellers_asked_for_are_paid_in_their_order() -> None:
         cm.estimate_payments(market, allocation, sellers=[3])
     with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
         cm.estimate_payments(market, allocation, sellers=[-1])
+
+
+def test_sellers_that_are_not_positions_are_refused() -> None:
+    """Lists of several lengths are no array at all."""
+    market = small_market()
+    allocation = cm.allocate(market)
+    for sellers in ([[0], [1, 2]], "all", [None], [[0.0]], [True]):
+        with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
+            cm.estimate_payments(market, allocation, sellers=sellers)
+
+
+def test_what_is_not_a_market_is_not_paid() -> None:
+    allocation = cm.allocate(small_market())
+    for pay in (cm.payments, cm.estimate_payments):
+        with pytest.raises(cm.ParameterError, match=r"market is .*; give a Market"):
+            pay(SELLERS, allocation)
+
+
+def test_who_is_not_bought_from_is_paid_nothing_though_the_optimum_buys_a_little() -> None:
+    """An allocation may be a little off; its payments are for what it buys."""
+    sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
+    market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)
+    good = cm.allocate(market)
+    assert 0 < good.epsilon[1] < 0.01 * good.epsilon[0]
+    weights = np.array([1.0, 0.0])
+    costs = np.where(weights > 0, sellers.virtual_costs, 0.0)
+    objective = market.objective.value(weights, good.eta, costs)
+    rough = altered(good, weights=weights, objective=objective)
+    assert rough.gap < 1e-3
+    assert cm.payments(market, good)[1] > 0
+    paid = cm.estimate_payments(market, rough)
+    assert (paid.amounts[1], paid.errors[1]) == (0.0, 0.0)
 
 
 def altered(allocation, **changes):
@@ -295,6 +384,15 @@ def test_the_gap_follows_the_accuracy_within_limits(solves) -> None:
     assert solves[0][1]["gap"] == 1e-9
 
 
+def test_one_ironed_prior_among_regular_ones_gets_the_smallest_gap(solves) -> None:
+    priors = [cm.Uniform(0.1, 1.0), cm.Beta(2, 0.5, 0.1, 1.0), cm.Uniform(0.1, 1.0)]
+    market = quadratic_market(cm.Sellers([0.2, 0.5, 0.7], priors))
+    allocation = cm.allocate(market, gap=1e-8)
+    solves.clear()
+    cm.estimate_payments(market, allocation, accuracy=0.3, sellers=np.array([], dtype=int))
+    assert [options["gap"] for _, options in solves] == [1e-9]
+
+
 @pytest.mark.parametrize("name", ["accuracy", "gap"])
 def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name) -> None:
     market = quadratic_market()
@@ -395,9 +493,10 @@ def test_a_bound_that_is_found_again_replaces_a_poorer_one() -> None:
     assert errors[1] <= 1.5 * errors[0] + 1e-9
 
 
-def test_rents_beside_a_huge_spread_keep_their_digits() -> None:
+@pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])
+def test_rents_beside_a_huge_spread_keep_their_digits(gamma) -> None:
     """All weights are equal then, and the objective is 10^9 times what is paid."""
-    m, sigma, gamma = 3, 1.0, 0.5
+    m, sigma = 3, 1.0
     market = small_market(mu=1e9, sigma=sigma, gamma=gamma)
     paid = cm.payments(market, cm.allocate(market))
     costs = SELLERS.virtual_costs

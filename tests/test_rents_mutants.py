@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from scipy.integrate import quad
+from scipy.special import erf
 
 import convexmarket as cm
 from convexmarket.rents import (
@@ -20,6 +24,8 @@ from convexmarket.rents import (
     quadrature_rent,
     sales_end_between,
 )
+
+module = importlib.import_module("convexmarket.rents")
 
 SHAPES = {
     "line": (lambda y: max(2.0 - y, 0.0), 2.0),
@@ -308,6 +314,314 @@ def test_roughness_is_one_at_a_jump_and_little_where_sales_fall_evenly() -> None
     assert curved._roughness(0, middle, end) == pytest.approx(min(1.0, 2 * abs(share - line)))
 
 
+# ------------------------------------------------- falls and virtual costs of any formula
+
+
+@dataclass
+class FormulaCurve:
+    """What is sold at a virtual cost, and its integral from 0; the optimum has gamma times it."""
+
+    sold: Callable[[float], float]
+    integral: Callable[[float], float]
+    gamma: float = 0.7
+    without: float = np.inf  # the bounds on the optimum without the seller
+    asked: list = field(default_factory=list)
+
+    def at(self, seller: int, y: float) -> CurvePoint:
+        self.asked.append(y)
+        if np.isinf(y):
+            return CurvePoint(self.without, self.without, 0.0, 0.0)
+        value, sold = 5.0 + self.gamma * self.integral(y), self.sold(y)
+        return CurvePoint(value, value, sold, sold)
+
+
+@dataclass
+class Psi:
+    """A prior of which the virtual cost is all that matters here, on reports from 0 to 1."""
+
+    ironed_virtual_cost: Callable
+    breakpoints: np.ndarray = field(default_factory=lambda: np.empty(0))
+    support: tuple[float, float] = (0.0, 1.0)
+    virtual_cost_slope: float | None = None
+    mean: float = 0.5
+
+
+def step(place: float) -> FormulaCurve:
+    """One is sold up to a virtual cost, and nothing beyond."""
+    return FormulaCurve(lambda y: float(y < place), lambda y: min(y, place))
+
+
+def even() -> FormulaCurve:
+    return FormulaCurve(lambda y: 2.0 - y, lambda y: 2 * y - y**2 / 2)
+
+
+def dying(scale: float = 1.0) -> FormulaCurve:
+    return FormulaCurve(
+        lambda y: float(np.exp(-y / scale)),
+        lambda y: float(-scale * np.expm1(-y / scale)),
+        without=5.0 + 0.7 * scale,
+    )
+
+
+CONVEX, CONCAVE = Psi(np.square), Psi(np.sqrt)
+
+
+@pytest.mark.parametrize(("psi", "rent"), [(CONVEX, 2 - 1 / 3), (CONCAVE, 2 - 2 / 3)])
+def test_one_chord_knows_the_rent_where_sales_fall_evenly(psi, rent) -> None:
+    """Its slope is 1 here; how far psi is from it, on the average over virtual costs, is added."""
+    curve = even()
+    made = Chords(curve, psi, 0, 0.0, 1.0)
+    assert made.value == pytest.approx(rent, rel=1e-6)
+    assert len(made.cells) == 1
+    assert set(curve.asked) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("psi", "report_at"), [(CONVEX, np.sqrt), (CONCAVE, np.square)], ids=["convex", "concave"]
+)
+def test_the_error_of_a_chord_is_what_the_worst_jump_can_make_of_it(psi, report_at) -> None:
+    errors, claims = [], []
+    for place in np.linspace(0.004, 0.996, 32):
+        made = Chords(step(place), psi, 0, 0.0, 1.0)
+        errors.append(abs(made.value - report_at(place)))
+        claims.append(made.error)
+    assert np.all(np.array(errors) <= np.array(claims) + 1e-9)
+    assert max(errors) > 0.9 * max(claims)  # and not much more than that
+    assert max(claims) == pytest.approx(1 / 6, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("sold", "integral"),
+    [
+        # evenly for a while, then at once: what the first halves say is not true of the rest
+        (lambda y: 1 - y if y < 0.25 else 0.75 * (y < 0.98), lambda y: (
+            y - y**2 / 2 if y < 0.25 else 0.21875 + 0.75 * (min(y, 0.98) - 0.25)
+        )),
+        (lambda y: float(y < 0.3), lambda y: min(y, 0.3)),
+        (lambda y: 1 / (0.1 + y), lambda y: np.log1p(y / 0.1)),
+    ],
+    ids=["even, then a jump", "jump", "smooth"],
+)  # fmt: skip
+@pytest.mark.parametrize("unit", [1.0, 0.05])
+@pytest.mark.parametrize("psi", [CONVEX, CONCAVE], ids=["convex", "concave"])
+def test_every_cell_encloses_its_own_part_of_the_rent(psi, unit, sold, integral) -> None:
+    scaled = FormulaCurve(lambda y: unit * sold(y), lambda y: unit * integral(y))
+    made = Chords(scaled, psi, 0, 0.0, 1.0)
+    jumps = [z for y in (0.25, 0.3, 0.98) for z in (y**2, np.sqrt(y))]
+    for _ in range(6):
+        for cell in made.cells:
+            low, high = made.z[[cell.first, cell.last]]
+            cuts = [low, *sorted(z for z in jumps if low < z < high), high]
+            exact = sum(
+                quad(lambda z: sold(float(psi.ironed_virtual_cost(z))), a, b)[0]
+                for a, b in pairwise(cuts)
+            )
+            assert abs(cell.value / unit - exact) <= cell.error / unit + 1e-8
+        assert made.split()
+
+
+def test_trust_in_an_even_fall_grows_by_half_a_split_and_a_jump_takes_it_away() -> None:
+    made = Chords(even(), CONVEX, 0, 0.0, 1.0)
+    assert made.cells[0].roughness == 1.0
+    for depth in range(1, 7):
+        for _ in range(2 ** (depth - 1)):
+            assert made.split()
+        roughness = [cell.roughness for cell in made.cells]
+        assert min(roughness) >= max(0.5**depth, 0.05)
+        if depth == 1:
+            assert roughness == [0.5, 0.5]
+    assert max(roughness) < 0.2
+    jump = Chords(step(0.3), CONVEX, 0, 0.0, 1.0)
+    for _ in range(5):
+        jump.split()
+        (holding,) = (c for c in jump.cells if jump.y[c.first] < 0.3 <= jump.y[c.last])
+        assert 0.8 < holding.roughness <= 1.0
+
+
+def test_few_solves_do_where_sales_fall_evenly() -> None:
+    """The tolerance is met after a handful; at a jump, cells have to close in on it."""
+    few, many = even(), step(0.3)
+    found = chord_rent(few, CONVEX, 0, 0.0, 2e-3)
+    assert found.value == pytest.approx(5 / 3, rel=1e-6)
+    assert found.error <= 2e-3
+    assert len(set(few.asked)) <= 8
+    found = chord_rent(many, CONVEX, 0, 0.0, 1e-6)
+    assert abs(found.value - np.sqrt(0.3)) <= found.error <= 1e-6
+    assert len(set(many.asked)) <= 30
+
+
+def test_a_cell_is_cut_where_the_virtual_cost_is_farthest_from_its_chord() -> None:
+    """Not in the middle of it: psi bends at 0.9, between two lines."""
+    bent = Psi(lambda z: np.maximum(z, 0.9 + 20 * (z - 0.9)))
+    made = Chords(even(), bent, 0, 0.0, 1.0)
+    assert made.split()
+    assert made.z[made.cells[0].last] == pytest.approx(0.9, abs=1e-4)
+    assert made.error < 1e-3
+    steep = Psi(lambda z: np.maximum(0.05 * z, 0.005 + 5 * (z - 0.1)))
+    made = Chords(even(), steep, 0, 0.0, 1.0)
+    assert made.split()
+    assert made.z[made.cells[0].last] == pytest.approx(0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e8])
+def test_of_a_fall_to_an_infinite_virtual_cost_nothing_is_known(scale) -> None:
+    """Not even where hardly less is sold up to the last finite one."""
+    prior = cm.Beta(2, 2, 0.05, 1.0)
+    made = Chords(dying(scale), prior, 0, 0.9, 1.0)
+    assert np.isinf(made.y[-1])
+    assert len(made.cells) == 1
+    assert made.split()
+    assert [cell.roughness for cell in made.cells] == [1.0, 1.0]
+    exact = quad(lambda z: np.exp(-float(prior.ironed_virtual_cost(z)) / scale), 0.9, 1.0)[0]
+    for _ in range(12):
+        assert abs(made.value - exact) <= made.error + 1e-8  # the table's own steps are lines
+        made.split()
+    assert made.error < 1e-3
+
+
+def test_where_as_much_is_sold_at_both_ends_nothing_is_left_to_solve() -> None:
+    made = chords("constant")
+    assert made.value == pytest.approx(1.5 * 0.7, rel=1e-9)
+    assert made.reducible == 0
+    assert not made.split()
+    assert made._roughness(0, made.z.size // 2, made.z.size - 1) == 1.0
+
+
+def test_sales_that_seem_to_rise_by_the_gap_of_a_solve_take_nothing_off_the_error() -> None:
+    curve = FormulaCurve(lambda y: 1.0 + 1e-6 * y, lambda y: y)
+    made = Chords(curve, CONVEX, 0, 0.0, 1.0)
+    assert made.value == pytest.approx(1.0, abs=1e-5)
+    assert made.error >= 0
+    assert made.reducible >= 0
+
+
+def test_nothing_sold_is_not_doubted_nor_bounds_that_cross_by_rounding() -> None:
+    sold = chords("line", "uniform", end=2.5, gap=0.02)
+    assert sold.point(1).sold == 0
+    assert sold.doubt(1) == 0
+    crossed = chords(name="uniform", gap=-1e-15)
+    assert crossed.point(0).upper < crossed.point(0).lower
+    assert crossed.doubt(0) == 0
+
+
+@pytest.mark.parametrize(("n", "cut"), [(5, True), (8, True), (9, False), (12, False)])
+def test_few_kinks_are_cut_at_from_the_start_and_many_are_found(n, cut) -> None:
+    kinks = np.linspace(0.05, 0.95, n)
+    staircase = Psi(lambda z: z + 0.05 * np.searchsorted(kinks, z), kinks)
+    made = Chords(even(), staircase, 0, 0.0, 1.0, solved=np.array([0.4321]))
+    ends = made.z[[cell.last for cell in made.cells]]
+    if cut:
+        assert set(ends) == {0.4321, 1.0, *kinks, *np.nextafter(kinks, 1.0)}
+    else:
+        assert set(ends) == {0.4321, 1.0}
+    rent = 1.5 - 0.05 * float(np.sum(1.0 - kinks))
+    found = chord_rent(even(), staircase, 0, 0.0, 1e-3)
+    assert abs(found.value - rent) <= found.error + 1e-9
+    assert found.error <= 1e-3
+
+
+def test_a_report_at_a_kink_is_cut_from_what_follows_the_jump() -> None:
+    staircase = Psi(lambda z: z + 0.5 * (z > 0.25), np.array([0.25]))
+    made = Chords(even(), staircase, 0, 0.25, 1.0)
+    assert made.z[made.cells[0].last] == np.nextafter(0.25, 1.0)
+    assert made.z[2] - 0.25 == pytest.approx(1e-6 * 0.75)  # the table is finest beside the report
+    assert made.value == pytest.approx(0.75 * 1.5 - 0.5 * (1 - 0.25**2), rel=1e-9)
+    assert made.error < 1e-9
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 100), ({"max_solves": 7}, 7)])
+def test_a_tolerance_that_is_out_of_reach_ends_at_a_hundred_or_as_told(options, most) -> None:
+    curve = dying()
+    found = chord_rent(curve, CONVEX, 0, 0.0, 1e-12, **options)
+    assert len(set(curve.asked)) == most + 1
+    assert abs(found.value - np.sqrt(np.pi) / 2 * erf(1)) <= found.error
+    assert found.error > 1e-12
+
+
+@pytest.mark.parametrize("far", [3.0, 40.0, 1e9, 1e200])
+def test_an_end_of_sales_however_far_off_is_met_by_doubling(far) -> None:
+    prior = cm.Exponential(0.4)  # psi rises like exp(z / mean)
+    curve = FormulaCurve(lambda y: float(y < far), lambda y: min(y, far), without=9.0)
+    end = end_of_sales(curve, prior, 0, 0.1)
+    assert float(prior.ironed_virtual_cost(end)) >= far
+    half = 0.1 + 0.5 * (end - 0.1)
+    assert end == 0.1 + prior.mean or float(prior.ironed_virtual_cost(half)) < far
+    assert len(curve.asked) <= 12
+
+
+def test_sales_end_at_once_for_a_seller_who_sells_nothing() -> None:
+    prior = cm.Exponential(0.4)
+    curve = FormulaCurve(lambda y: 0.0, lambda y: 0.0, without=5.0)
+    assert end_of_sales(curve, prior, 0, 0.1) == 0.1 + prior.mean
+    found = chord_rent(curve, prior, 0, 0.1, 1e-6)
+    assert (found.value, found.error) == (0.0, 0.0)
+    assert quadrature_rent(curve, prior, 0, 0.1, 1e-6) == found
+
+
+def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error() -> None:
+    """The optimum there, and not before, is compared with that without the seller."""
+    prior = cm.Exponential(0.4)
+    place = float(prior.ironed_virtual_cost(0.1 + 4 * prior.mean)) * (1 - 1e-12)
+    curve = FormulaCurve(
+        lambda y: float(y < place), lambda y: min(y, place), without=5 + 0.7 * place
+    )
+    found = chord_rent(curve, prior, 0, 0.1, 1e-4)
+    assert found.value == pytest.approx(4 * prior.mean, abs=1e-4)
+    assert found.error <= 1e-4
+
+
+def test_what_the_market_without_the_seller_may_cost_more_is_in_the_error() -> None:
+    """It counts beside an endless support only, over gamma, and never against the error."""
+    prior, errors = cm.Exponential(0.4), []
+    total = 5.0 + 0.7 * 2.0
+    for more in (-0.05, 0.0, 0.05):
+        curve = FormulaCurve(
+            lambda y: max(2.0 - y, 0.0),
+            lambda y: 2 * min(y, 2.0) - min(y, 2.0) ** 2 / 2,
+            without=total + more,
+        )
+        errors.append(chord_rent(curve, prior, 0, 0.1, 1e-2).error)
+        bounded = chord_rent(curve, cm.Uniform(0.0, 4.0), 0, 0.1, 1e-2)
+        assert bounded.error == 0
+    assert errors[0] == pytest.approx(errors[1], abs=1e-12)
+    assert errors[2] - errors[1] == pytest.approx(0.05 / 0.7, rel=1e-9)
+
+
+# --------------------------------------------------------------------------- quadrature
+
+
+@pytest.mark.parametrize("report", [0.0, 0.4])
+def test_quadrature_meets_a_rent_in_closed_form(report) -> None:
+    found = quadrature_rent(dying(), CONVEX, 0, report, 1e-10)
+    exact = np.sqrt(np.pi) / 2 * (erf(1) - erf(report))
+    assert found.value == pytest.approx(exact, rel=1e-12)
+    assert found.error < 1e-10
+
+
+def test_quadrature_solves_no_more_than_the_tolerance_asks_for() -> None:
+    """A rule of 21 points does for little accuracy, and the number of intervals has a limit."""
+    exact = 10 / 1.05 + np.arctan(np.sqrt(20)) / (2 * 0.05**1.5)  # of 1/(0.05 + z^2)^2
+    asked = []
+    for tolerance in (1e-2, 1e-4, 1e-14):
+        curve = FormulaCurve(lambda y: (0.05 + y) ** -2, lambda y: 20 - 1 / (0.05 + y))
+        found = quadrature_rent(curve, CONVEX, 0, 0.0, tolerance)
+        assert abs(found.value - exact) <= found.error
+        assert tolerance == 1e-14 or found.error <= tolerance
+        asked.append(len(curve.asked))
+    assert asked[0] <= 21 + 3
+    assert asked[0] < asked[1] < asked[2]
+    assert asked[2] <= 21 * 19 + 3
+
+
+def test_what_may_be_sold_where_sales_end_is_added_by_half() -> None:
+    """A step is closed in on to a thousandth of the reports; the rest is no quadrature's."""
+    curve = FormulaCurve(lambda y: float(y < 0.7), lambda y: min(y, 0.7))
+    found = quadrature_rent(curve, Psi(lambda z: z), 0, 0.1, 1e-6)
+    width = 0.9 / 2**10
+    assert abs(found.value - 0.6) <= 0.5 * width + 1e-12
+    assert found.error == pytest.approx(0.5 * width, rel=1e-6)
+
+
 # ------------------------------------------------------------------- markets that are solved
 
 
@@ -341,3 +655,39 @@ def test_whom_a_market_needs_makes_it_infinitely_dear() -> None:
     curve = SolvedCurve(market, cm.allocate(market), gap=1e-8)
     gone = curve.at(0, np.inf)
     assert (gone.upper, gone.lower, gone.epsilon, gone.sold) == (np.inf, np.inf, 0.0, 0.0)
+
+
+def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch) -> None:
+    def fail(changed, *arguments, **options):
+        raise cm.InfeasibleMarketError("nothing meets the constraints")
+
+    market = cm.Market.standard(
+        cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5
+    )
+    curve = SolvedCurve(market, cm.allocate(market), gap=1e-5)
+    monkeypatch.setattr(module, "allocate", fail)
+    with pytest.raises(cm.InfeasibleMarketError):
+        curve.at(0, 1.1)
+    assert curve.at(0, np.inf).upper == np.inf
+
+
+def test_branch_and_bound_starts_where_the_last_solve_ended(monkeypatch) -> None:
+    """At the truth, then at the guarantees of the market that was solved before."""
+    market = cm.Market.standard(
+        cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5
+    )
+    exact, seen = cm.allocate(market), []
+
+    def solve(changed, *arguments, **options):
+        seen.append((arguments, options))
+        return dataclasses.replace(exact, eta=exact.eta + len(seen))
+
+    monkeypatch.setattr(module, "allocate", solve)
+    curve = SolvedCurve(market, dataclasses.replace(exact, method="branch_and_bound"), gap=1e-5)
+    for cost in (1.1, 1.2, 1.1, 1.3):
+        curve.at(1, cost)
+    assert [arguments for arguments, _ in seen] == [("branch_and_bound",)] * 3
+    assert [options["start"] for _, options in seen] == [exact.eta + k for k in range(3)]
+    seen.clear()
+    SolvedCurve(market, exact, gap=1e-5).at(1, 1.1)
+    assert seen == [((), {"gap": 1e-5})]

@@ -119,6 +119,7 @@ def test_an_extrapolation_that_leads_far_away_is_not_believed() -> None:
     assert _aitken(1.0, 2.0, 3.0) == 3.0  # no bend
     assert _aitken(1.0, 2.0, 2.9) == 2.9  # to 11
     assert _aitken(1.0, 1.5, 1.9) == pytest.approx(3.5)  # just within twice
+    assert _aitken(1.0, 1.5, 1.92) == 1.92  # to 4.125, just beyond
     assert _aitken(3.0, 2.0, 1.2) == 1.2  # to -2
     assert _aitken(3.0, 2.0, 1.5) == pytest.approx(1.0)  # above a half
 

@@ -62,7 +62,7 @@ def test_it_is_written_with_every_table_and_figure(
     kinds = ("time-profile", "accuracy-profile", "growth")
     both = {f"{kind}-{setting}" for kind in kinds for setting in ("default", "high-accuracy")}
     assert drawn == both | {"split"}
-    runs = pd.read_csv(folder / "tables" / "runs.csv")
+    runs = pd.read_csv(folder / "tables" / "runs.csv", float_precision="round_trip")
     np.testing.assert_array_equal(runs.total_s, result.runs.total_s)
     wrong = pd.read_csv(folder / "tables" / "wrong.csv")
     assert len(wrong) == (result.runs.outcome == "wrong").sum()

@@ -1,0 +1,134 @@
+"""Given guarantees: which markets they are all of, and what the allocation certifies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import convexmarket as cm
+from convexmarket.allocation.guarantees import (
+    _dual,
+    allocate_guarantees,
+    largest_guarantees,
+    weights_for_guarantees,
+)
+
+OBJECTIVE = 2 * cm.Spread() + 0.3 * cm.Noise()
+
+
+def market(*constraints, objective=OBJECTIVE, m=3):
+    return cm.Market(cm.Sellers(virtual_costs=np.ones(m)), objective, list(constraints))
+
+
+def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing() -> None:
+    given = cm.GivenEpsilon([0.1, 0.0, 0.4])
+    assert largest_guarantees(market(given)).tolist() == [0.1, 0.0, 0.4]
+    assert largest_guarantees(market(cm.MaxEpsilon(0.2))).tolist() == [0.2] * 3
+    both = market(given, cm.MaxEpsilon(0.2))
+    assert largest_guarantees(both).tolist() == [0.1, 0.0, 0.2]
+    only_noise = market(given, objective=cm.Noise())
+    assert largest_guarantees(only_noise).tolist() == [0.1, 0.0, 0.4]
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        [],
+        [cm.Cap(2.0)],
+        [cm.MaxEpsilon(0.2), cm.Cap(2.0)],
+        [cm.MaxEpsilon(0.2), cm.EtaRange(0.1, 0.2)],
+        [cm.MaxEpsilon([0.1, 0.0, 0.0]), cm.MaxEpsilon([0.0, 0.1, 0.1])],  # nobody is left
+    ],
+)
+def test_other_constraints_are_not_for_the_path_of_guarantees(constraints) -> None:
+    assert largest_guarantees(market(*constraints)) is None
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        cm.Spread(3) + cm.Noise(),
+        cm.SquaredSpread() + cm.Noise(),
+        OBJECTIVE + cm.Payments(),
+        OBJECTIVE + cm.Losses([0.1, 0.2, 0.3]),
+        1 * cm.Spread(),
+        cm.Spread() + 0 * cm.Noise(),
+    ],
+)
+def test_other_objectives_are_not_for_the_path_of_guarantees(objective) -> None:
+    assert largest_guarantees(market(cm.MaxEpsilon(0.2), objective=objective)) is None
+
+
+def test_a_seller_with_an_infinite_virtual_cost_is_not_for_the_path_of_guarantees() -> None:
+    sellers = cm.Sellers(virtual_costs=np.ones(3)).with_virtual_cost(1, np.inf)
+    declared = cm.Market(sellers, OBJECTIVE, [cm.MaxEpsilon(0.2)])
+    assert largest_guarantees(declared) is None
+
+
+@pytest.mark.parametrize(
+    "granted",
+    [
+        [0.1, 0.5, 0.9],
+        [0.5, 0.5, 0.5],
+        [0.0, 0.4, 0.4, 3.0],
+        [0.7],
+        [0.01, 5.0],
+        [1e-6, 1.0, 1.0],
+    ],
+)
+@pytest.mark.parametrize(("mu", "sigma"), [(2.0, 0.3), (0.01, 5.0), (50.0, 1e-3), (0.0, 1.0)])
+def test_the_certificate_of_given_guarantees(granted, mu, sigma) -> None:
+    granted = np.array(granted)
+    objective = mu * cm.Spread() + sigma * cm.Noise()
+    declared = market(cm.GivenEpsilon(granted), objective=objective, m=granted.size)
+    found = allocate_guarantees(declared, granted)
+    value = mu * np.linalg.norm(found.weights) + sigma / found.eta
+    assert found.objective == pytest.approx(value, rel=1e-14)
+    assert found.lower_bound == pytest.approx(value, rel=1e-10)
+    # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
+    assert found.multiplier * found.eta == pytest.approx(value, rel=1e-12)
+    assert 0 <= found.seconds < 60
+    assert np.all(found.weights * found.eta <= granted * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 3.0])
+def test_any_weights_prove_a_bound(sigma) -> None:
+    """The best that a linear program proves from the same tangent, at most."""
+    granted, mu = np.array([0.1, 0.5, 0.9, 0.0]), 2.0
+    best = allocate_guarantees(
+        market(cm.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4),
+        granted,
+    )
+    for weights in ([0.2, 0.3, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0]):
+        weights = np.array(weights)
+        norm = float(np.linalg.norm(weights))
+        slope = mu * weights / norm
+        # max level: level <= slope + z, z'granted <= sigma
+        proved = -linprog(
+            [-1.0, 0, 0, 0, 0],
+            A_ub=np.vstack([np.c_[np.ones(4), -np.eye(4)], np.r_[0.0, granted]]),
+            b_ub=np.r_[slope, sigma],
+            bounds=[(None, None)] + [(0, None)] * 4,
+        ).fun
+        price, bound = _dual(granted, mu, sigma, weights, norm)
+        assert bound <= min(proved, best.objective) + 1e-12
+        assert price >= slope.max() - 1e-12
+        if slope[granted > 0].max() == 0 or np.maximum(slope.max() - slope, 0) @ granted <= sigma:
+            assert bound == pytest.approx(proved)
+
+
+def test_sellers_who_granted_nothing_do_not_matter() -> None:
+    some = weights_for_guarantees([0.2, 0.5, 0.7], 1.0, 0.3)
+    with_others = weights_for_guarantees([0.0, 0.2, 0.0, 0.5, 0.7], 1.0, 0.3)
+    np.testing.assert_allclose(with_others[0], [0, some[0][0], 0, *some[0][1:]], rtol=1e-14)
+    assert with_others[1] == pytest.approx(some[1], rel=1e-14)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("mu", "sigma"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_given_guarantees_raise_no_warnings(mu, sigma) -> None:
+    for granted in ([0.5], [0.5, 0.5], [0.1, 0.5, 0.9], [0.0, 1e-100, 1.0]):
+        weights, eta = weights_for_guarantees(granted, mu, sigma)
+        assert weights.sum() == pytest.approx(1.0)
+        assert 0 < eta <= sum(granted) * (1 + 1e-12)

@@ -1,0 +1,276 @@
+"""The feasible region: its ends on the safe side, points inside it, and who clashes."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation.region import Region, RegionFinder, mend, natural_eta, violations
+from convexmarket.allocation.views import JointView
+
+COSTS = np.array([0.2, 0.4, 1.0])
+OBJECTIVE = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
+
+
+def market(*constraints, costs=COSTS):
+    finite = np.where(np.isfinite(costs), costs, 1.0)
+    sellers = cm.Sellers(virtual_costs=finite)
+    for i in np.flatnonzero(np.isinf(costs)):
+        sellers = sellers.with_virtual_cost(i, np.inf)
+    return cm.Market(sellers, OBJECTIVE, list(constraints))
+
+
+def finder(*constraints, costs=COSTS) -> RegionFinder:
+    declared = market(*constraints, costs=costs)
+    return RegionFinder(JointView(declared, 1.0 / natural_eta(declared)))
+
+
+class Own(cm.Constraint):
+    """A user's own piece: a bound on each weight."""
+
+    def __init__(self, largest) -> None:
+        self.largest = np.asarray(largest, dtype=float)
+
+    def constraints(self, quantities):
+        return [quantities.weights <= self.largest]
+
+
+# ------------------------------------------------------------------------------- scales
+
+
+def test_what_says_nothing_of_eta_does_not_set_its_scale() -> None:
+    both = market(cm.EtaRange(2.0, 16.0), cm.EtaRange(4.0, 8.0), cm.MaxEpsilon(9.0))
+    assert natural_eta(both) == pytest.approx(32**0.5)
+    assert natural_eta(market(cm.MaxEpsilon(0.3), cm.MaxEpsilon([0.1, 0.1, 0.4]))) == (
+        pytest.approx(0.6)
+    )
+    assert natural_eta(market(cm.Cap(2.0))) == 3.0
+    assert natural_eta(market(cm.Budget(0.6), costs=np.zeros(3))) == 3.0
+    assert natural_eta(market(cm.Budget(0.6), costs=np.array([0.0, np.inf, 0.3]))) == (
+        pytest.approx(2.0)
+    )
+
+
+def test_the_scale_of_a_budget_that_is_a_parameter() -> None:
+    amount = cp.Parameter(nonneg=True, name="what_is_left")
+    declared = market(cm.Budget(amount), costs=np.array([0.5, 0.5, 0.5]))
+    with pytest.raises(cm.ParameterError, match=r"'what_is_left' has no value.*sweep"):
+        natural_eta(declared)
+    for value in (0.25, 4.0):
+        amount.value = value
+        assert natural_eta(declared) == pytest.approx(2 * value)
+    amount.value = 0.0
+    assert natural_eta(declared) == 3.0
+
+
+# --------------------------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize(
+    ("constraints", "low", "high"),
+    [
+        ([cm.MaxEpsilon([0.1, 0.2, 0.6])], 0.0, 0.9),
+        ([cm.MaxEpsilon([0.1, 0.2, 0.6]), cm.Cap(1.5)], 0.0, 0.6),
+        ([cm.Budget(0.07), cm.Cap(1.0)], 0.0, 0.07 * 3 / 1.6),
+        ([cm.Budget(0.07), cm.Cap(1.0), cm.EtaRange(0.05, 9.0)], 0.05, 0.07 * 3 / 1.6),
+        ([cm.EtaRange(0.3, 7.0), cm.EtaRange(0.5, 9.0)], 0.5, 7.0),
+        ([cm.EtaRange(0.3, 0.3), cm.MaxEpsilon(0.2)], 0.3, 0.3),
+        ([cm.EtaRange(0.3, 0.7), cm.MaxEpsilon(1e3)], 0.3, 0.7),
+    ],
+)
+def test_nothing_feasible_is_beyond_the_bounds(constraints, low, high) -> None:
+    """The ends of an EtaRange to the last digit; those that a solver finds on the safe side."""
+    region = finder(*constraints).find()
+    given = {end for c in constraints if isinstance(c, cm.EtaRange) for end in (c.low, c.high)}
+    given |= {0.0, np.inf}
+    assert region.bounds[0] <= low <= region.low <= region.high <= high <= region.bounds[1]
+    for end, outer, inner in zip(
+        (low, high), region.bounds, (region.low, region.high), strict=True
+    ):
+        if end in given:
+            assert outer == inner == end
+        else:
+            assert outer != inner
+            assert outer == pytest.approx(end, rel=1e-6)
+            assert inner == pytest.approx(end, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        [cm.MaxEpsilon(0.5)],
+        [cm.MaxEpsilon([0.1, 0.5, 0.6]), cm.EtaRange(1.0, 9.0)],
+        [cm.Budget(0.6), cm.Cap(1.5)],
+        [cm.EtaRange(1.5, 9.0)],
+    ],
+)
+def test_a_point_with_most_room_keeps_away_from_every_bound(constraints) -> None:
+    found = finder(*constraints)
+    weights, eta = found.find().inside
+    assert weights.sum() == pytest.approx(1.0, abs=1e-15)
+    assert np.all(violations(found.view, weights, eta) < -1e-3)
+
+
+class Pinned(cm.Constraint):
+    """A user's own piece: just this much in all."""
+
+    def __init__(self, eta) -> None:
+        self.eta = eta
+
+    def constraints(self, quantities):
+        return [quantities.inverse_eta == 1 / self.eta]
+
+
+@pytest.mark.parametrize("constraints", [[Pinned(0.3)], [cm.MaxEpsilon(0.1), cm.EtaRange(0.3, 9)]])
+def test_where_one_eta_is_left_it_is_in_the_middle_of_the_doubt(constraints) -> None:
+    region = finder(*constraints).find()
+    assert region.low <= region.high
+    assert region.low == pytest.approx(0.3, rel=5e-9)
+    assert region.high == pytest.approx(0.3, rel=5e-9)
+    assert region.bounds[0] <= 0.3 < region.bounds[1]
+
+
+def test_a_point_inside_with_nothing_from_some() -> None:
+    found = finder(cm.MaxEpsilon(0.5), cm.EtaRange(0.2, 9.0))
+    for support in ([True, True, False], [False, True, True], [False, False, True]):
+        weights, eta = found.inside(np.array(support))
+        assert not weights[~np.array(support)].any()
+        assert weights.sum() == pytest.approx(1.0, abs=1e-15)
+        assert np.all(violations(found.view, weights, eta) < 0)
+    # Afterwards everybody may sell again, though one alone could not reach the range.
+    tight = finder(cm.MaxEpsilon(0.5), cm.EtaRange(0.7, 9.0))
+    assert tight.inside(np.array([True, False, False])) is None
+    weights, _ = tight.inside(np.ones(3, dtype=bool))
+    assert np.all(weights > 0.1)
+    assert tight.inside(np.zeros(3, dtype=bool)) is None
+
+
+def test_a_point_inside_where_some_cannot_sell() -> None:
+    costs = np.array([0.2, np.inf, 0.4, 1.0])
+    for bound in (cm.Cap(2.5), cm.MaxEpsilon([0.5, 0.5, 0.0, 0.5])):
+        found = finder(bound, costs=costs)
+        region = found.find()
+        weights, eta = region.inside
+        able = found.view.active
+        assert not weights[~able].any()
+        assert np.all(violations(found.view, weights, eta).reshape(-1)[able] < 0)
+        assert np.all(found.inside(np.array([True, True, True, False]))[0][[1, 3]] == 0)
+
+
+def test_a_point_inside_where_one_of_two_sells() -> None:
+    found = finder(cm.MaxEpsilon([0.5, 0.0]), costs=COSTS[:2])
+    weights, eta = found.find().inside
+    assert weights.tolist() == [1.0, 0.0]
+    assert eta < 0.5
+
+
+def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equality() -> None:
+    assert finder(cm.Cap(1.0)).find().inside is None
+    assert finder(cm.EtaRange(2.0, 2.0)).find().inside is None
+    alone = finder(cm.Cap(1.0), costs=np.array([0.3])).find()
+    assert alone.inside is None
+    assert (alone.low, alone.high) == (0.0, np.inf)
+    # A user's own bound of zero is not known to be one that excludes.
+    costs = np.array([0.2, np.inf, 0.4])
+    assert finder(Own([0.9, 0.0, 0.9]), costs=costs).find().inside is None
+    assert finder(Own([0.9, 0.1, 0.9]), costs=costs).find().inside is not None
+
+
+# ------------------------------------------------------------------------------ clashes
+
+
+@pytest.mark.parametrize(
+    ("constraints", "named", "innocent"),
+    [
+        ([cm.MaxEpsilon(0.1), cm.EtaRange(0.31, 9.0)], ["MaxEpsilon", "EtaRange"], []),
+        (
+            [cm.Budget(5.0), cm.MaxEpsilon(0.1), cm.Cap(2.0), cm.EtaRange(0.31, 9.0)],
+            ["MaxEpsilon", "EtaRange"],
+            ["Budget", "Cap"],
+        ),
+        ([cm.Budget(0.1), cm.EtaRange(2.0, 9.0), cm.Cap(1.2)], ["Budget", "EtaRange"], []),
+        ([cm.Cap(2.0), Own([0.3, 0.3, 0.3])], ["Own"], ["Cap"]),
+        ([cm.Cap(2.0), Pinned(0.3), Pinned(0.4)], ["Pinned"], ["Cap"]),
+    ],
+)
+def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent) -> None:
+    with pytest.raises(cm.InfeasibleMarketError) as raised:
+        finder(*constraints).find()
+    words = str(raised.value)
+    assert all(name in words for name in named)
+    assert not any(name in words for name in innocent)
+    assert "infinite" not in words
+    alone = "no weights that sum to one satisfy" in words
+    assert alone == (named == ["Own"])
+    assert ("these constraints contradict each other" in words) != alone
+
+
+def test_those_who_cannot_sell_are_mentioned_in_a_clash() -> None:
+    costs = np.array([0.2, np.inf, 0.4, np.inf])
+    with pytest.raises(cm.InfeasibleMarketError, match="; 2 sellers with infinite virtual costs"):
+        finder(cm.Cap(1.9), costs=costs).find()
+    finder(cm.Cap(2.0), costs=costs).find()
+
+
+def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch) -> None:
+    found = finder(cm.MaxEpsilon(0.5))
+    monkeypatch.setattr(found, "_roomiest", lambda: (None, -np.inf, "user_limit"))
+    with pytest.raises(cm.SolverError, match=r"could not decide .* \(status user_limit\)"):
+        found.find()
+    found = finder(cm.MaxEpsilon(0.5))
+    monkeypatch.setattr("convexmarket.allocation.region.run_solver", lambda *_: "user_limit")
+    with pytest.raises(cm.SolverError, match=r"range of eta .* \(status user_limit\)"):
+        found._bound(found._least, at_unbounded=0.0)
+
+
+# ------------------------------------------------------------------------------ mending
+
+
+def test_a_mended_point_is_the_nearest_on_the_way_inside() -> None:
+    view = JointView(market(cm.Cap(1.2), cm.MaxEpsilon(0.8)), 1.0)
+    inside = (np.array([0.3, 0.3, 0.4]), 1.0)
+    outside = np.array([0.4 + 1e-5, 0.4 + 2e-5, 0.2 - 3e-5])
+    weights, eta = mend(view, outside, 1.9, inside)
+    share = 2e-5 / (0.1 + 2e-5)  # of the two beyond their bound, the one that is further out
+    np.testing.assert_allclose(weights, (1 - share) * outside + share * inside[0], atol=1e-14)
+    assert 1 / eta == pytest.approx((1 - share) / 1.9 + share)
+    assert violations(view, weights, eta).max() == pytest.approx(0.0, abs=1e-15)
+
+
+def test_what_is_left_of_sellers_who_cannot_sell_is_dropped() -> None:
+    view = JointView(market(cm.Cap(3.0), costs=np.array([0.2, np.inf, 0.4])), 1.0)
+    weights, eta = mend(view, np.array([0.75, 0.2, 0.25]), 2.0, None)
+    assert weights.tolist() == [0.75, 0.0, 0.25]
+    assert eta == 2.0
+    weights, _ = mend(view, np.array([1.0, 0.0, -1e-9]), 2.0, None)
+    assert weights.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_how_far_outside_may_be_mended() -> None:
+    view = JointView(market(cm.Cap([1.2, 3.0, 3.0])), 1.0)
+    near, far = (np.array([0.4 + x / 3, 0.3, 0.3 - x / 3]) for x in (0.9e-4, 1.1e-4))
+    inside = (np.array([0.2, 0.4, 0.4]), 2.0)
+    assert mend(view, near, 2.0, inside)[0][0] == pytest.approx(0.4, abs=1e-12)
+    with pytest.raises(cm.SolverError, match=r"by 1\.1e-04 \(relative\)"):
+        mend(view, far, 2.0, inside)
+    # A point that is hardly inside would be followed too far.
+    beyond = np.array([0.4 + 1e-5, 0.3, 0.3 - 1e-5])
+    for share in (0.9e-2, 1.1e-2):
+        room = 1e-5 / share - 1e-5
+        hardly = (np.array([0.4 - room, 0.3, 0.3 + room]), 2.0)
+        if share < 1e-2:
+            assert mend(view, beyond, 2.0, hardly)[0][0] == pytest.approx(0.4, abs=1e-12)
+        else:
+            with pytest.raises(cm.SolverError, match="violates a constraint"):
+                mend(view, beyond, 2.0, hardly)
+
+
+def test_no_inequalities_are_violated_where_there_are_none() -> None:
+    view = JointView(market(), 1.0)
+    assert violations(view, np.full(3, 1 / 3), 1.0).size == 0
+    weights, eta = mend(view, np.array([0.2, 0.2, 0.4]), 5.0, None)
+    np.testing.assert_allclose(weights, [0.25, 0.25, 0.5])
+    assert eta == 5.0
+    assert Region(0.0, np.inf, None).bounds == (0.0, np.inf)

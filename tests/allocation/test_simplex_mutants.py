@@ -1,0 +1,161 @@
+"""The capped simplex: projections, cheapest purchases and norms, at ties and caps that just fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from convexmarket.allocation.simplex import (
+    _close_gaps,
+    cheapest_purchase,
+    feasible_limits,
+    largest_eta,
+    norm_minimiser,
+    project_capped_simplex,
+)
+from convexmarket.errors import InfeasibleMarketError, ParameterError
+
+VALUES = st.sampled_from([-3.0, -0.5, 0.0, 0.0, 0.1, 0.5, 0.7, 2.0, 9.0])
+CAPS = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5, 1.0, 1.6])
+
+
+def projected(point, limits):
+    """Return the projection from the sums at every breakpoint of the threshold."""
+    breakpoints = np.unique([*point, *(point - limits)])
+    sums = np.clip(point - breakpoints[:, None], 0.0, limits).sum(axis=1)
+    return np.clip(point - np.interp(1.0, sums[::-1], breakpoints[::-1]), 0.0, limits)
+
+
+@settings(max_examples=80)
+@example(point=[0.5, 0.5, 0.1, 0.1], limits=[0.25] * 4)
+@example(point=[9.0, 2.0, 0.0, 0.0], limits=[0.25, 0.25, 0.25, 0.5])
+@example(point=[9.0, -3.0, -3.0, 0.0], limits=[1.6] * 4)
+@example(point=[0.7, 0.5, 0.5, 0.0], limits=[0.0, 0.5, 0.5, 0.5])
+@given(st.lists(VALUES, min_size=4, max_size=4), st.lists(CAPS, min_size=4, max_size=4))
+def test_a_projection_is_where_the_clipped_sum_is_one(point, limits) -> None:
+    point, limits = np.array(point), np.array(limits)
+    if limits.sum() < 1:
+        with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
+            project_capped_simplex(point, limits)
+        return
+    found = project_capped_simplex(point, limits)
+    np.testing.assert_allclose(found, projected(point, limits), atol=1e-14)
+    assert found.sum() == pytest.approx(1.0, abs=4e-16)
+    assert np.all((found >= 0) & (found <= limits))
+    moved = project_capped_simplex(point + 5.0, limits)
+    np.testing.assert_allclose(moved, found, atol=1e-14)
+
+
+@pytest.mark.parametrize("cap", [0.3, 0.5, 1.0, np.array([0.2, 0.6, 0.4, 0.9])])
+@pytest.mark.parametrize("gap", [9_000.0, 1e4, 1e8, 1e15])
+def test_gaps_too_wide_to_matter_cost_no_digits(cap, gap) -> None:
+    """The two upper entries decide; the others matter only if those are full."""
+    near = np.array([0.0, -0.1, -5.0, -5.2])
+    far = near - gap * np.array([0.0, 0.0, 1.0, 1.0])
+    wide, narrow = (project_capped_simplex(x, cap) for x in (far, near))
+    np.testing.assert_allclose(wide, narrow, atol=1e-13 if gap < 1e9 else 0.11)
+    np.testing.assert_allclose(wide[:2], narrow[:2], atol=1e-13)
+    closed = _close_gaps(far, 1.0)
+    assert closed.max() == 0.0
+    assert np.all(np.argsort(-closed) == np.arange(4))
+    assert closed.min() >= (-6.0 if gap > 1e4 else far.min())
+
+
+def test_who_cannot_sell_stays_out_of_a_projection() -> None:
+    found = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
+    np.testing.assert_allclose(found, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
+    alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
+    assert alone.tolist() == [0.0, 1.0]
+    with pytest.raises(InfeasibleMarketError, match=r"1 weights of at most 0\.4 .* to 0\.4 at"):
+        project_capped_simplex([-np.inf, 3.0], 0.4)
+    with pytest.raises(InfeasibleMarketError, match=r"0 weights of at most 0 "):
+        feasible_limits(np.zeros(3))
+    for bad in ([0.0, np.inf], [np.nan, 0.0]):
+        with pytest.raises(ParameterError, match=r"NaN or \+inf"):
+            project_capped_simplex(bad)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from([0.0, 0.0, 0.2, 1.0, 1.0, 4.0, 30.0]), min_size=1, max_size=7),
+    st.sampled_from([0.0, 1e-12, 0.1, 0.7, 1.3, 99.0]),
+)
+def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more) -> None:
+    costs = np.array(costs)
+    cap = min(1.0, (1.0 + more) / costs.size)
+    filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
+    expected = float(np.sort(costs) @ filled)
+    assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
+    paid = cheapest_purchase(costs + 2.0, cap)  # those who are left out cost nothing
+    assert paid == pytest.approx(expected + 2.0, rel=1e-11)
+
+
+@pytest.mark.parametrize("m", [1, 3, 6, 7, 49, 93])
+def test_equal_shares_for_everybody_cost_the_mean(m) -> None:
+    costs = np.random.default_rng(m).exponential(size=m)
+    for cap in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):
+        assert cheapest_purchase(costs, cap) == pytest.approx(costs.mean(), rel=1e-14)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.0, 0.3, 2.0, 80.0]), min_size=4, max_size=4),
+    st.lists(st.sampled_from([0.15, 0.4, 0.5, 1.0]), min_size=4, max_size=4),
+    st.sampled_from([1e-3, 0.5, 40.0]),
+)
+def test_the_norm_is_minimised_under_a_cap_for_each(costs, caps, mu) -> None:
+    costs, caps = np.array(costs), np.array(caps)
+    if caps.sum() < 1:
+        return
+    weights = norm_minimiser(costs, mu, caps)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-14)
+    assert np.all((weights >= 0) & (weights <= caps))
+    slope = mu * weights / np.linalg.norm(weights) + costs
+    least, most = slope[weights < caps - 1e-12], slope[weights > 1e-12]
+    if least.size and most.size:  # moving weight from one to another gains nothing
+        assert most.max() <= least.min() + 1e-9 * (mu + np.ptp(costs))
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.25, 0.5])
+def test_equal_sellers_weigh_the_same_and_one_weighs_everything(cap) -> None:
+    np.testing.assert_allclose(norm_minimiser(np.full(4, 3.0), 0.2, cap), 0.25, rtol=1e-15)
+    assert norm_minimiser(np.array([7.0]), 2.0, 1.0).tolist() == [1.0]
+    # So dear that the cheapest are bought from alone: the norm is the largest there is.
+    dear = np.array([0.0, 500.0, 600.0, 700.0])
+    expected = np.diff(np.minimum(cap * np.arange(5), 1.0))
+    np.testing.assert_allclose(norm_minimiser(dear, 1e-3, cap), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("caps", "bounds", "expected"),
+    [
+        (1.0, 0.5, 1.5),
+        (0.5, 0.5, 1.5),
+        (1 / 3, 0.5, 1.5),
+        ([0.2, 0.5, 0.5], 0.5, 1.0 / 0.8),  # the first is capped at eta = 2.5, and then stays
+        ([0.2, 0.5, 0.5], [0.1, 0.5, 0.9], 1.2),
+        ([0.2, 0.3, 0.5], [0.1, 0.5, 0.9], 0.5),  # every cap is needed
+        ([0.2, 0.6, 0.6], [0.6, 0.2, 0.2], 0.5),
+        (1.0, [0.5, np.inf, 0.5], np.inf),
+        (0.4, [0.5, np.inf, 0.5], np.inf),
+    ],
+)
+def test_the_most_that_sellers_sell_in_all(caps, bounds, expected) -> None:
+    found = largest_eta(np.array(caps), np.array(bounds), 3)
+    assert found == pytest.approx(expected, rel=1e-14)
+    if found < np.inf:
+        caps, bounds = np.broadcast_to(caps, 3), np.broadcast_to(bounds, 3)
+        at, beyond = (np.minimum(caps, bounds / (found * x)).sum() for x in (1, 1.01))
+        assert at == pytest.approx(1.0, rel=1e-14)
+        assert beyond < 1
+
+
+@pytest.mark.parametrize("m", [6, 10, 49])
+def test_what_is_sold_under_caps_that_sum_to_one_up_to_rounding(m) -> None:
+    """Everybody sells the same, hence as much as the one who may sell least."""
+    bounds = np.linspace(0.5, 1.5, m)
+    for caps in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):
+        assert largest_eta(caps, bounds, m) == pytest.approx(0.5 * m, rel=1e-12)
+        assert largest_eta(caps, 0.7, m) == pytest.approx(0.7 * m, rel=1e-12)
