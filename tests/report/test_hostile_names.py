@@ -112,7 +112,8 @@ def test_powers_of_ten_are_written_without_mathematics(tmp_path: Path) -> None:
         return figure
 
     written = texts(save_figure(draw, tmp_path / "log"))
-    assert {"10⁻⁷", "0.001"} <= set(written)
+    assert {"10⁻⁷", "10⁻⁶"} & set(written)  # which decades have ticks is Matplotlib's choice
+    assert {"0.0001", "0.001"} & set(written)
     assert "2" in written  # a minor tick of a scale of less than one decade
     assert not any("$" in one or "{" in one for one in written)
 
