@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ __all__ = [
     "check_positives",
     "check_share",
     "checked_numbers",
+    "is_choice",
     "is_number",
 ]
 
@@ -29,6 +30,11 @@ __all__ = [
 def is_number(value: object) -> TypeGuard[float]:
     """Say whether a value is one real number, and not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_choice(value: object, choices: Any) -> bool:
+    """Say whether a value is one of the words of a ``Literal``."""
+    return isinstance(value, str) and value in get_args(choices)
 
 
 def as_float(value: object) -> float:

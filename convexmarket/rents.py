@@ -317,7 +317,7 @@ class Chords:
             return False
         a, b = self.cells[worst].first, self.cells[worst].last
         middle = (a + b) // 2
-        if np.isfinite(self._slope(a, b)):
+        if self._slope(a, b) > 0:  # where psi ends infinite, the chord says nothing
             bend = self.z[a + 1 : b] - self._chord(a, b, self.y[a + 1 : b])
             middle = a + 1 + int(np.argmax(np.abs(bend)))
         roughness = max(0.5 * self.cells[worst].roughness, self._roughness(a, middle, b))
@@ -390,7 +390,18 @@ class Chords:
         mean = float(0.5 * (at[1:] + at[:-1]) @ np.diff(y) / (y[-1] - y[0]))
         bound = max(mean - float(at.min()), float(at.max()) - mean)
         between = float(np.max(np.abs(np.diff(at, 2)), initial=0.0))
+        if b - a == 1:
+            between = self._across(a, b)
         return mean, roughness * (bound + between)
+
+    def _across(self, a: int, b: int) -> float:
+        """Return how far psi bends over a step of the table and one next to it."""
+        bends = [
+            float(np.abs(np.diff(self.z[k : k + 3] - self._chord(a, b, self.y[k : k + 3]), 2)[0]))
+            for k in (a - 1, a)
+            if k >= 0 and k + 2 < self.z.size and np.isfinite(self.y[k + 2])
+        ]
+        return min(bends, default=0.0)
 
     def doubt(self, place: int) -> float:
         """Return how far ``sold`` may be off at a place, by the gap and an elasticity of one."""

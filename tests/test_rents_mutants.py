@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.special import erf
 
 import convexmarket as cm
@@ -691,3 +692,23 @@ def test_branch_and_bound_starts_where_the_last_solve_ended(monkeypatch) -> None
     seen.clear()
     SolvedCurve(market, exact, gap=1e-5).at(1, 1.1)
     assert seen == [((), {"gap": 1e-5})]
+
+
+def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter() -> None:
+    """The density of a narrow truncated normal underflows long before its support ends."""
+    prior = cm.TruncatedNormal(0.1, 0.002, 0.0, 1.0)
+    assert np.isinf(prior.virtual_cost(0.5))
+    curve = dying()
+    rent = chord_rent(curve, prior, 0, 0.1, 1e-5)
+    truth = quad(lambda z: np.exp(-float(prior.virtual_cost(z))), 0.1, 0.2, points=[0.105])[0]
+    assert abs(rent.value - truth) <= rent.error
+    assert rent.error <= 1e-5
+
+
+def test_one_step_of_the_table_is_no_certainty() -> None:
+    """Sales that end between two reports of the table, where psi bends steeply."""
+    prior = cm.Beta(2, 2, 0, 1)
+    curve = step(2000.0)
+    rent = chord_rent(curve, prior, 0, 0.1, 1e-7)
+    end = brentq(lambda z: float(prior.virtual_cost(z)) - 2000.0, 0.5, 1 - 1e-9, xtol=1e-15)
+    assert 0 < abs(rent.value - (end - 0.1)) <= rent.error

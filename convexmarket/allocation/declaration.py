@@ -7,7 +7,7 @@ from typing import get_args, overload
 from convexmarket.allocation.convex import ConvexProgram
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import FixedEta
-from convexmarket.arguments import check_instance, check_positive
+from convexmarket.arguments import check_instance, check_positive, is_choice
 from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError
 from convexmarket.market import Market
 
@@ -60,7 +60,7 @@ def declare(
     >>> value = problem.solve(solver="CLARABEL")
     """
     check_instance("market", market, Market)
-    if not isinstance(formulation, str) or formulation not in get_args(Formulation):
+    if not is_choice(formulation, Formulation):
         raise ParameterError(
             f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
         )

@@ -24,7 +24,12 @@ from convexmarket.allocation.path import (
     stationary_beta,
     stationary_pieces,
 )
-from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.market import StandardForm
 
 __all__ = [
@@ -319,9 +324,15 @@ def _settle(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) 
         centre = piece.origin + piece.mean
         if np.isnan(piece.beta):
             return piece
+        if piece.beta == 0 or psi[j] == centre == psi[q - 1]:  # all between is rounded away
+            raise ParameterError(
+                f"the virtual costs {psi[j]:g} and {psi[q - 1]:g} cannot be told apart in double "
+                "precision; give the sensitivities in a smaller unit of money, or make them equal"
+            )
         if np.isinf(piece.beta):  # the optimum lies further along the path
-            leaves = piece.share / (psi[q - 1] - centre)
-            caps = (u - piece.share) / (centre - psi[j])
+            above, below = psi[q - 1] - centre, centre - psi[j]
+            leaves = piece.share / above if above > 0 else np.inf
+            caps = (u - piece.share) / below if below > 0 else np.inf
             if caps <= leaves:
                 j = int(np.searchsorted(psi, psi[j], side="right"))
             else:

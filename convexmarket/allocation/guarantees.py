@@ -151,7 +151,7 @@ def _best_on_path(granted: Floats, mu: float, sigma: float) -> tuple[float, floa
     high = np.concatenate([[low[0]], low[:-1]])  # the first piece is all alike: equal weights
     s = np.clip(_stationary(total, square, free, mu, sigma), low, high)
     level = (1.0 - s * total) / free
-    objective = sigma * s + mu * np.sqrt(s**2 * square + free * level**2)
+    objective = sigma * s + mu * np.hypot(s * np.sqrt(square), np.sqrt(free) * level)
     best = int(np.argmin(objective))
     return float(level[best]), float(s[best])
 
@@ -163,9 +163,10 @@ def _stationary(
     # ||a||^2 = curvature * s^2 - 2 * slope * s + 1 / free, at least ``floor``.
     curvature, slope = square + total**2 / free, total / free
     floor = np.divide(square, free * curvature, out=np.zeros_like(square), where=curvature > 0)
-    room = mu**2 - np.divide(
-        sigma**2, curvature, out=np.full_like(square, np.inf), where=curvature > 0
-    )
+    with np.errstate(over="ignore"):
+        room = mu**2 - np.divide(
+            sigma**2, curvature, out=np.full_like(square, np.inf), where=curvature > 0
+        )
     squared = np.divide(sigma**2 * floor, room, out=np.full_like(square, np.inf), where=room > 0)
     distance = np.sqrt(squared)
     return np.divide(

@@ -230,7 +230,7 @@ class Projections:
         """Return the eta at which noise and payments balance if everybody weighs the same."""
         form = self.form
         price = form.gamma * float(form.virtual_costs.mean())
-        if price > 0:
+        if price > 0 and form.sigma > 0:
             return float(np.sqrt(form.sigma / price))
         return min(self.region.high, 1.0) if self.region.high == np.inf else self.region.high / 2
 
@@ -305,6 +305,9 @@ def solve_projections(
     runner = Projections(form)
     best, bound = search_eta(runner, runner.first(), gap, max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
+    for end in ends.values():  # the search stops next to an end that binds
+        if runner.region.low <= end <= runner.region.high and 0 < end < np.inf:
+            best = min(runner.solve(end), best, key=lambda point: point.objective)
     allocation = Allocation(
         weights=embed(best.weights, active),
         eta=best.eta,

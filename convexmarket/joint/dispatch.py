@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
+from convexmarket.arguments import is_choice
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments
@@ -95,7 +96,7 @@ def allocate_jointly(
     began = time.perf_counter()
     if not isinstance(joint, JointMarket):
         raise ParameterError(f"joint is {joint!r}; give a JointMarket")
-    if method not in get_args(JointMethod):
+    if not is_choice(method, JointMethod):
         known = ", ".join(map(repr, get_args(JointMethod)))
         raise ParameterError(f"method is {method!r}; choose one of {known}")
     unknown = sorted(set(options) - _OPTIONS[method])

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
+from convexmarket.arguments import is_choice
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Losses, Noise, Objective, Term
@@ -108,7 +109,7 @@ class JointMarket:
                 continue
             if not isinstance(value, Real) or value is True or not 0 < value < np.inf:
                 raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        if not isinstance(noise, str) or noise not in get_args(NoiseModel):
+        if not is_choice(noise, NoiseModel):
             raise ParameterError(
                 f"noise is {noise!r}; choose one of {', '.join(map(repr, get_args(NoiseModel)))}"
             )

@@ -283,6 +283,8 @@ class KernelERM(BaseEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the share of right labels; of "huber" the coefficient of determination."""
+        if np.ndim(y) != 1:
+            raise DataError(f"y has shape {np.shape(y)}; give one label for each row")
         measure = accuracy_score if hasattr(self, "classes_") else r2_score
         return float(measure(y, self.predict(X)))
 

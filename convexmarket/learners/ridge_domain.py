@@ -84,7 +84,7 @@ def checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:
     """Return one positive guarantee per row."""
     try:
         array = np.asarray(epsilon, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ParameterError(
             f"epsilon must be numbers, one per row or one for all, not {epsilon!r:.60}."
         ) from None

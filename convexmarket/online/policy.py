@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, is_choice
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, Terms, curve_of
 from convexmarket.online.margins import margins_of
@@ -195,7 +195,7 @@ class OnlinePolicy:
             raise ParameterError(
                 f"cap is {cap!r}; give a number > 1, the largest weight over the average one"
             )
-        if rule not in get_args(Rule):
+        if not is_choice(rule, Rule):
             raise ParameterError(f'rule is {rule!r}; give "expectation" or "algorithm-3"')
         if rule == "algorithm-3" and cap is not None:
             raise NotSupportedError(

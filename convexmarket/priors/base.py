@@ -279,7 +279,7 @@ class ContinuousPrior(Prior):
         self._slope = slope
         try:
             median, self._mean = float(frozen.median()), float(frozen.mean())
-        except OverflowError as error:
+        except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
         for what, value in (("median", median), ("mean", self._mean)):
             # Averages of numbers next to an end may be rounded to just outside it.
@@ -314,7 +314,7 @@ class ContinuousPrior(Prior):
     def _computed(self, function: Callable[[FloatArray], FloatArray], x: FloatArray) -> FloatArray:
         try:
             return function(x)
-        except OverflowError as error:
+        except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -325,8 +325,8 @@ class ContinuousPrior(Prior):
             return np.maximum(self._slope * c - (self._slope - 1) * self._support[0], c)
         # Logarithms, because in the tails F or f underflows long before their ratio does.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            log_cdf = self._frozen.logcdf(c)
-            ratio = np.exp(log_cdf - self._frozen.logpdf(c))
+            log_cdf = self._computed(self._frozen.logcdf, c)
+            ratio = np.exp(log_cdf - self._computed(self._frozen.logpdf, c))
         # At the bottom of the support F/f tends to 0, whatever the density does there.
         return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
 

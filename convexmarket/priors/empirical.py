@@ -78,7 +78,8 @@ class EmpiricalPrior(Prior):
         self._raw = self._values + gaps * (self._below - self._counts) / self._counts
         self._ironed = isotonic_regression(self._raw, weights=self._counts).x
         self._support = float(self._values[0]), float(self._values[-1])
-        self._mean = float(np.average(self._values, weights=self._counts))
+        mean = float(np.average(self._values, weights=self._counts))
+        self._mean = min(max(mean, self._support[0]), self._support[1])  # rounding moves it out
         self._regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance, checked_numbers
+from convexmarket.arguments import check_instance, checked_numbers, is_choice
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
@@ -113,7 +113,7 @@ class PrivacyAccountant:
             )
         if not np.all(budget >= 0):
             raise ParameterError("epsilon must be nonnegative in every row.")
-        if composition not in get_args(AccountComposition):
+        if not is_choice(composition, AccountComposition):
             raise ParameterError(
                 f"composition must be one of {get_args(AccountComposition)}, not {composition!r}."
             )

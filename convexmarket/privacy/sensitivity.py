@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, is_choice
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
@@ -114,7 +114,7 @@ def ridge_sensitivity(
     alpha, n_features = _checked(alpha, n_features)
     if bound is not None and not 0 <= as_float(bound) < np.inf:
         raise ParameterError(f"bound must be nonnegative and finite (or None), not {bound!r}.")
-    if sensitivity not in get_args(Sensitivity):
+    if not is_choice(sensitivity, Sensitivity):
         raise ParameterError(
             f"sensitivity must be one of {get_args(Sensitivity)}, not {sensitivity!r}."
         )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from convexmarket.arguments import is_choice
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -133,7 +134,7 @@ def check_terms(
             " weights that are zero there."
         )
     check_delta(delta, positive=bool(why_delta), why=why_delta)
-    if accounting not in get_args(Composition):
+    if not is_choice(accounting, Composition):
         raise ParameterError(
             f"accounting must be one of {get_args(Composition)}, not {accounting!r}."
         )

@@ -15,7 +15,7 @@ from typing import get_args
 
 import numpy as np
 
-from convexmarket.arguments import check_count, check_positives, check_share
+from convexmarket.arguments import check_count, check_positives, check_share, is_choice
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
@@ -214,7 +214,7 @@ def semi_interactive_error_bound(
     check_count("n_points", n_points)
     check_share("failure", failure)
     check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
-    if noise not in get_args(NoiseKind):
+    if not is_choice(noise, NoiseKind):
         raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
     calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting, noise)
@@ -457,7 +457,7 @@ def _check_terms(
 ) -> None:
     check_positives(sensitivity=sensitivity, epsilon=epsilon)
     check_delta(delta, positive=not pure)
-    if accounting not in get_args(Composition):
+    if not is_choice(accounting, Composition):
         raise ParameterError(
             f"accounting must be one of {get_args(Composition)}, not {accounting!r}."
         )

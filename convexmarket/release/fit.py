@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from convexmarket.arguments import is_choice
 from convexmarket.errors import ParameterError
 
 __all__ = ["ConstrainedFit", "FitFormulation", "KernelBasis", "declare_fit"]
@@ -134,7 +135,7 @@ def declare_fit(
     ParameterError
         If there is no such formulation.
     """
-    if formulation not in get_args(FitFormulation):
+    if not is_choice(formulation, FitFormulation):
         raise ParameterError(
             f"formulation must be one of {get_args(FitFormulation)}, not {formulation!r}."
         )

@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_positives
+from convexmarket.arguments import check_positives, is_choice
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -144,7 +144,7 @@ class TestSetRelease:
         random_state: RandomSource = None,
     ) -> None:
         erm, names = fitted_copy(erm)
-        if noise not in get_args(NoiseKind):
+        if not is_choice(noise, NoiseKind):
             raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
         if noise == "process" and rounding is not None:
             raise ParameterError(

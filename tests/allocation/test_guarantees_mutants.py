@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -132,3 +134,12 @@ def test_given_guarantees_raise_no_warnings(mu, sigma) -> None:
         weights, eta = weights_for_guarantees(granted, mu, sigma)
         assert weights.sum() == pytest.approx(1.0)
         assert 0 < eta <= sum(granted) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
+def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weights, eta = cm.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
+    assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
+    assert eta == pytest.approx(1.0, rel=1e-12)

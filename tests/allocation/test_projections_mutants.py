@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -192,3 +194,22 @@ def test_a_market_in_numbers() -> None:
     without_noise = cm.Spread() + cm.Payments()
     with pytest.raises(cm.UnattainedOptimumError, match="sigma"):
         solve_projections(market(objective=without_noise))
+
+
+@pytest.mark.parametrize(
+    ("objective", "limits", "eta", "binding"),
+    [
+        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (0.1, 0.5), 0.5, ("eta_high",)),
+        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (9.0, 20.0), 9.0, ("eta_low",)),
+        (cm.SquaredSpread() + cm.Payments(), (0.5, 2.0), 0.5, ("eta_low",)),
+    ],
+)
+def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, eta, binding):
+    sellers = cm.Sellers(virtual_costs=[0.1, 0.4, 0.4, 0.9])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = cm.allocate(cm.Market(sellers, objective, [cm.EtaRange(*limits)]))
+    assert found.method == "projections"
+    assert found.eta == eta
+    assert found.binding == binding
+    assert found.gap <= 1e-10

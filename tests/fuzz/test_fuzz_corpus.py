@@ -34,6 +34,15 @@ REFUSED = {
     "a scipy prior with a word for a parameter": lambda: prior_from_dict(
         {"family": "scipy", "distribution": "gamma", "args": ["a"]}
     ),
+    "a support that recursion in scipy does not end on": lambda: check_prior(
+        (4, [0.01949, 1.0, 1e154, 1.7976931348623157e308])
+    ),
+    "costs that cannot be told apart": lambda: cm.allocate(
+        standard([0.0, 0.0, 0.0, 5e-324], mu=1, sigma=1, gamma=1, eta_range=(1.0, 1.0))
+    ),
+    "a method that is a list": lambda: cm.allocate_jointly(_joint(), X),
+    "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
+    "labels that are one number": lambda: erm().score(X, 1.0),
     "a density at a word": lambda: cm.Uniform(0, 1).pdf("x"),
     "a probability at a date": lambda: cm.Gamma(1, 1).cdf("2020-01-01"),
     "a guarantee that is a word": lambda: cm.Guarantee("x", 0.0, "m", "tight", ()),
@@ -167,6 +176,12 @@ def test_bad_calls_are_refused(what):
 )
 def test_priors_at_their_ends(case):
     check_prior(case)
+
+
+def test_the_mean_of_equal_samples_is_the_sample():
+    prior = cm.EmpiricalPrior([0.2047] * 5)
+    assert prior.mean == 0.2047
+    assert prior.support == (0.2047, 0.2047)
 
 
 def test_a_bound_that_is_not_a_number_is_no_proof():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
-from convexmarket.arguments import check_instance
+from convexmarket.arguments import check_instance, is_choice
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.saved.document import FORMAT, VERSION, Document
 from convexmarket.learners.saved.files import CHECKSUM, packed, read, unpacked
@@ -63,7 +63,7 @@ PublicPredictor
     >>> bool(np.all(loaded.predict(X) == model.predict(X))), loaded.epsilon_.tolist()
     (True, [2.0, 2.0])
     """
-    if guarantee not in get_args(Detail):
+    if not is_choice(guarantee, Detail):
         raise ParameterError(f"guarantee must be 'summary' or 'rows', not {guarantee!r}.")
     check_instance("path", path, (str, Path), "the path of a file")
     kind, target = kind_of(model), Path(path)
