@@ -317,7 +317,7 @@ class Chords:
             return False
         a, b = self.cells[worst].first, self.cells[worst].last
         middle = (a + b) // 2
-        if self._slope(a, b) > 0:  # where psi ends infinite, the chord says nothing
+        if 0 < self._slope(a, b) < np.inf:  # where psi ends infinite, the chord says nothing
             bend = self.z[a + 1 : b] - self._chord(a, b, self.y[a + 1 : b])
             middle = a + 1 + int(np.argmax(np.abs(bend)))
         roughness = max(0.5 * self.cells[worst].roughness, self._roughness(a, middle, b))

@@ -48,6 +48,8 @@ Floats = NDArray[np.float64]
 _WORTH_PRUNING = 20_000
 _SAMPLE = 4_096
 _BLOCK = 1 << 15
+#: Weights of the objective up to here are computed with.
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,16 @@ def solve_at(form: StandardForm, eta: float) -> ExactSolution:
 
 
 def check_feasible(form: StandardForm) -> None:
-    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints."""
+    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints.
+
+    And ParameterError where a weight of the objective is next to the largest float.
+    """
+    for name, weight in (("mu", form.mu), ("sigma", form.sigma), ("gamma", form.gamma)):
+        if form.mu > 0 and weight > _LARGEST:
+            raise ParameterError(
+                f"{name} is {weight:g}, and sums overflow beside it; divide mu, sigma and gamma "
+                "by the same number, which changes no allocation"
+            )
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "

@@ -40,6 +40,9 @@ REFUSED = {
     "costs that cannot be told apart": lambda: cm.allocate(
         standard([0.0, 0.0, 0.0, 5e-324], mu=1, sigma=1, gamma=1, eta_range=(1.0, 1.0))
     ),
+    "weights of the objective beside which sums overflow": lambda: cm.allocate(
+        standard([1.0, 0.03162, 1.0], mu=1.7976931348623157e308, sigma=1, gamma=1.79e308)
+    ),
     "a method that is a list": lambda: cm.allocate_jointly(_joint(), X),
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
     "labels that are one number": lambda: erm().score(X, 1.0),
