@@ -253,7 +253,7 @@ def finish(
         weights=weights,
         eta=eta,
         objective=objective,
-        lower_bound=lower_bound,
+        lower_bound=min(lower_bound, objective),  # the point may be a solver's error outside
         multiplier=price / eta,
         solves=records,
         tolerance=tolerance,

@@ -208,6 +208,26 @@ def test_a_bound_that_is_not_a_number_is_no_proof():
     assert found.gap == np.inf
 
 
+def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
+    case = {
+        "psi": [112.369, 12943.7, 5.88119e-13, 0.999992],
+        "spread": [(1.0, 1)],
+        "noise": 8.63405,
+        "payments": None,
+        "cost": 0,
+        "losses": None,
+        "constraints": [
+            (1, [1.0, 1.0, 67752900000.0, 1.0]),
+            (2, [1.39383e-10, 100000000.0, 8.63405, 1.0]),
+        ],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = cm.allocate(variant_market(case))
+    assert found.lower_bound <= found.objective
+    assert found.gap < 1e-6
+
+
 def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
     """Their accuracy was relative to a rent that nobody earns; the oracle is scipy's quadrature."""
     prior = cm.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
