@@ -102,6 +102,14 @@ class PaymentEstimate:
     incentives: Incentives
     n_solves: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse amounts that are not numbers."""
+        if not np.all(np.isfinite(self.amounts)):
+            raise AllocationError(
+                "payments are not numbers in double precision, as virtual costs overflow on the "
+                "prior's support; choose a less extreme prior"
+            )
+
     def __repr__(self) -> str:
         return (
             f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "

@@ -48,8 +48,8 @@ Floats = NDArray[np.float64]
 _WORTH_PRUNING = 20_000
 _SAMPLE = 4_096
 _BLOCK = 1 << 15
-#: Weights of the objective up to here are computed with.
-_LARGEST = 1e300
+#: Weights of the objective, and their ratio, are computed with as long as they keep all digits.
+_LEAST, _LARGEST = 1e-300, 1e300
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def check_noise(form: StandardForm) -> None:
 def ratio_of_scales(form: StandardForm, costs: SortedCosts) -> float:
     """Return rho = sigma*gamma*scale/mu^2, the one number that the path has to know."""
     rho = form.sigma * form.gamma * costs.scale / form.mu / form.mu
-    if not (0 < rho < np.inf or form.sigma == 0):
+    if not (_LEAST < rho < _LARGEST or form.sigma == 0):
         raise SolverError(
             f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g} are "
             "further apart than double precision can weigh; bring the weights of the terms closer"

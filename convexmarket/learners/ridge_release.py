@@ -220,7 +220,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Return rows and labels as arrays of finite numbers."""
         try:
             checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise DataError(str(error)) from error
         return np.asarray(checked[0], dtype=np.float64), np.asarray(checked[1], dtype=np.float64)
 

@@ -257,5 +257,5 @@ def test_scales_that_double_precision_cannot_weigh() -> None:
 
 def test_costs_that_vanish_are_said_to() -> None:
     """Half of the smallest number there is, twice, is nothing."""
-    with pytest.raises(SolverError, match=r"from 4\.94066e-324 vanish.*smaller unit"):
+    with pytest.raises(SolverError, match="further apart"):
         solve_exact(form([5e-324, 5e-324], mu=1e-3, sigma=2.0))

@@ -43,6 +43,16 @@ REFUSED = {
     "weights of the objective beside which sums overflow": lambda: cm.allocate(
         standard([1.0, 0.03162, 1.0], mu=1.7976931348623157e308, sigma=1, gamma=1.79e308)
     ),
+    "a spread so heavy that the rest has no digits left": lambda: cm.allocate(
+        standard([0.001909, 1.0, 0.001909, 0.001909], mu=1e154, sigma=960.9, gamma=0.001909, cap=2)
+    ),
+    "noise so light that it has no digits left": lambda: cm.allocate(
+        standard([0.74, 1.5, 0.86], mu=1, sigma=1e-320, gamma=0.5)
+    ),
+    "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
+        X, [HUGE] * len(X), epsilon=1.0
+    ),
+    "payments where virtual costs overflow": lambda: _paid_at_the_end_of_floats(),
     "a method that is a list": lambda: cm.allocate_jointly(_joint(), X),
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
     "labels that are one number": lambda: erm().score(X, 1.0),
@@ -154,6 +164,14 @@ REFUSED = {
 
 def standard(psi: list[float], **buyer: object) -> cm.Market:
     return cm.Market.standard(cm.Sellers(virtual_costs=psi), **buyer)
+
+
+def _paid_at_the_end_of_floats() -> np.ndarray:
+    prior = cm.Beta(2.3e-308, 1.0, 9.955470023946748e-45, 1.0)
+    market = cm.Market.standard(
+        cm.Sellers(np.full(5, prior.support[0]), prior), mu=1, sigma=1e13, gamma=0.148776, cap=1
+    )
+    return cm.payments(market, cm.allocate(market))
 
 
 def _joint() -> cm.JointMarket:
