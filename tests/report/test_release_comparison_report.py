@@ -589,7 +589,7 @@ def test_nothing_but_refusals_is_a_report_too(
 
 
 @given(refused=st.lists(st.booleans(), min_size=72, max_size=72))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_is_refused_the_counts_add_up(refused: list[bool]) -> None:
     found = refusing(made(), lambda points: pd.Series(refused), "No.")
     report = build_report(found)
