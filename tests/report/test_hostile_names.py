@@ -108,12 +108,11 @@ def test_powers_of_ten_are_written_without_mathematics(tmp_path: Path) -> None:
         figure = Figure()
         axes = figure.subplots()
         axes.plot([1e-7, 1e7], [1.0, 3.0])
-        axes.set(xscale="log", yscale="log")
+        axes.set(xscale="log", yscale="log", xticks=[1e-7, 1e-3, 1e6])
         return figure
 
     written = texts(save_figure(draw, tmp_path / "log"))
-    assert {"10⁻⁷", "10⁻⁶"} & set(written)  # which decades have ticks is Matplotlib's choice
-    assert {"0.0001", "0.001"} & set(written)
+    assert {"10⁻⁷", "0.001", "10⁶"} <= set(written)
     assert "2" in written  # a minor tick of a scale of less than one decade
     assert not any("$" in one or "{" in one for one in written)
 
