@@ -23,6 +23,11 @@ class Trial:
     validation: Floats
     test: Floats
 
+    @property
+    def test_deviation(self) -> float:
+        """The standard deviation of the test errors; one draw has none, and it is NaN."""
+        return float(self.test.std(ddof=1)) if self.test.size > 1 else np.nan
+
 
 def try_out(predictors: Iterable[Callable[[Floats], NDArray[Any]]], rows: MarketData) -> Trial:
     """Return the shares of validation and test rows that each predictor gets wrong."""

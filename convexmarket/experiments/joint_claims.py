@@ -77,8 +77,8 @@ def compare_models(draws: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         scenario, gamma, other; error, payments and overall (joint minus other); low and high (95%
-        interval of ``overall``, paired over draws); verdict ("lower", "higher" or "not told
-        apart"). Only where both models have an answer.
+        interval of ``overall``, paired over draws; infinite with one draw); verdict ("lower",
+        "higher" or "not told apart"). Only where both models have an answer.
     """
     found = Draws(draws)
     scenarios = list(dict.fromkeys(draws.scenario)) if len(draws) else []

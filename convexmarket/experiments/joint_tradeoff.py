@@ -100,7 +100,8 @@ class JointTradeoffResult:
         failure); mu, sigma, regularization and eta as chosen on the validation rows; n_bought,
         epsilon_max, guarantee_max (largest total guarantee of the two-step model, the learner's
         share included; the others have none); payments (expected), error_mean, error_std,
-        overall_mean and overall_std (error + gamma * payments) on the test rows over noise draws;
+        overall_mean and overall_std (error + gamma * payments) on the test rows over noise draws
+        (of one draw the standard deviations are NaN);
         validation_error; objective, lower_bound (none known: not a number), residual,
         starts_spread (of the objectives that the starts ended with, relative), convexity_ratio
         (convex for a fixed eta below 1) and binding (ends of a range of eta that decided).
@@ -113,7 +114,7 @@ class JointTradeoffResult:
     comparisons : DataFrame
         scenario, gamma, other model, and by how much the joint model's test error, payments and
         overall error differ from that model's; low and high bound the overall difference with a
-        95% interval, paired over draws.
+        95% interval, paired over draws, and are infinite with one draw.
     sellers : DataFrame
         scenario, model, gamma, id, label, sensitivity, virtual_cost, loss (under the model trained
         on the purchase without noise), weight, epsilon, expected_payment.
@@ -343,10 +344,7 @@ def _curve_row(problem: JointTradeoffProblem, rows: MarketData, choice: Choice) 
         guarantee = objective_perturbation_guarantee(
             purchase.weights, purchase.eta, value, norm, "joint"
         ).max()
-    error, spread = (
-        float(trial.test.mean()),
-        float(trial.test.std(ddof=min(1, trial.test.size - 1))),
-    )
+    error, spread = float(trial.test.mean()), trial.test_deviation
     return row | {
         "epsilon_max": float(purchase.epsilon.max()),
         "guarantee_max": float(guarantee),

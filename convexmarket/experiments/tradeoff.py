@@ -67,9 +67,10 @@ class TradeoffResult:
     curve : DataFrame
         One row per scenario, model ("mechanism", "naive") and gamma: the parameters chosen on the
         validation rows (mu, sigma, regularization, eta), n_bought, payments, error_mean and
-        error_std on the test rows over noise draws, overall_mean and overall_std (error + gamma *
-        payments), validation_error, objective, lower_bound, gap, epsilon_max (largest guarantee
-        sold) and guarantee_max (largest total guarantee, the learner's share included).
+        error_std on the test rows over noise draws (NaN with one draw), overall_mean and
+        overall_std (error + gamma * payments), validation_error, objective, lower_bound, gap,
+        epsilon_max (largest guarantee sold) and guarantee_max (largest total guarantee, the
+        learner's share included).
     draws : DataFrame
         scenario, model, gamma, draw, test_error.
     sellers : DataFrame
@@ -362,9 +363,9 @@ def _guarantee(problem: TradeoffProblem, choice: Choice) -> Floats:
 
 
 def _curve_row(problem: TradeoffProblem, choice: Choice) -> dict[str, Any]:
-    purchase, test = choice.purchase, choice.trial.test
+    purchase = choice.purchase
     allocation, paid = purchase.allocation, float(purchase.payments.sum())
-    error, spread = float(test.mean()), float(test.std(ddof=min(1, test.size - 1)))
+    error, spread = float(choice.trial.test.mean()), choice.trial.test_deviation
     return _labels(purchase) | {
         "mu": purchase.mu,
         "sigma": purchase.sigma,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -79,13 +80,14 @@ def _curve_tables(curve: pd.DataFrame) -> list[Table | str]:
             if getattr(row, "message", ""):
                 table.add_row(str(row.model), f"{row.gamma:g}", f"[red]{row.status}[/red]")
                 continue
+            spread = "" if np.isnan(row.error_std) else f" ± {row.error_std:.1%}"
             table.add_row(
                 str(row.model),
                 f"{row.gamma:g}",
                 f"{row.payments:.4g}",
                 f"{row.n_bought:,.0f}",
                 f"{row.epsilon_max:.3g}",
-                f"{row.error_mean:.1%} ± {row.error_std:.1%}",
+                f"{row.error_mean:.1%}{spread}",
                 f"{row.overall_mean:.4f}",
             )
         tables.append(table)

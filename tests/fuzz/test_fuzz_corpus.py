@@ -9,19 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.table import Table
 from scipy.integrate import quad
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
-from convexmarket.experiments import price_offers
+from convexmarket.experiments import price_offers, run_problem
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.problems import load_problem, parse_problem
+from convexmarket.report import write_report
+from convexmarket.report.terminal import summary
 
 from .calls import EPSILON, X, Y, erm, market, policy
 from .files import check_bytes
 from .lists import BUYER, PRIOR
 from .mathematics import check_prior, variant_market
 from .running import time_limit
+from .runs import check_run
 
 CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
@@ -290,3 +294,30 @@ def test_lists(path):
 def test_settings_beyond_what_toml_reads(value):
     with pytest.raises(ProblemFileError, match="--set title"):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
+
+
+def test_one_draw_says_that_it_tells_nothing(tmp_path):
+    problem = """
+    kind = "joint-tradeoff"
+    title = "Tiny"
+    prior = {family = "truncnorm", mean = 0.5, std = 0.2, low = 0.0, high = 1.0}
+    objective = {gamma = [0.03], mu = [1.0], sigma = [3.0], spread = "norm"}
+    joint = {noise = "expected", starts = 1}
+    learner = {regularization = [0.1], draws = 1}
+    naive = {eta_range = [10.0, 1000.0], grid = 2}
+    run = {seed = 0, jobs = 1}
+    [data]
+    source = "inline"
+    features = [[1.0, 0.0], [-0.5, 0.5], [0.2, -0.9]]
+    labels = [1, -1, 1]
+    """
+    assert check_run(problem) == "accepted"
+    result = run_problem(parse_problem(problem))
+    assert list(result.comparisons.low) == [-np.inf] * 2
+    assert list(result.comparisons.high) == [np.inf] * 2
+    assert set(result.comparisons.verdict) == {"not told apart"}
+    assert result.curve[["error_std", "overall_std"]].isna().all(axis=None)
+    (table,) = [part for part in summary(result) if isinstance(part, Table)]
+    assert all("%" in cell and "±" not in cell for cell in table.columns[5].cells)
+    assert table.row_count == 3
+    write_report(result, tmp_path / "report")
