@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import singledispatch
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -80,7 +79,7 @@ def _curve_tables(curve: pd.DataFrame) -> list[Table | str]:
             if getattr(row, "message", ""):
                 table.add_row(str(row.model), f"{row.gamma:g}", f"[red]{row.status}[/red]")
                 continue
-            spread = "" if np.isnan(row.error_std) else f" ± {row.error_std:.1%}"
+            spread = f" ± {row.error_std:.1%}".removesuffix(" ± nan%")  # one draw has none
             table.add_row(
                 str(row.model),
                 f"{row.gamma:g}",
