@@ -22,7 +22,6 @@ __all__ = [
     "check_positives",
     "check_share",
     "checked_numbers",
-    "is_choice",
     "is_number",
 ]
 
@@ -30,11 +29,6 @@ __all__ = [
 def is_number(value: object) -> TypeGuard[float]:
     """Say whether a value is one real number, and not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-
-
-def is_choice(value: object, choices: Any) -> bool:
-    """Say whether a value is one of the words of a ``Literal``."""
-    return isinstance(value, str) and value in get_args(choices)
 
 
 def as_float(value: object) -> float:
@@ -91,10 +85,11 @@ def check_jobs(jobs: Any) -> None:
         raise ParameterError(f"jobs is {jobs!r}; give a whole number >= 1, or -1 for all cores")
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse what is not one of a few words."""
-    if not isinstance(value, str) or value not in choices:
-        known = ", ".join(map(repr, choices))
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse what is not one of the words of a ``Literal``."""
+    words = get_args(choices)
+    if not isinstance(value, str) or value not in words:
+        known = ", ".join(map(repr, words))
         raise ParameterError(f"{name} is {value!r}; choose one of {known}")
 
 

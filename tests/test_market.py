@@ -247,7 +247,7 @@ BAD = {
     "an unknown formulation": (
         lambda: cm.declare(papers(), eta=1.0, formulation="tertiary"),
         cm.ParameterError,
-        "formulation is 'tertiary'; give one of primal, dual, projection",
+        "formulation is 'tertiary'; choose one of 'primal', 'dual', 'projection'",
     ),
     "eta = 0": (lambda: cm.declare(papers(), eta=0.0), cm.ParameterError, "eta is 0.0; .* > 0"),
     "eta outside its range": (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args, overload
+from typing import overload
 
 from convexmarket.allocation.convex import ConvexProgram
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import FixedEta
-from convexmarket.arguments import check_instance, check_positive, is_choice
-from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError
+from convexmarket.arguments import check_choice, check_instance, check_positive
+from convexmarket.errors import CurvatureError, NotSupportedError
 from convexmarket.market import Market
 
 __all__ = ["declare"]
@@ -60,10 +60,7 @@ def declare(
     >>> value = problem.solve(solver="CLARABEL")
     """
     check_instance("market", market, Market)
-    if not is_choice(formulation, Formulation):
-        raise ParameterError(
-            f"formulation is {formulation!r}; give one of {', '.join(get_args(Formulation))}"
-        )
+    check_choice("formulation", formulation, Formulation)
     if eta is not None:
         check_positive("eta", eta)
     problem: FixedEtaProblem | FixedEta | ConvexProgram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def allocate(
         raise ParameterError(f"market is {market!r}; give a Market")
     if not isinstance(gap, Real):
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    check_choice("method", method, get_args(Method))
+    check_choice("method", method, Method)
     check_callable("progress", progress)
     if method == "auto":
         method = _best_method(market)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import is_choice
+from convexmarket.arguments import check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments
@@ -96,9 +96,7 @@ def allocate_jointly(
     began = time.perf_counter()
     if not isinstance(joint, JointMarket):
         raise ParameterError(f"joint is {joint!r}; give a JointMarket")
-    if not is_choice(method, JointMethod):
-        known = ", ".join(map(repr, get_args(JointMethod)))
-        raise ParameterError(f"method is {method!r}; choose one of {known}")
+    check_choice("method", method, JointMethod)
     unknown = sorted(set(options) - _OPTIONS[method])
     if unknown:
         allowed = ", ".join(sorted(_OPTIONS[method]))

@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
-from convexmarket.arguments import is_choice
+from convexmarket.arguments import check_choice
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Losses, Noise, Objective, Term
@@ -109,10 +109,7 @@ class JointMarket:
                 continue
             if not isinstance(value, Real) or value is True or not 0 < value < np.inf:
                 raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        if not is_choice(noise, NoiseModel):
-            raise ParameterError(
-                f"noise is {noise!r}; choose one of {', '.join(map(repr, get_args(NoiseModel)))}"
-            )
+        check_choice("noise", noise, NoiseModel)
         if not (isinstance(failure_probability, Real) and 0 < failure_probability < 1):
             raise ParameterError(
                 f"failure_probability is {failure_probability!r}; give a number between 0 and 1"

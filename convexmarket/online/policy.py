@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float, is_choice
+from convexmarket.arguments import as_float, check_choice
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, Terms, curve_of
 from convexmarket.online.margins import margins_of
@@ -195,8 +195,7 @@ class OnlinePolicy:
             raise ParameterError(
                 f"cap is {cap!r}; give a number > 1, the largest weight over the average one"
             )
-        if not is_choice(rule, Rule):
-            raise ParameterError(f'rule is {rule!r}; give "expectation" or "algorithm-3"')
+        check_choice("rule", rule, Rule)
         if rule == "algorithm-3" and cap is not None:
             raise NotSupportedError(
                 f'cap is {cap:g}, but Algorithm 3 knows none; give rule="expectation", or no cap'

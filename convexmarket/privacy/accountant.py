@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance, checked_numbers, is_choice
+from convexmarket.arguments import check_choice, check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
@@ -113,10 +113,7 @@ class PrivacyAccountant:
             )
         if not np.all(budget >= 0):
             raise ParameterError("epsilon must be nonnegative in every row.")
-        if not is_choice(composition, AccountComposition):
-            raise ParameterError(
-                f"composition must be one of {get_args(AccountComposition)}, not {composition!r}."
-            )
+        check_choice("composition", composition, AccountComposition)
         names = None if ids is None else _names(ids)
         if names is not None and len(names) != budget.size:
             raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}.")

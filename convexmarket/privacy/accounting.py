@@ -38,13 +38,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import check_instance, checked_numbers, is_choice, is_number
+from convexmarket.arguments import check_choice, check_instance, checked_numbers, is_number
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.sharp import sharp_guarantee
@@ -290,10 +290,7 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
     for name, value in (("regularization", regularization), ("data_norm", data_norm)):
         if not (is_number(value) and 0 < value < np.inf):
             raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
-    if not is_choice(accounting, Accounting):
-        raise ParameterError(
-            f"accounting must be one of {get_args(Accounting)}, not {accounting!r}."
-        )
+    check_choice("accounting", accounting, Accounting)
     return data_norm**2 / regularization
 
 

@@ -28,12 +28,12 @@ by at most :math:`\kappa\,w_i`. Two values of :math:`\kappa` are on offer, both 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, is_choice
+from convexmarket.arguments import as_float, check_choice
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
@@ -114,10 +114,7 @@ def ridge_sensitivity(
     alpha, n_features = _checked(alpha, n_features)
     if bound is not None and not 0 <= as_float(bound) < np.inf:
         raise ParameterError(f"bound must be nonnegative and finite (or None), not {bound!r}.")
-    if not is_choice(sensitivity, Sensitivity):
-        raise ParameterError(
-            f"sensitivity must be one of {get_args(Sensitivity)}, not {sensitivity!r}."
-        )
+    check_choice("sensitivity", sensitivity, Sensitivity)
     root = np.sqrt(n_features)
     if sensitivity == "paper":
         if bound is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, NoReturn, SupportsIndex, get_args
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import is_choice
+from convexmarket.arguments import check_choice
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -134,10 +134,7 @@ def check_terms(
             " weights that are zero there."
         )
     check_delta(delta, positive=bool(why_delta), why=why_delta)
-    if not is_choice(accounting, Composition):
-        raise ParameterError(
-            f"accounting must be one of {get_args(Composition)}, not {accounting!r}."
-        )
+    check_choice("accounting", accounting, Composition)
     return sold
 
 

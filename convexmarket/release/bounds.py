@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
-from convexmarket.arguments import check_count, check_positives, check_share, is_choice
+from convexmarket.arguments import check_choice, check_count, check_positives, check_share
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
@@ -214,8 +213,7 @@ def semi_interactive_error_bound(
     check_count("n_points", n_points)
     check_share("failure", failure)
     check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
-    if not is_choice(noise, NoiseKind):
-        raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
+    check_choice("noise", noise, NoiseKind)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
     calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting, noise)
     scale = _scale(sensitivity, epsilon, calibration)
@@ -457,10 +455,7 @@ def _check_terms(
 ) -> None:
     check_positives(sensitivity=sensitivity, epsilon=epsilon)
     check_delta(delta, positive=not pure)
-    if not is_choice(accounting, Composition):
-        raise ParameterError(
-            f"accounting must be one of {get_args(Composition)}, not {accounting!r}."
-        )
+    check_choice("accounting", accounting, Composition)
 
 
 def _scale(sensitivity: float, epsilon: float, calibration: Calibration) -> float:

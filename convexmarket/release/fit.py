@@ -10,15 +10,14 @@ coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import is_choice
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import check_choice
 
 __all__ = ["ConstrainedFit", "FitFormulation", "KernelBasis", "declare_fit"]
 
@@ -135,10 +134,7 @@ def declare_fit(
     ParameterError
         If there is no such formulation.
     """
-    if not is_choice(formulation, FitFormulation):
-        raise ParameterError(
-            f"formulation must be one of {get_args(FitFormulation)}, not {formulation!r}."
-        )
+    check_choice("formulation", formulation, FitFormulation)
     predictions = cp.Parameter(len(gram), name="predictions")
     if formulation == "quadratic":
         c = cp.Variable(len(gram), name="c")

@@ -7,13 +7,12 @@ has them all released at once; whatever is then computed from them, the fit abov
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_positives, is_choice
+from convexmarket.arguments import check_choice, check_positives
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -144,8 +143,7 @@ class TestSetRelease:
         random_state: RandomSource = None,
     ) -> None:
         erm, names = fitted_copy(erm)
-        if not is_choice(noise, NoiseKind):
-            raise ParameterError(f"noise must be one of {get_args(NoiseKind)}, not {noise!r}.")
+        check_choice("noise", noise, NoiseKind)
         if noise == "process" and rounding is not None:
             raise ParameterError(
                 "rounding is for Laplace noise: a Gaussian process is drawn in double precision."

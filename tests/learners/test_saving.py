@@ -247,7 +247,7 @@ def test_what_carries_no_guarantee_is_refused(tmp_path):
 def test_arguments_are_checked(tmp_path):
     with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
         cm.save_model(ridge(), tmp_path / "m.pickle")
-    with pytest.raises(ParameterError, match="'summary' or 'rows'"):
+    with pytest.raises(ParameterError, match="choose one of 'summary', 'rows'"):
         cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
     (tmp_path / "m.pickle").write_bytes(b"")
     with pytest.raises(ParameterError, match=r"use \.json or \.npz"):

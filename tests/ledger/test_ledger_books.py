@@ -264,7 +264,7 @@ def test_deltas_add_up_to_that_of_the_ledger(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"composition": "other"}, "composition must be one of"),
+        ({"composition": "other"}, "composition is 'other'; choose one of"),
         ({"composition": "advanced"}, "delta"),
         ({"delta": 1.0}, "delta"),
         ({"delta": -0.1}, "delta"),

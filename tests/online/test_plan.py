@@ -322,7 +322,7 @@ def test_a_few_free_sellers_are_no_reason_to_refuse():
         ({"mu": np.inf}, "mu is inf"),
         ({"cap": 1}, "cap is 1; give a number > 1"),
         ({"cap": np.inf}, "cap is inf"),
-        ({"rule": "algorithm 3"}, "rule is 'algorithm 3'; give \"expectation\""),
+        ({"rule": "algorithm 3"}, "rule is 'algorithm 3'; choose one of 'expectation'"),
     ],
 )
 def test_bad_arguments_are_named(change, words):

@@ -372,7 +372,7 @@ def test_the_account_cannot_be_changed_from_outside() -> None:
         ({"delta": -0.1}, r"delta.*not -0\.1"),
         ({"delta": 1.0}, "delta must be at least 0"),
         ({"delta": np.nan}, "delta must be at least 0"),
-        ({"composition": "rdp"}, "composition must be one of .*not 'rdp'"),
+        ({"composition": "rdp"}, "composition is 'rdp'; choose one of 'basic', 'advanced'"),
         ({"composition": "advanced"}, "delta must be strictly between 0 and 1 for advanced"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convexmarket.arguments import check_instance, is_choice
+from convexmarket.arguments import check_choice, check_instance
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.saved.document import FORMAT, VERSION, Document
 from convexmarket.learners.saved.files import CHECKSUM, packed, read, unpacked
@@ -63,8 +63,7 @@ PublicPredictor
     >>> bool(np.all(loaded.predict(X) == model.predict(X))), loaded.epsilon_.tolist()
     (True, [2.0, 2.0])
     """
-    if not is_choice(guarantee, Detail):
-        raise ParameterError(f"guarantee must be 'summary' or 'rows', not {guarantee!r}.")
+    check_choice("guarantee", guarantee, Detail)
     check_instance("path", path, (str, Path), "the path of a file")
     kind, target = kind_of(model), Path(path)
     try:
