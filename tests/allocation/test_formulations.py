@@ -254,7 +254,7 @@ def test_without_spread_only_the_primal(formulation):
 
 
 def test_unknown_formulation():
-    with pytest.raises(ParameterError, match="primal, dual, projection"):
+    with pytest.raises(ParameterError, match="'primal', 'dual', 'projection'"):
         declare(uniform_market(), 1.0, "sideways")
 
 
