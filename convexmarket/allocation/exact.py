@@ -276,16 +276,19 @@ def _refuse_free_sellers(form: StandardForm) -> None:
     )
 
 
-def _moments(values: Floats, origin: float) -> tuple[float, float]:
+def _moments(values: Floats, origin: float, unit: float) -> tuple[float, float]:
     """Return the mean deviation from ``origin``, and the sum of squares about that mean.
 
-    Block by block, because a million fresh deviations cost more than the arithmetic.
+    Both in a unit that keeps them within double precision; a power of two rounds nothing. Block by
+    block, because a million fresh deviations cost more than the arithmetic.
     """
     blocks = range(0, values.size, _BLOCK)
-    mean = sum(float((values[i : i + _BLOCK] - origin).sum()) for i in blocks) / values.size
+    sums = (float(((values[i : i + _BLOCK] - origin) / unit).sum()) for i in blocks)
+    mean = sum(sums) / values.size
     squares = 0.0
     for i in blocks:
         deviation = values[i : i + _BLOCK] - origin
+        deviation /= unit
         deviation -= mean
         squares += float(deviation @ deviation)
     return mean, squares
@@ -310,16 +313,19 @@ class _Piece:
 def _solve_piece(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) -> _Piece:
     """Solve a piece from deviations from one of its costs: their digits are never lost."""
     origin = float(psi[j + (q - j) // 2])
-    mean, squares = _moments(psi[j:q], origin)
     unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
     left = max(0.0, 1.0 - j * form.max_weight)
     share = min(left / (q - j), form.max_weight)  # a full piece exceeds the cap by rounding
     if unit == 0:
-        return _Piece(j, q, origin, mean, share, np.nan)
-    spread = np.array([squares / unit / unit])
+        return _Piece(j, q, origin, 0.0, share, np.nan)
+    two = float(np.ldexp(0.5, np.frexp(unit)[1]))
+    mean, squares = _moments(psi[j:q], origin, two)
+    mean *= two
+    spread = np.array([squares / (unit / two) ** 2])
     norm2 = np.array([j * form.max_weight**2 + left * share])
     if eta is None:
-        cost = np.array([form.max_weight * psi[:j].sum() + left * (origin + mean)]) / unit
+        capped = form.max_weight * float((psi[:j] / unit).sum())
+        cost = np.array([capped + left * ((origin + mean) / unit)])
         rho = form.sigma * form.gamma * unit / form.mu / form.mu
         beta = stationary_beta(spread, cost, norm2, rho)
     else:
@@ -337,8 +343,9 @@ def _settle(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) 
             return piece
         if piece.beta == 0 or psi[j] == centre == psi[q - 1]:  # all between is rounded away
             raise ParameterError(
-                f"the virtual costs {psi[j]:g} and {psi[q - 1]:g} cannot be told apart in double "
-                "precision; give the sensitivities in a smaller unit of money, or make them equal"
+                f"the virtual costs {psi[j]:g} and {psi[q - 1]:g} are too close together, or too "
+                f"far apart beside mu = {form.mu:g}, for double precision; give the sensitivities "
+                "in another unit of money, make close ones equal, or leave the dearest out"
             )
         if np.isinf(piece.beta):  # the optimum lies further along the path
             above, below = psi[q - 1] - centre, centre - psi[j]

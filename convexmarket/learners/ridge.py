@@ -149,7 +149,8 @@ class PersonalizedRidge(RidgeRelease):
         if not np.all(np.isfinite(epsilon)):
             return np.isinf(epsilon) / np.count_nonzero(np.isinf(epsilon))
         if self.weights == "proportional":
-            return np.asarray(epsilon / epsilon.sum())
+            shares = np.ldexp(epsilon, -np.frexp(epsilon.max())[1])  # so that no sum overflows
+            return np.asarray(shares / shares.sum())
         if self.label_noise is None:
             raise ParameterError(
                 "weights='optimal' needs label_noise, the standard deviation of the labels' noise:"

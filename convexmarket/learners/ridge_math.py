@@ -125,6 +125,11 @@ def noise_rate(weights: ArrayLike, epsilon: ArrayLike, kappa: float) -> float:
         units of 1 / model; infinity means no noise. For weights proportional to epsilon it is
         ``sum(epsilon) / kappa`` (Acharya et al., Theorem 3.2).
 
+    Raises
+    ------
+    ParameterError
+        If finite guarantees are so large that their noise is below the smallest float.
+
     Examples
     --------
     >>> noise_rate([0.25, 0.75], [0.25, 0.75], kappa=2.0)
@@ -132,7 +137,14 @@ def noise_rate(weights: ArrayLike, epsilon: ArrayLike, kappa: float) -> float:
     """
     weights, epsilon = np.asarray(weights, dtype=float), np.asarray(epsilon, dtype=float)
     used = weights > 0
-    return float(np.min(epsilon[used] / weights[used]) / kappa)
+    with np.errstate(over="ignore"):
+        rate = float(np.min(epsilon[used] / weights[used]) / kappa)
+    if rate == np.inf and np.isfinite(epsilon[used]).any():
+        raise ParameterError(
+            f"epsilon is up to {epsilon[used].max():g}, and the noise for it is below the smallest "
+            "float; give smaller guarantees, or infinity for no privacy"
+        )
+    return rate
 
 
 def sampling_probabilities(epsilon: ArrayLike, threshold: float) -> Vector:

@@ -138,7 +138,7 @@ def check_weights(weights: ArrayLike, n_rows: int | None = None) -> NDArray[np.f
         If a weight is negative or not finite, if they do not sum to one, or if their number is
         wrong.
     """
-    array = np.asarray(weights, dtype=np.float64)
+    array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}.")
     if n_rows is not None and array.size != n_rows:

@@ -362,7 +362,7 @@ def test_replaced_costs_are_the_costs_sorted_anew(values, data) -> None:
 def test_moments_keep_their_digits_in_every_block(monkeypatch) -> None:
     monkeypatch.setattr("convexmarket.allocation.exact._BLOCK", 4)
     values = 1e6 + np.random.default_rng(0).random(11)
-    mean, squares = _moments(values, 1e6)
+    mean, squares = _moments(values, 1e6, 1.0)
     assert mean == pytest.approx((values - 1e6).mean(), rel=1e-13)
     assert squares == pytest.approx(((values - values.mean()) ** 2).sum(), rel=1e-8)
 

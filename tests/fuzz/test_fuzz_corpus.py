@@ -53,6 +53,13 @@ REFUSED = {
     "noise so light that it has no digits left": lambda: cm.allocate(
         standard([0.74, 1.5, 0.86], mu=1, sigma=1e-320, gamma=0.5)
     ),
+    "costs too far apart for any of them to weigh": lambda: cm.allocate(
+        standard([1e16, 1.0, 2.3e-308, 1e16, 1.0, 1.79e308], mu=1e300, sigma=1e16, gamma=1e-16)
+    ),
+    "weights that are words": lambda: cm.PrivateLogisticRegression().fit(
+        X, Y, weights=[""] * len(X), eta=1.0
+    ),
+    "weights that are types": lambda: erm().declare(X, Y, [float] * len(X)),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
@@ -197,6 +204,7 @@ def test_bad_calls_are_refused(what):
         (8, [0.06298, 1.0, 977.4, 1.0]),  # shares divided by their sum twice differed by one bit
         (4, [1.0, 0.001829, 0.231, 0.001829]),  # everything within rounding of the top
         (5, [1.0, 76272500.0, 1.0, 1.0]),  # quantiles 0 and inf
+        (8, [57.1457, 1e300, 1e154, 1e16]),  # the density of the tail is 0 in floating point
     ],
 )
 def test_priors_at_their_ends(case):
@@ -321,3 +329,25 @@ def test_one_draw_says_that_it_tells_nothing(tmp_path):
     assert all("%" in cell and "±" not in cell for cell in table.columns[5].cells)
     assert table.row_count == 3
     write_report(result, tmp_path / "report")
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_costs_in_any_unit_of_money(unit, cap):
+    costs = np.array([0.2, 0.5, 0.9, 1.4])
+    buyer = {"mu": 1, "sigma": 0.3, "cap": cap}
+    expected = cm.allocate(standard(costs, gamma=0.5, **buyer))
+    found = cm.allocate(standard(costs * unit, gamma=0.5 / unit, **buyer))
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
+    assert found.eta == pytest.approx(expected.eta, rel=1e-12)
+    assert found.objective == pytest.approx(expected.objective, rel=1e-12)
+
+
+def test_guarantees_whose_sum_overflows():
+    guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
+    rows = [[-0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
+    with pytest.raises(cm.ParameterError, match="the noise for it is below the smallest float"):
+        cm.PersonalizedRidge(1.0, random_state=0).fit(*rows, epsilon=guarantees)
+    tenths = [one / 10 for one in guarantees]
+    model = cm.PersonalizedRidge(0.01, random_state=0).fit(*rows, epsilon=tenths)
+    assert 0 < model.noise_rate_ < np.inf
