@@ -348,6 +348,6 @@ def test_guarantees_whose_sum_overflows():
     rows = [[-0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
     with pytest.raises(cm.ParameterError, match="the noise for it is below the smallest float"):
         cm.PersonalizedRidge(1.0, random_state=0).fit(*rows, epsilon=guarantees)
-    tenths = [one / 10 for one in guarantees]
-    model = cm.PersonalizedRidge(0.01, random_state=0).fit(*rows, epsilon=tenths)
+    smaller = np.minimum(guarantees, 1e307)
+    model = cm.PersonalizedRidge(0.01, random_state=0).fit(*rows, epsilon=smaller)
     assert 0 < model.noise_rate_ < np.inf
