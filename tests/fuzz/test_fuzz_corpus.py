@@ -345,7 +345,7 @@ def test_costs_in_any_unit_of_money(unit, cap):
 
 def test_guarantees_whose_sum_overflows():
     guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
-    rows = [[-0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
+    rows = [[0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
     with pytest.raises(cm.ParameterError, match="the noise for it is below the smallest float"):
         cm.PersonalizedRidge(1.0, random_state=0).fit(*rows, epsilon=guarantees)
     smaller = np.minimum(guarantees, 1e307)
