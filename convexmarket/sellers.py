@@ -246,7 +246,8 @@ def _priors(
         )
     if isinstance(given, Prior):
         return (given,), None
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    scalar = isinstance(given, np.ndarray) and given.ndim == 0
+    if scalar or isinstance(given, str) or not isinstance(given, Iterable):
         raise SellersError(
             f"prior is {given!r}, which is not a prior; give one such as "
             "Uniform(0.02, 0.10), or Prior.from_scipy(frozen distribution); or one for each "

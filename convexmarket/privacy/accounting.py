@@ -291,7 +291,13 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
         if not (is_number(value) and 0 < value < np.inf):
             raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
     check_choice("accounting", accounting, Accounting)
-    return data_norm**2 / regularization
+    ratio = data_norm * data_norm / regularization
+    if ratio == np.inf:
+        raise ParameterError(
+            f"regularization is {regularization:g}, too small beside data_norm = {data_norm:g} for "
+            "double precision; give a larger one, or scale the rows down"
+        )
+    return ratio
 
 
 def _check_minimum_epsilon(minimum_epsilon: float) -> None:

@@ -60,6 +60,10 @@ REFUSED = {
         X, Y, weights=[""] * len(X), eta=1.0
     ),
     "weights that are types": lambda: erm().declare(X, Y, [float] * len(X)),
+    "a prior that is an array of nothing": lambda: cm.Sellers([0.1], np.array(1.0)),
+    "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
+        5e-324
+    ).fit(X, Y, eta=2.0),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
@@ -203,6 +207,7 @@ def test_bad_calls_are_refused(what):
     [
         (8, [0.06298, 1.0, 977.4, 1.0]),  # shares divided by their sum twice differed by one bit
         (4, [1.0, 0.001829, 0.231, 0.001829]),  # everything within rounding of the top
+        (4, [941.1, 0.1566, 0.0112, 0.5844]),  # 6,000 deviations from the mean
         (5, [1.0, 76272500.0, 1.0, 1.0]),  # quantiles 0 and inf
         (8, [57.1457, 1e300, 1e154, 1e16]),  # the density of the tail is 0 in floating point
     ],
