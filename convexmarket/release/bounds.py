@@ -155,7 +155,7 @@ def suggest_updates(
         threshold = _threshold(
             sensitivity, epsilon, delta, max_queries, updates, failure, accounting
         )
-        return updates > 2.0 * (feature_bound * norm_bound / threshold) ** 2
+        return bool(np.sqrt(updates / 2.0) * threshold > feature_bound * norm_bound)
 
     found = _smallest(enough, MOST_UPDATES)
     if found is None:

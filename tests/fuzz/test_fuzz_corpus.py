@@ -64,6 +64,9 @@ REFUSED = {
     "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
         5e-324
     ).fit(X, Y, eta=2.0),
+    "an answer a hundred and sixty digits finer than the model": lambda: cm.suggest_updates(
+        1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
+    ),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
