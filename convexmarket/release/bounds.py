@@ -459,7 +459,8 @@ def _check_terms(
 
 
 def _scale(sensitivity: float, epsilon: float, calibration: Calibration) -> float:
-    return calibrate(np.array([sensitivity]), np.array([epsilon]), calibration)[0]
+    shift, sold = np.array([[sensitivity], [epsilon]], dtype=float)
+    return calibrate(shift, sold, calibration)[0]
 
 
 def _smallest(enough: Callable[[int], bool], largest: int) -> int | None:

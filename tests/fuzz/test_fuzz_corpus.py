@@ -359,3 +359,9 @@ def test_guarantees_whose_sum_overflows():
     smaller = np.minimum(guarantees, 1e307)
     model = cm.PersonalizedRidge(0.01, random_state=0).fit(*rows, epsilon=smaller)
     assert 0 < model.noise_rate_ < np.inf
+
+
+def test_a_guarantee_that_is_a_long_whole_number():
+    terms = {"norm_bound": 1.0, "delta": 1e-5}
+    found = cm.suggest_test_size(0.5, 2**64, **terms)
+    assert found == cm.suggest_test_size(0.5, float(2**64), **terms) >= 1
