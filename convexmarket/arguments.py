@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, TypeGuard, get_args
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_positives",
     "check_share",
     "checked_numbers",
+    "is_iterable",
     "is_number",
 ]
 
@@ -29,6 +31,11 @@ __all__ = [
 def is_number(value: object) -> TypeGuard[float]:
     """Say whether a value is one real number, and not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
+    """Say whether a value can be gone through; an array without dimensions cannot."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
 
 
 def as_float(value: object) -> float:

@@ -21,9 +21,9 @@ from convexmarket.allocation.dispatch import allocate
 from convexmarket.arguments import (
     check_callable,
     check_count,
-    check_instance,
     check_jobs,
     check_positive,
+    is_iterable,
 )
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
@@ -150,7 +150,8 @@ def calibrate_gamma(
     """
     budget = check_positive("the budget", budget)
     draws = check_count("draws", draws, 2)
-    check_instance("constraints", constraints, Iterable, "a list such as [Cap(5)]")
+    if not is_iterable(constraints):
+        raise ParameterError(f"constraints is {constraints!r}; give a list such as [Cap(5)]")
     check_callable("progress", progress)
     check_jobs(jobs)
     objective = _without_payments(objective)

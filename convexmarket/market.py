@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_nonnegative, check_positive
+from convexmarket.arguments import check_nonnegative, check_positive, is_iterable
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
@@ -133,7 +133,7 @@ class Market:
             raise ParameterError(
                 f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
             )
-        if not isinstance(constraints, Iterable):
+        if not is_iterable(constraints):
             raise ParameterError(
                 f"constraints must be a list such as [Cap(5)], got {constraints!r}"
             )

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, is_iterable
 from convexmarket.errors import ParameterError, PriorError, SellersError
 from convexmarket.priors import Prior
 
@@ -246,8 +246,7 @@ def _priors(
         )
     if isinstance(given, Prior):
         return (given,), None
-    scalar = isinstance(given, np.ndarray) and given.ndim == 0
-    if scalar or isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str) or not is_iterable(given):
         raise SellersError(
             f"prior is {given!r}, which is not a prior; give one such as "
             "Uniform(0.02, 0.10), or Prior.from_scipy(frozen distribution); or one for each "

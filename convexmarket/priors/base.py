@@ -218,7 +218,8 @@ class Prior(ABC):
         ParameterError
             If ``size`` is not an integer >= 0 or ``rng`` is not a Generator.
         """
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if not whole or not 0 <= size <= np.iinfo(np.intp).max:
             raise ParameterError(f"size = {size!r} is not a number of draws; give an integer >= 0")
         if not isinstance(rng, np.random.Generator):
             raise ParameterError(

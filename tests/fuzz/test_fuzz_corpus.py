@@ -67,6 +67,15 @@ REFUSED = {
     "an answer a hundred and sixty digits finer than the model": lambda: cm.suggest_updates(
         1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
     ),
+    "constraints that are an array of nothing": lambda: cm.Market(
+        market().sellers, cm.Noise(), np.array(1.0)
+    ),
+    "a calibration under an array of nothing": lambda: cm.calibrate_gamma(
+        1.0, cm.Uniform(0, 1), 3, cm.Noise(), np.array(1.0), rng=np.random.default_rng(0)
+    ),
+    "more draws than an array holds": lambda: cm.Mixture(
+        [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
+    ).sample(10**30, np.random.default_rng(0)),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
