@@ -219,7 +219,7 @@ class Prior(ABC):
             If ``size`` is not an integer >= 0 or ``rng`` is not a Generator.
         """
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        if not whole or not 0 <= size <= np.iinfo(np.intp).max:
+        if not whole or not 0 <= size <= np.iinfo(np.intp).max // 8:  # bytes of a float
             raise ParameterError(f"size = {size!r} is not a number of draws; give an integer >= 0")
         if not isinstance(rng, np.random.Generator):
             raise ParameterError(
