@@ -25,7 +25,13 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
-from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
+from convexmarket.errors import (
+    AllocationError,
+    NotSupportedError,
+    ParameterError,
+    SellersError,
+    SolverError,
+)
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
 from convexmarket.rents import Estimate, SolvedCurve, chord_rent, quadrature_rent
@@ -51,6 +57,8 @@ _CANCELLATION = 1e-9
 #: by less than this.
 _SHORTEST = 1e-12
 _MAX_DEPTH = 60
+#: Intervals of the quadrature, per interval at first; halving past this chases rounding.
+_MOST_PIECES = 2_048
 #: Relative accuracy of payments in markets that have no exact curve.
 _ACCURACY_OF_ESTIMATES = 1e-4
 #: Relative error from which on payments are refused.
@@ -549,11 +557,13 @@ def _adaptive(
     Every interval is integrated by two rules and halved until they agree to ``tolerance``; an
     interval of a length that does not matter (it holds a jump) is accepted as it is.
     """
-    total = np.zeros(low.size)
+    total, n_intervals = np.zeros(low.size), low.size
     owner = np.arange(low.size)
     for _ in range(_MAX_DEPTH):
         if owner.size == 0:
             return total
+        if owner.size > _MOST_PIECES * n_intervals:
+            break
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
         fine = half * _rule(f, owner, low, high, _FINE_NODES, _FINE_WEIGHTS)
         coarse = half * _rule(f, owner, low, high, _COARSE_NODES, _COARSE_WEIGHTS)
@@ -563,7 +573,10 @@ def _adaptive(
         owner = np.tile(owner[~good], 2)
         low = np.concatenate((low[~good], middle[~good]))
         high = np.concatenate((middle[~good], high[~good]))
-    raise ParameterError("the payment integral did not converge; report this with the market")
+    raise SolverError(
+        "the integrals of the guarantees over higher reports do not converge: virtual costs and mu "
+        "are further apart than double precision can weigh; bring the weights of the terms closer"
+    )
 
 
 def _rule(

@@ -76,6 +76,7 @@ REFUSED = {
     "more draws than an array holds": lambda: cm.Mixture(
         [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
     ).sample(10**30, np.random.default_rng(0)),
+    "payments where mu is nothing beside the costs": lambda: _paid_beside_nothing(),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
@@ -191,6 +192,13 @@ REFUSED = {
 
 def standard(psi: list[float], **buyer: object) -> cm.Market:
     return cm.Market.standard(cm.Sellers(virtual_costs=psi), **buyer)
+
+
+def _paid_beside_nothing() -> np.ndarray:
+    prior = cm.LogNormal(678.1, 0.747)
+    sellers = cm.Sellers(prior.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), prior)
+    dear = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
+    return cm.payments(dear, cm.allocate(dear))
 
 
 def _paid_at_the_end_of_floats() -> np.ndarray:
