@@ -1,14 +1,47 @@
-"""What every test runs under: no network, no deadlines, and in CI the same examples each time."""
+"""What every test runs under: its group, so many examples of each property, and no network."""
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+TESTS = Path(__file__).parent
+#: What the default group leaves out, each in a folder of its name.
+GROUPS = ("process", "page", "campaign")
+#: On how many examples a property is tried. This is the one place that says it.
+EXAMPLES = {"quick": 10, "ci": 25, "campaign": 400}
+PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
+
+for profile, count in EXAMPLES.items():
+    drawn_anew = profile == "campaign"
+    settings.register_profile(
+        profile,
+        max_examples=count,
+        stateful_step_count=20,
+        deadline=None,  # two processes share a core, and so a test's time
+        derandomize=not drawn_anew,
+        print_blob=drawn_anew,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def pytest_configure(config):
+    """Load the profile of the group that ``-m`` names first."""
+    group = config.option.markexpr.partition(" ")[0]
+    settings.load_profile(PROFILE_OF.get(group, "quick"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    """Mark the tests of a group's folder."""
+    for item in items:
+        if item.path.is_relative_to(TESTS):
+            folder = item.path.relative_to(TESTS).parts[0]
+            if folder in GROUPS:
+                item.add_marker(folder)
+
 
 # Tests run side by side: a process takes one core. What they start inherits it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import convexmarket as cm
+from tests import ROOT
 
 PACKAGE = Path(cm.__file__).parent
-REPOSITORY = Path(__file__).parent.parent
 
 #: From what knows nobody to what knows everybody.
 ROOMS = [
@@ -242,7 +242,7 @@ def test_every_error_is_public_and_of_the_family():
 
 
 def test_the_version_has_one_source():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert cm.__version__ == metadata.version("convexmarket") == project["version"]
     elsewhere = [
         str(path) for path in MODULES if f'"{project["version"]}"' in (PACKAGE / path).read_text()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import convexmarket
+from tests import PROBLEMS
 
 PACKAGE = Path(convexmarket.__file__).parent
-PROBLEM = Path(__file__).parents[1] / "problems" / "quickstart.toml"
+PROBLEM = PROBLEMS / "quickstart.toml"
 
 COMMAND_LINE = ("-c", "from convexmarket.cli import main; main()")
 

@@ -1,11 +1,11 @@
 """The Python that the documents show runs as it is shown."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+from tests import ROOT
+
 NOT_RUN = "<!-- not run -->"
 FENCE = re.compile(
     r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*$",
@@ -26,15 +26,15 @@ def blocks(path):
 def collected():
     """Return a parameter for every block of the README and of docs/."""
     return [
-        pytest.param(path, line, code, id=f"{path.relative_to(REPOSITORY)}:{line}")
-        for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+        pytest.param(path, line, code, id=f"{path.relative_to(ROOT)}:{line}")
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
         if path.exists()
         for line, code in blocks(path)
     ]
 
 
 def test_the_readme_shows_python():
-    assert blocks(REPOSITORY / "README.md")
+    assert blocks(ROOT / "README.md")
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning", "error::RuntimeWarning")
@@ -43,7 +43,7 @@ def test_the_block_runs(path, line, code, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     # A reader's directory: the problem files are there, and what is written is theirs.
     for name in ("problems", "README.md"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     # Padded, so that a traceback names the line of the document.
     exec(compile("\n" * (line - 1) + code, str(path), "exec"), {"__name__": "__main__"})

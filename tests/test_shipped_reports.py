@@ -1,7 +1,6 @@
 """The reports in the repository are those of its problem files, whole, and small enough."""
 
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from convexmarket.cli.report import report_names
 from convexmarket.problems import load_problem
 from convexmarket.report import read_results
+from tests import ROOT
 
-REPOSITORY = Path(__file__).parent.parent
-REPORTS = REPOSITORY / "reports"
-FILES = report_names(REPOSITORY / "problems")
+REPORTS = ROOT / "reports"
+FILES = report_names(ROOT / "problems")
 
 
 def test_every_problem_has_a_report_and_every_report_a_problem():
@@ -27,7 +26,7 @@ def test_the_results_are_of_this_very_file(name):
 
 
 def test_the_results_follow_the_published_schema():
-    schema = json.loads((REPOSITORY / "docs" / "results.schema.json").read_text())
+    schema = json.loads((ROOT / "docs" / "results.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     for name in FILES:
         found = json.loads((REPORTS / name / "results.json").read_text())

@@ -27,9 +27,12 @@ Floats = NDArray[np.float64]
 _BISECTIONS = 60
 #: Totals tried for the rest of a plan.
 _TOTALS = 129
-#: Then the best of them and its neighbours are looked at closer, this often, with so many more.
-_ZOOMS = 5
-_CLOSER = 16
+#: Then what lies between the neighbours of the best is looked at closer, this often, at so many:
+#: under a cap the loss has kinks, where its error is proportional to the last step.
+_ZOOMS = 7
+_CLOSER = 33
+#: The last total that is tried lies so much below the largest under the cap, relatively.
+_INSIDE = 1e-12
 
 
 def plan_rest(margins: Margins, buyer: Buyer, remaining: int, total: float, squares: float) -> Plan:
@@ -49,13 +52,14 @@ def plan_rest(margins: Margins, buyer: Buyer, remaining: int, total: float, squa
     rest = _Rest(margins, buyer, remaining, total, squares)
     centre = np.log(np.sqrt(buyer.sigma / buyer.gamma / max(margins.lowest + margins.unit, 1e-300)))
     centre = max(float(centre), np.log(total))
-    logs = np.linspace(np.log(total) - 14.0, centre + 14.0, _TOTALS)
+    top = min(centre + 14.0, rest.log_limit)
+    logs = np.linspace(min(np.log(total), top) - 14.0, top, _TOTALS)
     values = rest.loss(np.exp(logs))
     for _ in range(_ZOOMS):
         nearest = int(np.argmin(values))
-        around = logs[max(nearest - 1, 0)], logs[min(nearest + 1, logs.size - 1)]
-        logs = np.append(np.linspace(*around, _CLOSER), logs[nearest])
-        logs.sort()
+        logs = np.linspace(
+            logs[max(nearest - 1, 0)], logs[min(nearest + 1, logs.size - 1)], _CLOSER
+        )
         values = rest.loss(np.exp(logs))
     more = np.exp(logs[[int(np.argmin(values))]])
     nothing = float(buyer.loss(np.sqrt(squares), total, 0.0))
@@ -77,6 +81,10 @@ class _Rest:
         self._margins, self._buyer, self._remaining = margins, buyer, remaining
         self._total, self._squares = total, squares
         self._unit = margins.unit
+        #: Logarithm of the largest further total under the cap, where all to come sell the same.
+        self.log_limit = np.inf
+        if (share := buyer.cap * remaining / buyer.m) < 1:
+            self.log_limit = np.log(total) + np.log(share / (1 - share)) - _INSIDE
 
     def _caps(self, more: Floats) -> Floats | float:
         """Return the cap relative to the average of the rest, where guarantees are eta*k/m."""

@@ -5,12 +5,19 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from brute_force import ACCURATE, COSTS, SPREADS, BruteForce, positive, random_market
 
 import convexmarket as cm
 from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.cuts import KeptCostCut, KeptSpreadCut, Linearizer
 from convexmarket.allocation.views import FixedEta, JointView
+from tests.allocation.brute_force import (
+    ACCURATE,
+    COSTS,
+    SPREADS,
+    BruteForce,
+    positive,
+    random_market,
+)
 
 GAP = 1e-6
 BASE = 1.0 * cm.Spread() + 1.0 * cm.Noise()

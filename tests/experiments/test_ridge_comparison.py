@@ -1,7 +1,5 @@
 """The comparison of ridge regressions: its closed forms, its draws, its verdicts."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +11,8 @@ from convexmarket.experiments import ridge as experiment
 from convexmarket.experiments import run_problem
 from convexmarket.learners import expected_loss
 from convexmarket.problems import PrivacyTable, load_problem, parse_problem
+from tests import PROBLEMS
 
-PROBLEMS = Path(__file__).parents[2] / "problems"
 SMALL = """
 kind = "ridge-comparison"
 title = "A small comparison"

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,9 @@ from convexmarket.experiments import compare_solvers, run_problem, run_solver_st
 from convexmarket.problems import load_problem, parse_problem
 from convexmarket.study.journal import Journal
 from convexmarket.study.plan import plan_runs
+from tests import PROBLEMS, ROOT
 
-STUBS = str(Path(__file__).parents[1] / "study")
+STUBS = str(ROOT / "tests" / "study")
 
 MARKET = """
 kind = "online-study"
@@ -221,7 +221,7 @@ def test_two_files_of_the_same_name_or_text_are_two(study, tmp_path):
 
 def test_where_the_optimum_is_nothing_solvers_are_not_wrong(tmp_path):
     result = compare_solvers(
-        [Path(__file__).parents[2] / "problems" / "wdbc.toml"],
+        [PROBLEMS / "wdbc.toml"],
         solvers=["exact", "CLARABEL", "SCS"],
         classes=["semi-interactive fit"],
         sizes=[5],

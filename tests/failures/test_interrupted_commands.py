@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from forked_command import check_one_line, contents, run, stop
 
 from convexmarket import cli, writing
 from convexmarket.cli import report as report_cli
@@ -17,8 +16,9 @@ from convexmarket.errors import DataError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import KINDS, load_problem
 from convexmarket.report import render, workshop, write_report
+from tests import PROBLEMS
+from tests.failures.forked_command import check_one_line, contents, run, stop
 
-PROBLEMS = Path(__file__).parents[2] / "problems"
 QUICKSTART = PROBLEMS / "quickstart.toml"
 SMALL = [
     "objective.gamma=[0.01]",

@@ -2,14 +2,13 @@
 
 import json
 import signal
-from pathlib import Path
-
-from forked_command import check_one_line, contents, run, stop
 
 from convexmarket.report import render
 from convexmarket.study.journal import Journal
+from tests import PROBLEMS
+from tests.failures.forked_command import check_one_line, contents, run, stop
 
-QUICKSTART = Path(__file__).parents[2] / "problems" / "quickstart.toml"
+QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
 STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--seeds", "1", "--jobs", "1", "--no-pin"]
 STUDY += ["--out", "study"]

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked_command import contents
+
+from tests.failures.forked_command import contents
 
 COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
 PRICE = "--prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001"

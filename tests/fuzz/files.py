@@ -8,7 +8,6 @@ import json
 import math
 import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,10 +15,10 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import json_schema, parse_problem
+from tests import ROOT
 
 from .running import Target, require
 
-ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SOURCES]
 TABLES = [tomllib.loads(text) for text in TEXTS]

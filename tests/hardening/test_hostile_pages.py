@@ -26,8 +26,9 @@ from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_summary
 from convexmarket.report.index import write_index
 from convexmarket.report.terminal import summary
+from tests import ROOT
 
-REPORTS = Path(__file__).parents[2] / "reports"
+REPORTS = ROOT / "reports"
 SHIPPED = {
     "tradeoff": "quickstart",
     "joint-methods": "joint-methods",

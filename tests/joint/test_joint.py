@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import convex_joint, data, joint_of
 from scipy.optimize import minimize
 
 import convexmarket as cm
@@ -13,6 +12,7 @@ from convexmarket.joint import convexity_constant
 from convexmarket.joint.alternating import GlobalSearch
 from convexmarket.joint.model_step import best_model, model_gradient
 from convexmarket.joint.purchase_step import PurchaseStep
+from tests.joint.instances import convex_joint, data, joint_of
 
 # ------------------------------------------------------------------------ constants
 

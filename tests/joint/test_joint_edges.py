@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from instances import convex_joint
 
 import convexmarket as cm
 from convexmarket.joint import model_step, nonlinear
+from tests.joint.instances import convex_joint
 
 
 def test_an_older_cvxpy_has_no_nonlinear_interface(monkeypatch):

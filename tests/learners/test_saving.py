@@ -26,8 +26,8 @@ from convexmarket.learners.saved import files, kinds
 from convexmarket.learners.saved.document import Document
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
+from tests import ROOT
 
-REPOSITORY = Path(__file__).parents[2]
 FORMATS = ["json", "npz"]
 ROWS = np.random.default_rng(5).uniform(0.0, 0.5, (12, 3))
 TABLE = pd.DataFrame(ROWS, columns=["age", "naïve \u2603", "weight"])
@@ -620,7 +620,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 
 def test_the_schema_that_is_shipped_is_current():
-    written = (REPOSITORY / "docs" / "model.schema.json").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "model.schema.json").read_text(encoding="utf-8")
     assert json.loads(written) == model_schema()
 
 

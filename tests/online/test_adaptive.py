@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -119,7 +119,8 @@ def test_a_stream_needs_a_policy():
 # ------------------------------------------------------------------- plans for the rest
 
 
-@settings(max_examples=40, deadline=None)
+@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)  # the cap decides how much is bought,
+@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)  # and from how many
 @given(
     costs=st.lists(st.floats(0.05, 20), min_size=1, max_size=5),
     remaining=st.integers(1, 40),

@@ -1,15 +1,15 @@
 """Titles and labels of every shipped figure lie within it and off each other."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
 from convexmarket.report import build_report, read_results
 from convexmarket.report.figures import plain_ticks, report_style
+from tests import ROOT
 
-REPORTS = Path(__file__).parents[2] / "reports"
+REPORTS = ROOT / "reports"
 NAMES = sorted(path.parent.name for path in REPORTS.glob("*/results.json"))
 
 

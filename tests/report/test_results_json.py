@@ -32,8 +32,8 @@ from convexmarket.report.results import (
 )
 from convexmarket.report.results_schema import results_schema
 from convexmarket.report.saving import compact_svg
+from tests import ROOT
 
-REPOSITORY = Path(__file__).parents[2]
 GRID = ["objective.gamma=[0.01]", "learner.draws=2"]
 FEW = ["run.draws=1", "run.samples=2", "data.n_rows=2000"]
 #: A shipped problem file of each kind, made small.
@@ -81,7 +81,7 @@ SMALL = {
 def results() -> dict[str, Any]:
     """Return a small result of every kind."""
     problems = [
-        load_problem(REPOSITORY / "problems" / f"{name}.toml", [*settings, "run.jobs=1"])
+        load_problem(ROOT / "problems" / f"{name}.toml", [*settings, "run.jobs=1"])
         for name, settings in SMALL.items()
     ]
     return {problem.kind: run_problem(problem) for problem in problems}
@@ -360,7 +360,7 @@ def test_long_frames_follow_the_schema(folder: Path, schema) -> None:
 
 
 def test_the_published_schema_is_current(schema) -> None:
-    published = (REPOSITORY / "docs" / "results.schema.json").read_text(encoding="utf-8")
+    published = (ROOT / "docs" / "results.schema.json").read_text(encoding="utf-8")
     assert published == json.dumps(schema, indent=2) + "\n", (
         "write it again: convexmarket schema --results --out docs/results.schema.json"
     )

@@ -1,15 +1,13 @@
 """The report of the ridge comparison: what it says of the published figures."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from convexmarket.experiments import run_problem
 from convexmarket.problems import load_problem
 from convexmarket.report import build_report, write_report
-
-PROBLEMS = Path(__file__).parents[2] / "problems"
+from tests import PROBLEMS
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from solver_study_runs import make_result, race
 
 from convexmarket.report.solver_study_findings import summary_words
+from tests.report.solver_study_runs import make_result, race
 
 #: Times of a contender that takes a second; their geometric mean is 1.
 NOISE = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]

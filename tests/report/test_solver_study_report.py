@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.table import Table
-from solver_study_runs import make_result, make_runs
 
 from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.report import build_report, write_report
@@ -21,6 +20,7 @@ from convexmarket.report.solver_study_figures import Panel
 from convexmarket.report.solver_study_words import breaks, reference_words, wrong_words
 from convexmarket.report.terminal import summary
 from convexmarket.report.words import format_number
+from tests.report.solver_study_runs import make_result, make_runs
 
 
 @pytest.fixture(scope="module")

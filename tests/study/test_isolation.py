@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from convexmarket.errors import SolverError
 from convexmarket.study.cores import can_pin, lent_core, usable_cores
 from convexmarket.study.isolation import Isolation
+from tests import ROOT
 
 PROBLEM = """
 kind = "online-study"
@@ -185,7 +185,7 @@ def test_closing_ends_a_run():
 SLEEPING = """
 import sys
 sys.path[:0] = [{path!r}]
-from test_isolation import job
+from tests.study.test_isolation import job
 from convexmarket.study.isolation import Isolation
 isolation = Isolation()
 isolation.run(job())
@@ -195,7 +195,7 @@ isolation.run(job(plugin="Sleeper"))
 
 
 def test_nothing_is_left_of_a_study_that_was_killed():
-    here = str(Path(__file__).parent)
+    here = str(ROOT)
     with subprocess.Popen(
         [sys.executable, "-c", SLEEPING.format(path=here)], stdout=subprocess.PIPE, text=True
     ) as study:

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import LIMIT, frame, only, run
 
 from convexmarket.errors import ParameterError
 from convexmarket.study.metrics import COUNTED, means, rates, shifted_geometric_mean
 from convexmarket.study.summary import summarise
+from tests.study.small_runs import LIMIT, frame, only, run
 
 
 def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:

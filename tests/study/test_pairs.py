@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import frame, only, run
 
 from convexmarket.study.pairs import FEWEST_PAIRS, bootstrap_interval, pairs
+from tests.study.small_runs import frame, only, run
 
 
 def test_the_ratio_is_paired_and_shares_are_of_what_both_take() -> None:

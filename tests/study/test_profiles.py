@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import frame, run
 
 from convexmarket.study.profiles import FLOOR, profiles, step_function
+from tests.study.small_runs import frame, run
 
 
 def curve(table: pd.DataFrame, of: str, solver: str) -> list[list[float]]:

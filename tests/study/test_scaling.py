@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import linregress
 from scipy.stats import t as student
-from small_runs import frame, only, run
 
 from convexmarket.study.scaling import fit_exponent, scaling
+from tests.study.small_runs import frame, only, run
 
 SIZES = (100, 1_000, 10_000)
 

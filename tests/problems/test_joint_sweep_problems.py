@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointSweepProblem, load_problem, parse_problem
+from tests import PROBLEMS
 
 BASE = """
 kind = "joint-sweep"
@@ -32,7 +31,7 @@ label = "μ"
 """
 MU = "values.objective.spread.weight = [0.1, 1, 10]\n"
 LEVELS = np.linspace(0.05, 0.95, 12)
-PROBLEMS = sorted(Path(__file__).parents[1].joinpath("problems").glob("joint-*.toml"))
+SHIPPED = sorted(PROBLEMS.glob("joint-*.toml"))
 
 
 def parsed(sweep: str = MU, *overrides: str) -> JointSweepProblem:
@@ -164,7 +163,7 @@ def test_guarantees_are_given_once():
     assert said.startswith("constraints: given_epsilon says what [guarantees] draws")
 
 
-@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_files_of_the_repository_are_valid(path):
     problem = load_problem(path)
     if isinstance(problem, JointSweepProblem):
@@ -174,5 +173,5 @@ def test_the_files_of_the_repository_are_valid(path):
 
 
 def test_there_are_four_of_them():
-    kinds = [load_problem(path).kind for path in PROBLEMS]
+    kinds = [load_problem(path).kind for path in SHIPPED]
     assert kinds.count("joint-sweep") == 4

@@ -20,8 +20,9 @@ from convexmarket.experiments.online_stream import quote_list
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.report.words import format_number
+from tests import PROBLEMS
 
-CLINIC = Path(__file__).parents[1] / "problems" / "online-clinic"
+CLINIC = PROBLEMS / "online-clinic"
 
 PROBLEM = """
 kind = "online-market"
@@ -184,7 +185,7 @@ def test_a_folder_holds_one_market():
 
 
 def test_another_kind_of_problem_is_refused(here):
-    other = Path(__file__).parents[1] / "problems" / "quickstart.toml"
+    other = PROBLEMS / "quickstart.toml"
     assert 'an online market needs "online-market"' in refused("open", "m", str(other))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import convexmarket as cm
 from convexmarket.datasets import wdbc
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import ReleaseComparisonProblem, load_problem, parse_problem
+from tests import PROBLEMS
 
 BASE = """
 kind = "release-comparison"
@@ -26,7 +25,7 @@ kind = "function"
 label = "function"
 """
 WDBC = 'data={source="wdbc"}'
-PROBLEMS = sorted(Path(__file__).parents[1].joinpath("problems").glob("release-*.toml"))
+SHIPPED = sorted(PROBLEMS.glob("release-*.toml"))
 #: A release of every kind, with what it needs.
 KINDS = {
     "interactive": "max_updates=3",
@@ -194,7 +193,7 @@ def test_mistakes_name_the_key(overrides, said):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_files_of_the_repository_compare_what_theory_compares(path):
     problem = load_problem(path)
     assert isinstance(problem, ReleaseComparisonProblem)
@@ -207,4 +206,4 @@ def test_the_files_of_the_repository_compare_what_theory_compares(path):
 
 
 def test_there_are_two_of_them():
-    assert [path.stem for path in PROBLEMS] == ["release-circles", "release-wdbc"]
+    assert [path.stem for path in SHIPPED] == ["release-circles", "release-wdbc"]

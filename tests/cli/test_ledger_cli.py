@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import convexmarket as cm
 from convexmarket import cli
 from convexmarket.privacy import Guarantee
+from tests import PROBLEMS
 
 OFFERS = "id,sensitivity,epsilon,payment\nAnn,0.1,1.0,0.5\nBob,0.2,0.25,0.125\nCyd,0.9,0.0,0.0\n"
 
@@ -256,7 +257,7 @@ def test_only_accepted_offers_are_sales(here):
 
 
 def test_a_market_writes_its_own_sales(here):
-    problem = Path(__file__).parent.parent / "problems" / "online-clinic" / "market.toml"
+    problem = PROBLEMS / "online-clinic" / "market.toml"
     done = CliRunner().invoke(cli.app, ["online", "open", "market", str(problem)])
     assert done.exit_code == 0, done.output
     refusal = invoke("record", "market", "offers.csv")

@@ -15,10 +15,10 @@ from convexmarket.experiments import run_problem
 from convexmarket.problems import load_problem
 from convexmarket.report import read_results, render, write_report
 from convexmarket.report.results_schema import results_schema
+from tests import ROOT
 
-REPOSITORY = Path(__file__).parents[1]
 SMALL = (
-    (REPOSITORY / "problems" / "quickstart.toml")
+    (ROOT / "problems" / "quickstart.toml")
     .read_text(encoding="utf-8")
     .replace("draws = ", "draws = 2  # ")
 )
@@ -211,8 +211,8 @@ def test_two_files_for_one_report_are_refused(here):
 
 
 def test_every_shipped_report_has_its_problem_file():
-    names = report_cli.report_names(REPOSITORY / "problems")
-    shipped = {path.parent.name for path in (REPOSITORY / "reports").glob("*/results.json")}
+    names = report_cli.report_names(ROOT / "problems")
+    shipped = {path.parent.name for path in (ROOT / "reports").glob("*/results.json")}
     assert shipped <= set(names)
     assert names["online-clinic"].parts[-2:] == ("online-clinic", "market.toml")
     assert names["wdbc"].name == "wdbc.toml"

@@ -1,11 +1,10 @@
 """Files of kind "joint-tradeoff": defaults, and what is refused in which words."""
 
-from pathlib import Path
-
 import pytest
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointTradeoffProblem, load_problem, parse_problem
+from tests import PROBLEMS
 
 GOOD = """
 kind = "joint-tradeoff"
@@ -88,7 +87,7 @@ def test_errors_name_the_key(setting, words):
 
 
 def test_the_shipped_file():
-    problem = load_problem(Path(__file__).parents[1] / "problems" / "joint-wdbc.toml")
+    problem = load_problem(PROBLEMS / "joint-wdbc.toml")
     assert isinstance(problem, JointTradeoffProblem)
     assert problem.sellers.scenarios == ("independent", "correlated")
     assert problem.remarks.naive_independent

@@ -1,13 +1,12 @@
 """Problem files of kind "variants": what they say, what they are merged to, what is refused."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import VariantsProblem, parse_problem
+from tests import ROOT
 
 BASE = """
 kind = "variants"
@@ -28,7 +27,7 @@ cap = 2
 name = "base"
 """
 GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.5, 4.5]}]}"""
-GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+GUIDE = ROOT / "docs" / "guide.md"
 REPORTS = [1.0, 2.0, 3.0]
 PRIOR = cm.Uniform(1, 5)
 

@@ -10,6 +10,7 @@ from convexmarket.experiments import online_policy
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors import Uniform
 from convexmarket.problems import OnlineMarketProblem, json_schema, load_problem, parse_problem
+from tests import PROBLEMS
 
 BASE = """
 kind = "online-market"
@@ -31,7 +32,6 @@ n_features = 2
 regularization = 0.5
 """
 CSV = "data={source='csv', rows='rows.csv', classes=[0, 1]"
-SHIPPED = Path(__file__).parents[1] / "problems"
 
 
 def refusal(*overrides: str) -> str:
@@ -71,7 +71,7 @@ def test_files_are_found_from_the_problem_file():
 
 @pytest.mark.parametrize("name", ["online-wdbc.toml", "online-clinic/market.toml"])
 def test_shipped_files_load_and_their_dump_is_a_problem_again(name):
-    problem = load_problem(SHIPPED / name)
+    problem = load_problem(PROBLEMS / name)
     assert isinstance(problem, OnlineMarketProblem)
     dump = json.loads(json.dumps(problem.model_dump(mode="json")))
     assert OnlineMarketProblem.model_validate(dump).model_dump(mode="json") == dump

@@ -5,15 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from convexmarket.cli import app
 from convexmarket.problems import load_problem
+from tests import PROBLEMS, ROOT
 
-STUBS = str(Path(__file__).parent / "study")
+STUBS = str(ROOT / "tests" / "study")
 FEW = ["--sizes", "20,30", "--seeds", "1", "--classes", "allocation", "--jobs", "2"]
 
 
@@ -24,7 +24,7 @@ def run(*arguments):
 @pytest.fixture
 def market(tmp_path):
     path = tmp_path / "market.toml"
-    path.write_text((Path(__file__).parents[1] / "problems" / "quickstart.toml").read_text())
+    path.write_text((PROBLEMS / "quickstart.toml").read_text())
     return path
 
 

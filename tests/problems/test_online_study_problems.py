@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import OnlineStudyProblem, load_problem, parse_problem
+from tests import PROBLEMS
 
 BASE = """
 kind = "online-study"
@@ -26,7 +25,7 @@ sizes = [100, 1000]
 policies = ["expectation"]
 """
 GUESS = 'guess={family="uniform", low=0.0, high=9.0}'
-PROBLEMS = sorted(Path(__file__).parents[1].joinpath("problems").glob("online-*.toml"))
+SHIPPED = sorted(PROBLEMS.glob("online-*.toml"))
 
 
 def parsed(*overrides: str) -> OnlineStudyProblem:
@@ -143,7 +142,7 @@ def test_mistakes_name_the_key(overrides, said):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_files_of_the_repository_are_valid(path):
     problem = load_problem(path)
     if isinstance(problem, OnlineStudyProblem):
@@ -153,5 +152,5 @@ def test_the_files_of_the_repository_are_valid(path):
 
 
 def test_there_are_four_of_them():
-    kinds = [load_problem(path).kind for path in PROBLEMS]
+    kinds = [load_problem(path).kind for path in SHIPPED]
     assert kinds.count("online-study") == 4

@@ -2,15 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from convexmarket import cli
 from convexmarket.problems import json_schema
+from tests import PROBLEMS
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
 FAST = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]

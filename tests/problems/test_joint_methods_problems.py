@@ -1,11 +1,10 @@
 """Problem files of kind "joint-methods": what they say, and what is refused."""
 
-from pathlib import Path
-
 import pytest
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointMethodsProblem, load_problem, parse_problem
+from tests import PROBLEMS
 
 BASE = """
 kind = "joint-methods"
@@ -22,7 +21,7 @@ sigma = 10.0
 gamma = 0.1
 convexity = 0.5
 """
-SHIPPED = Path(__file__).parents[1] / "problems" / "joint-methods.toml"
+SHIPPED = PROBLEMS / "joint-methods.toml"
 GROUP = "name='a', mu=1.0, sigma=1.0, gamma=1.0"
 ROWS = "data={source='synthetic', n_sellers=10, n_features=2}"
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,9 @@ from convexmarket.problems import (
     load_problem,
     parse_problem,
 )
+from tests import PROBLEMS
 
-SHIPPED = sorted((Path(__file__).parents[1] / "problems").glob("*.toml"))
+SHIPPED = sorted(PROBLEMS.glob("*.toml"))
 
 GOOD = """
 kind = "tradeoff"
