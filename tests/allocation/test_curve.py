@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation import curve as curve_module
@@ -14,12 +14,8 @@ from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FREE = "privacy is free"
-
-
-# ------------------------------------------------------------------------- markets
 
 
 @st.composite
@@ -82,10 +78,9 @@ def asked(y):
     return one_against_many(), np.array([0, 1]), np.array([y, y])
 
 
-# -------------------------------------------------------------------------- the same
+# --------------------------------------------------- the same as changed markets
 
 
-@settings(relaxed, max_examples=300)
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
@@ -147,7 +142,6 @@ def runner_up_is_close(form, found, seller, epsilon):
     )
 
 
-@settings(relaxed, max_examples=100)
 @given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
 def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, says):
     form, who, _ = question
@@ -162,7 +156,6 @@ def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, s
     assert np.all(np.diff(points.value) >= -1e-13 * points.value[1:])
 
 
-@settings(relaxed, max_examples=100)
 @given(questions(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     """The envelope theorem, integrated: exact for jumps and kinks as well."""
@@ -201,7 +194,7 @@ def test_at_the_own_report_the_curve_is_the_allocation():
         np.testing.assert_allclose(points.value, found.objective, rtol=1e-13)
 
 
-# ------------------------------------------------------------------------ edge cases
+# -------------------------------------------------------------------- edge cases
 
 
 def test_the_jump_between_branches():
@@ -230,6 +223,16 @@ def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_pric
         assert points.epsilon[0] == pytest.approx(least, abs=1e-5)
 
 
+def test_who_can_be_done_without():
+    psi = np.array([0.2, 0.4, 1.0])
+    for cap, least in ((1.0, 0.0), (0.5, 0.0), (0.4, 0.2), (1 / 3, 1 / 3)):
+        own = OwnReportCurve(StandardForm(psi, 1.0, 2.0, 0.5, cap))
+        assert own._least_weight() == pytest.approx(least)
+        assert own.can_do_without() == (least == 0)
+    away = OwnReportCurve(StandardForm(np.append(psi, np.inf), 1.0, 2.0, 0.5, 0.4))
+    assert away._least_weight() == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_a_free_report_is_refused_in_words(mu):
     form = StandardForm(np.array([1.0, 2.0, 3.0]), mu, 1.0, 1.0)
@@ -247,6 +250,16 @@ def test_sellers_without_a_price_beside_one_who_is_needed(sellers):
     points = OwnReportCurve(form)(np.array([0]), np.array([3.0]))
     found = solve_exact(with_cost(form, 0, 3.0))
     assert points.epsilon == pytest.approx([found.eta * found.weights[0]])
+
+
+def test_the_level_of_a_market_without_spread_is_that_of_the_dearest_who_sells():
+    form = StandardForm(np.array([0.2, 0.4, 1.0]), 0.0, 2.0, 0.5, 0.5)
+    points = OwnReportCurve(form)(np.array([2, 2, 0]), np.array([0.3, 9.0, 0.7]))
+    np.testing.assert_allclose(points.level, [0.3, 0.4, 0.7])
+    cost = np.array([0.25, 0.3, 0.55])
+    eta = np.sqrt(2.0 / (0.5 * cost))
+    np.testing.assert_allclose(points.epsilon, [0.5 * eta[0], 0.0, 0.5 * eta[2]])
+    np.testing.assert_allclose(points.value, 2.0 / eta + 0.5 * eta * cost)
 
 
 def test_nothing_without_noise_or_room():
@@ -272,3 +285,30 @@ def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
     apart = curve(who, says)
     for name in ("epsilon", "value", "level"):
         np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
+
+
+def test_reports_that_are_true_are_answered_from_one_market(monkeypatch):
+    """However many are asked about at their own cost, and in whatever order."""
+    psi = np.random.default_rng(3).uniform(0.1, 1, 8)
+    form = StandardForm(psi, 9.0, 2.0, 0.5)
+    own = OwnReportCurve(form)
+    sizes = []
+    solve = OwnReportCurve._batch
+
+    def counted(self, seller, says):
+        sizes.append(seller.size)
+        return solve(self, seller, says)
+
+    monkeypatch.setattr(OwnReportCurve, "_batch", counted)
+    who = np.array([3, 0, 7, 2, 3, 5])
+    says = psi[who].copy()
+    says[[1, 4]] = [0.7, 3.0]
+    found = own(who, says)
+    assert sizes == [3]
+    alone = [own(who[k : k + 1], says[k : k + 1]) for k in range(6)]
+    for name in ("epsilon", "value", "level"):
+        expected = [getattr(one, name)[0] for one in alone]
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
+    # The others' guarantees change with what one says.
+    assert found.value[1] != found.value[0]
+    assert found.epsilon[4] < own.truth[3]
