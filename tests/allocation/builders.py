@@ -1,4 +1,4 @@
-"""Markets, forms and a user's own pieces, for the tests of this room."""
+"""Markets, forms and a user's own pieces, and what has to hold of their allocations."""
 
 from dataclasses import replace
 
@@ -7,7 +7,9 @@ import pytest
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.allocation import exact
 from convexmarket.market import StandardForm
+from tests.allocation.brute_force import least_linear
 
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
@@ -226,3 +228,85 @@ def ranged_forms(draw):
     mu = draw(st.sampled_from([form.mu, form.mu, 0.0]))
     sigma = draw(st.sampled_from([form.sigma, form.sigma, 0.0]))
     return replace(form, eta_low=low, eta_high=high, mu=mu, sigma=sigma)
+
+
+# ---------------------------------------------------------------- exact solutions
+
+
+def random_point(rng, form):
+    """Return random feasible weights: a mixture of vertices of the capped simplex."""
+    available = np.flatnonzero(np.isfinite(form.virtual_costs))
+    weights = np.zeros(form.virtual_costs.size)
+    for share in rng.dirichlet(np.ones(3)):
+        order = rng.permutation(available)
+        filled = np.diff(np.minimum(form.max_weight * np.arange(order.size + 1), 1.0))
+        weights[order] += share * filled
+    return weights
+
+
+def assert_sound(form, found, seed=0):
+    """Feasible, worth what it says, certified, and optimal for its own eta."""
+    psi, u, a = form.virtual_costs, form.max_weight, found.weights
+    assert a.sum() == pytest.approx(1, abs=1e-12)
+    assert a.min() >= 0
+    assert a.max() <= u * (1 + 1e-15)
+    assert not a[np.isinf(psi)].any()
+    assert form.eta_low <= found.eta <= form.eta_high
+    assert 0 < found.eta < np.inf
+    assert found.objective == pytest.approx(form.objective(a, found.eta), rel=1e-14)
+    assert found.lower_bound <= found.objective
+    assert found.objective - found.lower_bound <= 1e-12 * found.objective
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
+        value = form.objective(random_point(rng, form), eta)
+        assert found.lower_bound <= value * (1 + 1e-14)
+    # Weak duality at this eta, proved by the gradient of the norm alone.
+    t = form.gamma * found.eta
+    gradient = form.mu * a / np.linalg.norm(a) + t * psi
+    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
+    assert found.objective == pytest.approx(bound, rel=1e-10)
+    # The multiplier prices the sellers between nothing and the cap.
+    free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
+    if free.any():
+        np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
+
+
+def large_form(name, m):
+    """Return a form of so many sellers that those who are too dear are left out from the start."""
+    rng = np.random.default_rng(11)
+    uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
+    skewed = rng.pareto(1.5, m) + 0.01
+    few = StandardForm(uniform, 1.0, 100.0, 0.001)
+    if name == "three roots":
+        psi = np.append(np.full(m // 45, 0.002), np.ones(m - m // 45))
+        return StandardForm(psi, 3 * np.sqrt(m // 45), 2.5, 0.25)
+    changes = {
+        "few bought": {},
+        "nearly all bought": {"mu": 100.0},
+        "capped": {"max_weight": 5 / m},
+        "tightly capped": {"max_weight": 1.001 / m},
+        "capped, nearly all": {"mu": 100.0, "max_weight": 1.5 / m},
+        "ties": {"virtual_costs": np.round(uniform, 3), "max_weight": 20 / m},
+        "skewed": {"virtual_costs": skewed},
+        "skewed, capped": {"virtual_costs": skewed, "max_weight": 50 / m},
+        "infinite": {"virtual_costs": np.where(uniform > 0.1, np.inf, uniform)},
+        "a range": {"eta_low": 10.0, "eta_high": 100.0},
+    }
+    return replace(few, **changes[name])
+
+
+LARGE = ["few bought", "nearly all bought", "capped", "tightly capped", "capped, nearly all"]
+LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three roots"]
+
+
+def assert_leaving_out_loses_nothing(form, monkeypatch):
+    """The solution is the same where nobody is left out from the start."""
+    found = exact.solve_exact(form)
+    assert_sound(form, found)
+    with monkeypatch.context() as patch:
+        patch.setattr(exact, "_WORTH_PRUNING", np.inf)
+        patch.setattr(exact, "highest_cost_bought", lambda *_, **__: np.inf)
+        whole = exact.solve_exact(form)
+    assert found.objective == pytest.approx(whole.objective, rel=1e-13)
+    np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,9 +27,13 @@ from tests.allocation import builders
 from tests.allocation.brute_force import brute_force, least_linear
 from tests.allocation.builders import (
     FORMULATIONS,
+    LARGE,
+    assert_leaving_out_loses_nothing,
+    assert_sound,
     caps,
     costs,
     forms,
+    large_form,
     market_of,
     ranged_forms,
     three_roots,
@@ -46,45 +51,6 @@ def form(psi=PSI, **changes) -> StandardForm:
     return builders.form(psi, **({"sigma": 0.5, "gamma": 1.0} | changes))
 
 
-def random_point(rng, form):
-    """Return random feasible weights: a mixture of vertices of the capped simplex."""
-    available = np.flatnonzero(np.isfinite(form.virtual_costs))
-    weights = np.zeros(form.virtual_costs.size)
-    for share in rng.dirichlet(np.ones(3)):
-        order = rng.permutation(available)
-        filled = np.diff(np.minimum(form.max_weight * np.arange(order.size + 1), 1.0))
-        weights[order] += share * filled
-    return weights
-
-
-def assert_sound(form, found, seed=0):
-    """Feasible, worth what it says, certified, and optimal for its own eta."""
-    psi, u, a = form.virtual_costs, form.max_weight, found.weights
-    assert a.sum() == pytest.approx(1, abs=1e-12)
-    assert a.min() >= 0
-    assert a.max() <= u * (1 + 1e-15)
-    assert not a[np.isinf(psi)].any()
-    assert form.eta_low <= found.eta <= form.eta_high
-    assert 0 < found.eta < np.inf
-    assert found.objective == pytest.approx(form.objective(a, found.eta), rel=1e-14)
-    assert found.lower_bound <= found.objective
-    assert found.objective - found.lower_bound <= 1e-12 * found.objective
-    rng = np.random.default_rng(seed)
-    for _ in range(10):
-        eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
-        value = form.objective(random_point(rng, form), eta)
-        assert found.lower_bound <= value * (1 + 1e-14)
-    # Weak duality at this eta, proved by the gradient of the norm alone.
-    t = form.gamma * found.eta
-    gradient = form.mu * a / np.linalg.norm(a) + t * psi
-    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
-    assert found.objective == pytest.approx(bound, rel=1e-10)
-    # The multiplier prices the sellers between nothing and the cap.
-    free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
-    if free.any():
-        np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
-
-
 def assert_sound_without_spread(form, found):
     assert found.weights.sum() == pytest.approx(1, abs=1e-12)
     assert 0 <= found.weights.min() <= found.weights.max() <= form.max_weight * (1 + 1e-15)
@@ -93,6 +59,22 @@ def assert_sound_without_spread(form, found):
 
 
 # --------------------------------------------------------------- the best of all
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_nothing_is_better_where_markets_are_degenerate(mu, unit):
+    """Ties, clusters closer than any tolerance, equal sellers, and caps that just fit."""
+    m = 6
+    for psi in ([0.5, 0.5, 0.5, 1, 1, 9], 1 + 1e-9 * np.arange(m), np.ones(m), [0, 0, 0, 1, 1, 2]):
+        for k in (1.0, 1 + 1e-9, 1.01, 1.9, 2.0, 3.0, m):
+            psi, cap = np.array(psi, dtype=float), min(1.0, k / m)
+            if np.count_nonzero(psi == 0) * cap >= 1 - 1e-12:
+                continue  # free sellers are enough: there may be no optimum
+            degenerate = form(psi * unit, mu=mu, gamma=1 / unit, max_weight=cap)
+            found = solve_exact(degenerate)
+            assert_sound(degenerate, found)
+            assert found.objective == pytest.approx(brute_force(degenerate), rel=1e-11)
 
 
 @example(three_roots(), 0)
@@ -503,45 +485,9 @@ def test_the_declared_objective_says_the_same(form):
 # ------------------------------------------------------ sellers who are left out
 
 
-def large_form(name, m):
-    """Return a form of so many sellers that those who are too dear are left out from the start."""
-    rng = np.random.default_rng(11)
-    uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
-    skewed = rng.pareto(1.5, m) + 0.01
-    few = StandardForm(uniform, 1.0, 100.0, 0.001)
-    if name == "three roots":
-        psi = np.append(np.full(m // 45, 0.002), np.ones(m - m // 45))
-        return StandardForm(psi, 3 * np.sqrt(m // 45), 2.5, 0.25)
-    changes = {
-        "few bought": {},
-        "nearly all bought": {"mu": 100.0},
-        "capped": {"max_weight": 5 / m},
-        "tightly capped": {"max_weight": 1.001 / m},
-        "capped, nearly all": {"mu": 100.0, "max_weight": 1.5 / m},
-        "ties": {"virtual_costs": np.round(uniform, 3), "max_weight": 20 / m},
-        "skewed": {"virtual_costs": skewed},
-        "skewed, capped": {"virtual_costs": skewed, "max_weight": 50 / m},
-        "infinite": {"virtual_costs": np.where(uniform > 0.1, np.inf, uniform)},
-        "a range": {"eta_low": 10.0, "eta_high": 100.0},
-    }
-    return replace(few, **changes[name])
-
-
-LARGE = ["few bought", "nearly all bought", "capped", "tightly capped", "capped, nearly all"]
-LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three roots"]
-
-
 @pytest.mark.parametrize("name", LARGE)
 def test_leaving_out_sellers_loses_nothing(name, monkeypatch):
-    form = large_form(name, 40_000)
-    found = solve_exact(form)
-    assert_sound(form, found)
-    with monkeypatch.context() as patch:
-        patch.setattr(exact, "_WORTH_PRUNING", np.inf)
-        patch.setattr(exact, "highest_cost_bought", lambda *_, **__: np.inf)
-        whole = solve_exact(form)
-    assert found.objective == pytest.approx(whole.objective, rel=1e-13)
-    np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)
+    assert_leaving_out_loses_nothing(large_form(name, 40_000), monkeypatch)
 
 
 def test_a_large_market_in_which_everybody_is_bought_from():
@@ -571,11 +517,10 @@ def test_leaving_out_sellers_of_a_large_market_with_few_costs(monkeypatch):
             assert found.objective - found.lower_bound <= 1e-12 * found.objective
 
 
-@pytest.mark.parametrize("cap", [1.0, 0.5, 0.3])
-@pytest.mark.parametrize("sigma", [1e-3, 0.5, 30.0])
 @pytest.mark.parametrize("ends", [{}, {"eta_low": 0.3, "eta_high": 4.0}, {"eta_high": 0.2}])
-def test_the_highest_cost_bought_is_above_all_that_are_bought(cap, sigma, ends):
-    for psi in (PSI, np.array([0.0, 0.4, 0.4, 3.0]), np.append(PSI, np.inf)):
+def test_the_highest_cost_bought_is_above_all_that_are_bought(ends):
+    sellers = PSI, np.array([0.0, 0.4, 0.4, 3.0]), np.append(PSI, np.inf)
+    for cap, sigma, psi in product((1.0, 0.5, 0.3), (1e-3, 0.5, 30.0), sellers):
         market = form(psi, max_weight=cap, sigma=sigma, **ends)
         ceiling = highest_cost_bought(market, np.sort(psi))
         found = solve_exact(market) if psi[0] or ends or cap < 1 else None

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from importlib import metadata
+from itertools import product
 
 import cvxpy as cp
 import numpy as np
@@ -43,8 +44,8 @@ STANDARD = market_of(form())
 class Exact:
     """Evaluates V exactly, and notes where."""
 
-    def __init__(self, market_, blur=0.0):
-        self.form, self.blur, self.asked = market_, blur, []
+    def __init__(self, whole, blur=0.0):
+        self.form, self.blur, self.asked = whole, blur, []
 
     def evaluate(self, t):
         self.asked.append(t)
@@ -219,7 +220,7 @@ def test_without_spread_the_cheapest_sell(k):
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_unimarket_weights_when_the_cap_is_one(formulation):
+def test_uniwholeweights_when_the_cap_is_one(formulation):
     form = StandardForm(np.array([0.1, 0.5, 3.0]), 1.0, 2.0, 3.0, max_weight=1 / 3)
     allocation = line_search(market_of(form), formulation)
     np.testing.assert_allclose(allocation.weights, 1 / 3)
@@ -411,28 +412,26 @@ def test_the_range_that_keeps_weights_from_a_better_eta():
 # -------------------------------------------------------- what a solver is given
 
 
-@pytest.mark.parametrize("cap", [1.0, 0.45])
-@pytest.mark.parametrize("t", [0.3, 3.0])
-def test_costs_are_lowered_only_where_nobody_buys(cap, t):
-    psi = np.array([0.1, 0.2, 0.3, 5.0, 80.0, 1e6])
-    market_ = form(psi, max_weight=cap)
-    lowered = search._relevant_costs(market_, t)
-    n = int(np.ceil(1 / cap))
-    ceiling = 2 * (psi[n - 1] + min(1.0, cap * np.sqrt(6)) / t)
-    np.testing.assert_allclose(lowered, np.minimum(psi, ceiling), rtol=1e-12)
-    for later in (t, 2 * t, 10 * t):
-        np.testing.assert_allclose(
-            optimal_weights(market_, later),
-            optimal_weights(form(lowered, max_weight=cap), later),
-            atol=1e-12,
-        )
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 3, 0, 4, 1, 2]])
+@pytest.mark.parametrize(("cap", "dearest"), [(1.0, 0.1), (0.45, 0.3), (0.3, 5.0), (1 / 6, 1e6)])
+def test_costs_are_lowered_only_where_nobody_buys(cap, dearest, order):
+    """The marginal price is at most that of the n cheapest, who carry all, plus mu*cap*sqrt(m)."""
+    psi = np.array([0.1, 0.2, 0.3, 5.0, 80.0, 1e6])[order]
+    for t, mu in product((0.3, 3.0), (1.0, 3.0)):
+        whole = form(psi, mu=mu, max_weight=cap)
+        lowered = search._relevant_costs(whole, t)
+        ceiling = 2 * (dearest + mu * min(1.0, cap * np.sqrt(6)) / t)
+        np.testing.assert_allclose(lowered, np.minimum(psi, ceiling), rtol=1e-12)
+        for later in (t, 2 * t, 10 * t):
+            weights = optimal_weights(replace(whole, virtual_costs=lowered), later)
+            np.testing.assert_allclose(weights, optimal_weights(whole, later), atol=1e-12)
 
 
-def test_a_market_is_given_to_a_solver_without_units():
+def test_a_wholeis_given_to_a_solver_without_units():
     """Costs relative to their mean, money relative to the size of V; nothing but a unit is lost."""
     for money, cap in ((1.0, 1.0), (1e5, 0.5)):
-        market_ = form(mu=3.0 * money, gamma=0.5 * money, max_weight=cap)
-        scaled, unit = search._dimensionless(market_, 0.8)
+        whole = form(mu=3.0 * money, gamma=0.5 * money, max_weight=cap)
+        scaled, unit = search._dimensionless(whole, 0.8)
         plain = scaled.standard_form
         assert plain.virtual_costs.mean() == pytest.approx(1.0)
         assert plain.mu / np.sqrt(3) + 0.8 * unit == pytest.approx(1.0)
@@ -440,7 +439,7 @@ def test_a_market_is_given_to_a_solver_without_units():
         assert plain.max_weight == pytest.approx(cap)
         for t in (0.8 * money, 3.0 * money):
             np.testing.assert_allclose(
-                optimal_weights(plain, t * unit), optimal_weights(market_, t), atol=1e-9
+                optimal_weights(plain, t * unit), optimal_weights(whole, t), atol=1e-9
             )
     free, unit = search._dimensionless(form((0.0, 0.0)), 0.8)
     assert np.all(free.standard_form.virtual_costs == 0)

@@ -97,7 +97,7 @@ def test_it_escapes_a_local_minimum():
         assert found.gap <= GAP
 
 
-@pytest.mark.parametrize("p", [1.3, 2, 4, np.inf])
+@pytest.mark.parametrize("p", [1.3, np.inf])
 def test_a_convex_cost_has_local_minima_too(p):
     """A cheap seller whose privacy gets dear, against many at a flat price."""
     costs = np.append(0.01, np.ones(30))
@@ -233,9 +233,6 @@ def test_a_sweep_wants_a_parameter_of_the_market():
     with pytest.raises(cm.ParameterError, match=r"give the cvxpy.Parameter"):
         cm.sweep(market, 3.0, [1.0])
     assert cm.sweep(market, amount, []) == []
-
-
-# ------------------------------------------------------------------ one largest guarantee
 
 
 # ------------------------------------------------------------------ no answer, and why
@@ -421,7 +418,7 @@ def test_a_term_in_the_guarantees_without_a_spread(cost, build):
         warnings.simplefilter("ignore", cm.LooseCertificateWarning)
         found = cm.allocate(market_with(V, objective))
     brute = BruteForce(market_with(V, objective))
-    values = [brute(eta) for eta in found.eta * np.geomspace(0.2, 5, 41)]
+    values = [brute(eta) for eta in found.eta * np.geomspace(0.2, 5, 21)]
     assert found.lower_bound <= min(values) * (1 + 1e-7) + 1e-9
     assert found.objective <= min(values) + 1e-5 * abs(min(values)) + 1e-7
 
