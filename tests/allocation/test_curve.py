@@ -1,6 +1,7 @@
 """The curve of a seller's own report against solving every changed market on its own."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -45,12 +46,11 @@ def forms(draw):
     return replace(form, eta_low=eta, eta_high=eta * 10 ** draw(st.floats(0, 2)))
 
 
-def reports(form):
-    """Other costs a seller may come to have: any, tied with another, too dear, none, gone."""
+def notable_reports(form):
+    """Other costs a seller may come to have: none, tied with another, too dear, gone."""
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     limit = highest_cost_bought(form, np.sort(form.virtual_costs)) if form.mu > 0 else finite.max()
-    special = [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
-    return st.one_of(st.sampled_from(special), st.floats(1e-4, 30))
+    return [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
 
 
 def with_cost(form, seller, y):
@@ -65,7 +65,8 @@ def questions(draw, count=4):
     form = draw(forms())
     present = int(np.isfinite(form.virtual_costs).sum())
     who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
-    says = [draw(reports(form)) for _ in who]
+    reports = st.one_of(st.sampled_from(notable_reports(form)), st.floats(1e-4, 30))
+    says = [draw(reports) for _ in who]
     return form, np.array(who), np.array(says)
 
 
@@ -81,11 +82,40 @@ def asked(y):
 # --------------------------------------------------- the same as changed markets
 
 
+COSTS = np.array([0.5, 0.5, 1.0, 2.0, 7.0])
+SMALL = {
+    "no cap": StandardForm(COSTS, 1.0, 2.0, 0.5),
+    "a cap": StandardForm(COSTS, 1.0, 0.3, 0.5, 0.4),
+    "a cap of a third": StandardForm(COSTS, 9.0, 0.3, 0.5, 1 / 3),
+    "the same for all": StandardForm(COSTS, 1.0, 2.0, 0.5, 1 / 5),
+    "hardly more than the same": StandardForm(COSTS, 1.0, 2.0, 0.5, 1.01 / 5),
+    "no spread": StandardForm(COSTS, 0.0, 2.0, 0.5, 0.4),
+    "some gone": StandardForm(np.append(np.inf, COSTS), 3.0, 2.0, 0.5, 0.4),
+    "at most so much": StandardForm(COSTS, 3.0, 2.0, 0.5, 0.4, eta_high=1.0),
+    "at least so much": StandardForm(COSTS, 3.0, 2.0, 0.5, 0.4, eta_low=3.0, eta_high=9.0),
+    "one against many": StandardForm(np.array([0.002] + [1.0] * 9), 1.5, 2.5, 0.25),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_notable_report_is_a_market_solved(name):
+    form = SMALL[name]
+    sellers = np.flatnonzero(np.isfinite(form.virtual_costs))
+    zero, *says = [*notable_reports(form), 0.02, 0.7, 20.0]
+    asked = np.array(list(product(sellers, says)))
+    points_are_markets_solved(form, asked[:, 0].astype(int), asked[:, 1])
+    for seller in sellers:  # together they would all be refused
+        points_are_markets_solved(form, np.array([seller]), np.array([zero]))
+
+
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
 def test_each_point_is_a_market_solved(question):
-    form, who, says = question
+    points_are_markets_solved(*question)
+
+
+def points_are_markets_solved(form, who, says):
     try:
         points = OwnReportCurve(form)(who, says)
     except UnattainedOptimumError as error:

@@ -118,6 +118,12 @@ def test_a_bad_call_is_refused_before_any_work(arguments, message, monkeypatch):
         cm.allocate("x")
 
 
+def test_every_search_is_refused_what_is_no_number_of_solves():
+    for method in ("line_search", "branch_and_bound"):
+        with pytest.raises(cm.ParameterError, match=r"max_solves is 1\.5; give a whole"):
+            cm.allocate(market_of(form()), method, max_solves=1.5)
+
+
 def test_the_exact_solver_takes_the_papers_form():
     found = dispatch.standard_form_of(market_of(form()), "x")
     assert (found.mu, found.sigma, found.gamma) == (1, 2, 0.5)

@@ -574,7 +574,9 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
     psi = [0.0, 0.6, 0.0, 0.8]
     for cap in (1.0, 0.5):
         market = form(psi, mu=mu, max_weight=cap)
-        with pytest.raises(cm.UnattainedOptimumError, match=r"^2 sellers have a virtual cost of 0"):
+        with pytest.raises(
+            cm.UnattainedOptimumError, match=r"^2 sellers have .* cost of 0.*EtaRange"
+        ):
             solve_exact(market)
         found = solve_exact(replace(market, eta_high=30.0))
         assert (found.eta, found.binding) == (30.0, ("eta_high",))
@@ -611,25 +613,6 @@ def test_an_optimum_at_no_privacy_is_refused(mu):
     market = cm.Market.standard(cm.Sellers(virtual_costs=[1.0, 2.0]), mu=mu, sigma=0, gamma=1)
     with pytest.raises(cm.UnattainedOptimumError, match=r"sigma.* is 0.*EtaRange"):
         cm.allocate(market)
-
-
-@pytest.mark.parametrize("mu", [0.0, 1.0])
-@pytest.mark.parametrize("cap", [None, 2.0])
-def test_an_optimum_at_endless_privacy_is_refused(mu, cap):
-    sellers = cm.Sellers(virtual_costs=[0.0, 0.0, 5.0])
-    market = cm.Market.standard(sellers, mu=mu, sigma=1, gamma=1, cap=cap)
-    with pytest.raises(cm.UnattainedOptimumError, match=r"2 sellers .* eta = infinity.*EtaRange"):
-        cm.allocate(market)
-    bounded = cm.Market.standard(sellers, mu=mu, sigma=1, gamma=1, cap=cap, eta_range=(1, 9))
-    assert cm.allocate(bounded).eta == 9
-    assert cm.allocate(bounded).binding == ("eta_high",)
-
-
-def test_a_tight_cap_makes_free_sellers_harmless():
-    sellers = cm.Sellers(virtual_costs=[0.0, 0.0, 5.0])
-    allocation = cm.allocate(cm.Market.standard(sellers, mu=1, sigma=1, gamma=1, cap=1.2))
-    assert allocation.weights.sum() == pytest.approx(1)
-    assert 0 < allocation.eta < np.inf
 
 
 @pytest.mark.parametrize("cap", [None, 1.0])

@@ -159,6 +159,7 @@ def test_weights_are_shown_without_what_lies_below_zero():
         ({"parameter": "B"}, r"parameter is 'B'; give the cvxpy\.Parameter"),
         ({"values": [1.0, np.inf]}, "list of finite numbers"),
         ({"values": [1.0, None]}, "list of finite numbers"),
+        ({"values": [1.0, "a"]}, "list of finite numbers"),
         ({"values": 3.0}, "list of finite numbers"),
         ({"values": [10**400]}, "list of finite numbers"),
     ],
