@@ -1,11 +1,11 @@
 """Bounds on the optimum over eta, each against a definition computed at length."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -32,6 +32,8 @@ GRID = np.geomspace(1e-3, 1e3, 4001)
 # ---------------------------------------------------------- chords and envelopes
 
 
+@example([(0, 0), (1, 1), (2, 2), (2, -1), (5, 2), (7, 1)])  # on a line, one below another
+@example([(3, -2)])
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(-5, 5)), min_size=1, max_size=9))
 def test_the_envelope_is_the_least_concave_function_above_the_points(points):
     corners = concave_envelope([(float(t), float(v)) for t, v in points])
@@ -44,17 +46,17 @@ def test_the_envelope_is_the_least_concave_function_above_the_points(points):
     assert all(np.interp(t, ts, values) >= v - 1e-12 for t, v in points)
 
 
-@given(
-    point=st.tuples(st.floats(0, 3), st.floats(-2, 2)),
-    slope=st.sampled_from([0.0, 0.3, 2.0]),
-    noise=st.sampled_from([0.0, 0.2, 3.0]),
-    low=st.sampled_from([0.0, 0.05, 1.0]),
-    high=st.sampled_from([1.0, 4.0, np.inf]),
-)
-def test_the_least_of_a_line_and_noise(point, slope, noise, low, high):
+@given(st.tuples(st.floats(0, 3), st.floats(-2, 2)))
+def test_the_least_of_a_line_and_noise(point):
+    lines = product((0.0, 0.3, 2.0), (0.0, 0.2, 3.0))
+    for (slope, noise), low, high in product(lines, (0.0, 0.05, 1.0), (1.0, 4.0, np.inf)):
+        check_segment(point, slope, noise, low, high)
+
+
+def check_segment(point, slope, noise, low, high):
     t, bound = segment_bound(point, slope, noise, low, high)
     assert low <= t <= high
-    grid = np.array([t for t in GRID if low <= t <= high])
+    grid = GRID[(low <= GRID) & (high >= GRID)]
     if grid.size:
         values = point[1] + slope * (grid - point[0]) + noise / grid
         assert bound <= values.min() + 1e-12
@@ -71,14 +73,15 @@ def test_the_least_of_a_line_at_its_ends():
     assert segment_bound((2.0, 5.0), 0.0, 0.0, 0.5, np.inf) == (0.5, 5.0)
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.1, 9), st.floats(0, 1)), min_size=1, max_size=6),
-    st.sampled_from([0.1, 1.0, 5.0]),
-    st.sampled_from([0.0, 0.2]),
-    st.sampled_from([(0.5, 20.0), (2.0, 3.0), (9.5, 30.0)]),
-)
-def test_the_lowest_bound_is_that_of_the_envelope(points, noise, slope, ends):
+@given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0, 1)), min_size=1, max_size=6))
+def test_the_lowest_bound_is_that_of_the_envelope(points):
     """On a grid: the chords, and beyond the last point a line of the least slope."""
+    ranges = (0.5, 20.0), (2.0, 3.0), (9.5, 30.0)
+    for noise, slope, ends in product((0.1, 1.0, 5.0), (0.0, 0.2), ranges):
+        check_lowest_bound(points, noise, slope, ends)
+
+
+def check_lowest_bound(points, noise, slope, ends):
     outer = OuterProblem(noise, *ends, ((0.0, 0.3),), slope)
     found = lowest_bound(outer, points)
     corners = np.array(concave_envelope([(0.0, 0.3), *points]))

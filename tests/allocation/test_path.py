@@ -51,21 +51,20 @@ def counts(psi, cap, beta):
 # ------------------------------------------------------------------ sorted costs
 
 
-@given(
-    st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 4.0]), min_size=2, max_size=7),
-    st.data(),
-)
-def test_replaced_costs_are_the_costs_sorted_anew(values, data):
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 4.0]), min_size=2, max_size=7))
+def test_replaced_costs_are_the_costs_sorted_anew(values):
     ordered = np.sort(np.array(values))
-    limit = data.draw(st.sampled_from([np.inf, ordered[-1], max(ordered[0], 1.2)]))
+    for limit in (np.inf, ordered[-1], max(ordered[0], 1.2)):
+        check_replaced_costs(ordered, limit)
+
+
+def check_replaced_costs(ordered, limit):
     base = SortedCosts(ordered, limit)
     within = ordered[ordered <= limit]
     np.testing.assert_array_equal(base.psi, within)
-    ranks = data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=4))
-    others = [*within, 0.25, 2.0, 9.0, np.inf]
-    psi = np.array(data.draw(st.lists(st.sampled_from(others), min_size=len(ranks),
-                                      max_size=len(ranks))))  # fmt: skip
-    costs = Replaced(base, np.array(ranks), psi)
+    others = {*within, 0.25, 2.0, 9.0, np.inf}
+    ranks, psi = zip(*product(range(ordered.size), others), strict=True)
+    costs = Replaced(base, np.array(ranks), np.array(psi))
     for e, (rank, new) in enumerate(zip(ranks, psi, strict=True)):
         kept = np.delete(ordered, rank)
         expected = np.sort(np.append(kept[kept <= limit], [new] if new < np.inf else []))
