@@ -1,4 +1,4 @@
-"""Random markets that mix terms and constraints, and a brute force to judge their allocations."""
+"""Optima by brute force, from the definitions: of any market, and of the papers' form."""
 
 import warnings
 
@@ -8,57 +8,6 @@ import numpy as np
 import convexmarket as cm
 
 ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-SPREADS = [
-    cm.Spread(),
-    cm.Spread(1.5),
-    cm.Spread(3),
-    cm.Spread(np.inf),
-    cm.SquaredSpread(),
-    cm.NegativeEntropy(),
-]
-COSTS = [
-    cm.LinearCost(),
-    cm.PowerCost(1.5),
-    cm.PowerCost(2),
-    cm.PowerCost(3),
-    cm.ExponentialCost(),
-]
-
-
-def positive(rng, size=None):
-    return np.exp(rng.normal(size=size)) if size else float(np.exp(rng.normal()))
-
-
-def random_market(rng):
-    """Return a market of two to eight sellers, one or two spreads and up to five constraints."""
-    m = int(rng.integers(2, 9))
-    if rng.random() < 0.5:
-        sellers = cm.Sellers(rng.uniform(0.02, 1, m), prior=cm.Uniform(0.02, 1))
-    else:
-        sellers = cm.Sellers(virtual_costs=rng.exponential(1, m) + 1e-3)
-    chosen = rng.choice(len(SPREADS), rng.integers(1, 3), replace=False)
-    objective = sum(positive(rng) * SPREADS[i] for i in chosen) + positive(rng) * cm.Noise()
-    if rng.random() < 0.2:
-        objective += positive(rng) * cm.Losses(rng.uniform(0, 2, m))
-    constraints = []
-    if rng.random() < 0.5:
-        one = rng.random() < 0.6
-        constraints.append(cm.Cap(rng.uniform(1.05, 4) if one else rng.uniform(1.1, 3.6, m)))
-    if rng.random() < 0.4:
-        one = rng.random() < 0.6
-        constraints.append(cm.MaxEpsilon(positive(rng) if one else positive(rng, m)))
-    if rng.random() < 0.3:
-        constraints.append(cm.Budget(positive(rng)))
-    if m > 2 and rng.random() < 0.4:
-        groups = np.array(["a", "b"])[np.r_[0, 1, rng.integers(0, 2, m - 2)]]
-        share = {"at_least": {"a": rng.uniform(0, 0.5)}} if rng.random() < 0.6 else {"equal": True}
-        constraints.append(cm.GroupShare(groups, **share))
-    if rng.random() < 0.2:
-        constraints.append(cm.EtaRange(0.1, 10))
-    limits = cm.Budget, cm.MaxEpsilon, cm.EtaRange
-    if not any(isinstance(item, limits) for item in constraints) or rng.random() < 0.7:
-        objective += positive(rng) * cm.Payments(COSTS[rng.integers(len(COSTS))])
-    return cm.Market(sellers, objective, constraints)
 
 
 class BruteForce:
@@ -109,3 +58,72 @@ class BruteForce:
                 best = min(best, found[j])
                 low, high = inner[max(j - 1, 0)], inner[min(j + 1, 7)]
         return best
+
+
+# -------------------------------------------------------------- the papers' form
+
+
+def project(psi, count, beta, cap):
+    """Project -beta*psi on the capped simplex, one row per beta, by bisection.
+
+    ``count`` sellers have the cost ``psi``; they get the same weight each. Costs are measured from
+    the dearest seller needed to fill the cap, so that the threshold lies in [-cap, 0] whatever
+    beta is.
+    """
+    needed = int(np.ceil((1 - 1e-12) / cap))
+    marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]
+    point = -beta[:, None] * (psi - marginal)
+    low, high = np.full((beta.size, 1), -cap), np.zeros((beta.size, 1))
+    for _ in range(54):
+        middle = 0.5 * (low + high)
+        enough = (np.clip(point - middle, 0, cap) @ count)[:, None] >= 1
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    weights = np.clip(point - low, 0, cap)
+    return weights / (weights @ count)[:, None]
+
+
+def values_along(form, psi, count, exponents):
+    """Return the objective at a(beta) with the best eta, for beta = 10**exponents."""
+    weights = project(psi, count, 10.0**exponents, form.max_weight)
+    cost = (weights * psi) @ count
+    low, high = max(form.eta_low, 1e-300), min(form.eta_high, 1e300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        eta = np.sqrt(form.sigma / form.gamma / cost)
+    eta = np.clip(np.where(np.isnan(eta), low, eta), low, high)
+    norm = np.sqrt(weights**2 @ count)
+    return form.mu * norm + form.sigma / eta + form.gamma * eta * cost
+
+
+def brute_force(form):
+    """Return the least objective: a grid over beta, zoomed in on around every local minimum.
+
+    Whatever mu, sigma and gamma are, the best weights for some eta are the projection of
+    -beta*psi for some beta in [0, inf].
+    """
+    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
+    psi, count = np.unique(finite, return_counts=True)
+    if psi.size == 1:
+        return float(values_along(form, psi, count, np.zeros(1))[0])
+    # From where all weights are alike to where the two cheapest have parted.
+    first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
+    exponents = np.linspace(np.log10(first), np.log10(last), 1500)
+    values = values_along(form, psi, count, exponents)
+    best = float(values.min())
+    padded = np.concatenate((values[:1], values, values[-1:]))
+    higher = np.maximum(padded[:-2], padded[2:]) > values * (1 + 1e-14)  # no plateau
+    dip = (values <= padded[:-2]) & (values <= padded[2:]) & (values <= 1.01 * best) & higher
+    for i in np.flatnonzero(dip):
+        around = exponents[[max(i - 1, 0), min(i + 1, exponents.size - 1)]]
+        for _ in range(4):
+            finer = np.linspace(*around, 60)
+            found = values_along(form, psi, count, finer)
+            k = int(found.argmin())
+            best = min(best, float(found[k]))
+            around = finer[[max(k - 1, 0), min(k + 1, finer.size - 1)]]
+    return best
+
+
+def least_linear(costs, cap):
+    """Return min costs'a over the capped simplex, filling the cheapest first."""
+    filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
+    return float(np.sort(costs) @ filled)

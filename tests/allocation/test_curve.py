@@ -1,10 +1,11 @@
 """The curve of a seller's own report against solving every changed market on its own."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation import curve as curve_module
@@ -14,12 +15,8 @@ from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FREE = "privacy is free"
-
-
-# ------------------------------------------------------------------------- markets
 
 
 @st.composite
@@ -49,12 +46,11 @@ def forms(draw):
     return replace(form, eta_low=eta, eta_high=eta * 10 ** draw(st.floats(0, 2)))
 
 
-def reports(form):
-    """Other costs a seller may come to have: any, tied with another, too dear, none, gone."""
+def notable_reports(form):
+    """Other costs a seller may come to have: none, tied with another, too dear, gone."""
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     limit = highest_cost_bought(form, np.sort(form.virtual_costs)) if form.mu > 0 else finite.max()
-    special = [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
-    return st.one_of(st.sampled_from(special), st.floats(1e-4, 30))
+    return [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
 
 
 def with_cost(form, seller, y):
@@ -69,7 +65,8 @@ def questions(draw, count=4):
     form = draw(forms())
     present = int(np.isfinite(form.virtual_costs).sum())
     who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
-    says = [draw(reports(form)) for _ in who]
+    reports = st.one_of(st.sampled_from(notable_reports(form)), st.floats(1e-4, 30))
+    says = [draw(reports) for _ in who]
     return form, np.array(who), np.array(says)
 
 
@@ -82,15 +79,43 @@ def asked(y):
     return one_against_many(), np.array([0, 1]), np.array([y, y])
 
 
-# -------------------------------------------------------------------------- the same
+# --------------------------------------------------- the same as changed markets
 
 
-@settings(relaxed, max_examples=300)
+COSTS = np.array([0.5, 0.5, 1.0, 2.0, 7.0])
+SMALL = {
+    "no cap": StandardForm(COSTS, 1.0, 2.0, 0.5),
+    "a cap": StandardForm(COSTS, 1.0, 0.3, 0.5, 0.4),
+    "a cap of a third": StandardForm(COSTS, 9.0, 0.3, 0.5, 1 / 3),
+    "the same for all": StandardForm(COSTS, 1.0, 2.0, 0.5, 1 / 5),
+    "hardly more than the same": StandardForm(COSTS, 1.0, 2.0, 0.5, 1.01 / 5),
+    "no spread": StandardForm(COSTS, 0.0, 2.0, 0.5, 0.4),
+    "some gone": StandardForm(np.append(np.inf, COSTS), 3.0, 2.0, 0.5, 0.4),
+    "at most so much": StandardForm(COSTS, 3.0, 2.0, 0.5, 0.4, eta_high=1.0),
+    "at least so much": StandardForm(COSTS, 3.0, 2.0, 0.5, 0.4, eta_low=3.0, eta_high=9.0),
+    "one against many": StandardForm(np.array([0.002] + [1.0] * 9), 1.5, 2.5, 0.25),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_notable_report_is_a_market_solved(name):
+    form = SMALL[name]
+    sellers = np.flatnonzero(np.isfinite(form.virtual_costs))
+    zero, *says = [*notable_reports(form), 0.02, 0.7, 20.0]
+    asked = np.array(list(product(sellers, says)))
+    points_are_markets_solved(form, asked[:, 0].astype(int), asked[:, 1])
+    for seller in sellers:  # together they would all be refused
+        points_are_markets_solved(form, np.array([seller]), np.array([zero]))
+
+
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
 def test_each_point_is_a_market_solved(question):
-    form, who, says = question
+    points_are_markets_solved(*question)
+
+
+def points_are_markets_solved(form, who, says):
     try:
         points = OwnReportCurve(form)(who, says)
     except UnattainedOptimumError as error:
@@ -147,7 +172,6 @@ def runner_up_is_close(form, found, seller, epsilon):
     )
 
 
-@settings(relaxed, max_examples=100)
 @given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
 def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, says):
     form, who, _ = question
@@ -162,7 +186,6 @@ def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, s
     assert np.all(np.diff(points.value) >= -1e-13 * points.value[1:])
 
 
-@settings(relaxed, max_examples=100)
 @given(questions(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     """The envelope theorem, integrated: exact for jumps and kinks as well."""
@@ -201,7 +224,7 @@ def test_at_the_own_report_the_curve_is_the_allocation():
         np.testing.assert_allclose(points.value, found.objective, rtol=1e-13)
 
 
-# ------------------------------------------------------------------------ edge cases
+# -------------------------------------------------------------------- edge cases
 
 
 def test_the_jump_between_branches():
@@ -230,6 +253,16 @@ def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_pric
         assert points.epsilon[0] == pytest.approx(least, abs=1e-5)
 
 
+def test_who_can_be_done_without():
+    psi = np.array([0.2, 0.4, 1.0])
+    for cap, least in ((1.0, 0.0), (0.5, 0.0), (0.4, 0.2), (1 / 3, 1 / 3)):
+        own = OwnReportCurve(StandardForm(psi, 1.0, 2.0, 0.5, cap))
+        assert own._least_weight() == pytest.approx(least)
+        assert own.can_do_without() == (least == 0)
+    away = OwnReportCurve(StandardForm(np.append(psi, np.inf), 1.0, 2.0, 0.5, 0.4))
+    assert away._least_weight() == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_a_free_report_is_refused_in_words(mu):
     form = StandardForm(np.array([1.0, 2.0, 3.0]), mu, 1.0, 1.0)
@@ -247,6 +280,16 @@ def test_sellers_without_a_price_beside_one_who_is_needed(sellers):
     points = OwnReportCurve(form)(np.array([0]), np.array([3.0]))
     found = solve_exact(with_cost(form, 0, 3.0))
     assert points.epsilon == pytest.approx([found.eta * found.weights[0]])
+
+
+def test_the_level_of_a_market_without_spread_is_that_of_the_dearest_who_sells():
+    form = StandardForm(np.array([0.2, 0.4, 1.0]), 0.0, 2.0, 0.5, 0.5)
+    points = OwnReportCurve(form)(np.array([2, 2, 0]), np.array([0.3, 9.0, 0.7]))
+    np.testing.assert_allclose(points.level, [0.3, 0.4, 0.7])
+    cost = np.array([0.25, 0.3, 0.55])
+    eta = np.sqrt(2.0 / (0.5 * cost))
+    np.testing.assert_allclose(points.epsilon, [0.5 * eta[0], 0.0, 0.5 * eta[2]])
+    np.testing.assert_allclose(points.value, 2.0 / eta + 0.5 * eta * cost)
 
 
 def test_nothing_without_noise_or_room():
@@ -272,3 +315,30 @@ def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
     apart = curve(who, says)
     for name in ("epsilon", "value", "level"):
         np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
+
+
+def test_reports_that_are_true_are_answered_from_one_market(monkeypatch):
+    """However many are asked about at their own cost, and in whatever order."""
+    psi = np.random.default_rng(3).uniform(0.1, 1, 8)
+    form = StandardForm(psi, 9.0, 2.0, 0.5)
+    own = OwnReportCurve(form)
+    sizes = []
+    solve = OwnReportCurve._batch
+
+    def counted(self, seller, says):
+        sizes.append(seller.size)
+        return solve(self, seller, says)
+
+    monkeypatch.setattr(OwnReportCurve, "_batch", counted)
+    who = np.array([3, 0, 7, 2, 3, 5])
+    says = psi[who].copy()
+    says[[1, 4]] = [0.7, 3.0]
+    found = own(who, says)
+    assert sizes == [3]
+    alone = [own(who[k : k + 1], says[k : k + 1]) for k in range(6)]
+    for name in ("epsilon", "value", "level"):
+        expected = [getattr(one, name)[0] for one in alone]
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
+    # The others' guarantees change with what one says.
+    assert found.value[1] != found.value[0]
+    assert found.epsilon[4] < own.truth[3]

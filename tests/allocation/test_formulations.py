@@ -5,18 +5,18 @@ import pickle
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from convexmarket.allocation import declare
+from convexmarket.allocation.bounds import best_lower_bound, dual_bound
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
+    declare_papers,
     embed,
     marginal_price,
+    optimal_weights,
     recover_weights,
     restrict_to_finite,
 )
-from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import (
     AllocationError,
     InfeasibleMarketError,
@@ -25,106 +25,18 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.market import Market, StandardForm
-from convexmarket.sellers import Sellers
 from convexmarket.terms import EtaRange, Noise, Payments, Spread
+from tests.allocation import builders
+from tests.allocation.builders import FORMULATIONS, sellers_of, uniform_market
 
-FORMULATIONS = ["primal", "dual", "projection"]
-
-
-def uniform_market(m=30, cap=None, eta_range=None, mu=1.0):
-    costs = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
-    sellers = Sellers(virtual_costs=costs)
-    return Market.standard(sellers, mu=mu, sigma=100, gamma=0.001, cap=cap, eta_range=eta_range)
+PSI = np.array([0.1, 0.2, 0.2, 9.0])
 
 
-def market_with_infinite_costs(costs, **numbers):
-    """Priors whose density vanishes at the top give psi = +inf there."""
-    sellers = Sellers(virtual_costs=np.where(np.isfinite(costs), costs, 0.0))
-    object.__setattr__(sellers, "virtual_costs", np.asarray(costs, dtype=float))
-    return Market.standard(sellers, **numbers)
+def form(psi=PSI, **changes) -> StandardForm:
+    return builders.form(psi, **changes)
 
 
-# ----------------------------------------------------------------- the projection
-
-
-points = st.lists(
-    st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-10, 10)), min_size=1, max_size=40
-)
-
-
-@settings(deadline=None)
-@given(points, st.sampled_from([1.0, 1.001, 1.5, 2.0, 5.0]), st.integers(-6, 6))
-def test_projection_is_feasible_and_satisfies_its_variational_inequality(values, k, exponent):
-    point = np.array(values) * 10.0**exponent
-    m = point.size
-    cap = min(1.0, k / m)
-    weights = project_capped_simplex(point, cap)
-    assert weights.min() >= 0
-    assert weights.max() <= cap * (1 + 1e-12)
-    assert weights.sum() == pytest.approx(1, abs=1e-12)
-    # (point - a)'(b - a) <= 0 for all feasible b: the maximum over b fills the largest entries.
-    direction = np.sort(point - weights)[::-1]
-    filled = np.diff(np.minimum(cap * np.arange(m + 1), 1.0))
-    scale = max(1.0, np.abs(point).max())
-    rounding = 1e-12 * scale + 1e-15 * scale**2  # of the point itself, times the point
-    assert direction @ filled <= (point - weights) @ weights + rounding
-
-
-def test_projection_matches_cvxpy():
-    rng = np.random.default_rng(1)
-    point, cap = rng.normal(size=20), 0.08
-    a = cp.Variable(20)
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(a - point)), [cp.sum(a) == 1, a >= 0, a <= cap])
-    problem.solve(solver="CLARABEL")
-    np.testing.assert_allclose(project_capped_simplex(point, cap), a.value, atol=1e-6)
-
-
-@settings(deadline=None)
-@given(points, st.integers(0, 10**6), st.integers(-6, 6))
-def test_projection_under_a_bound_for_each(values, seed, exponent):
-    rng = np.random.default_rng(seed)
-    point = np.array(values) * 10.0**exponent
-    limits = rng.exponential(size=point.size) * rng.choice([0, 1, 1], size=point.size)
-    limits[0] += 1e-3
-    limits *= rng.choice([1.0, 1.2, 10.0]) / limits.sum()  # 1: one feasible point
-    weights = project_capped_simplex(point, limits)
-    assert weights.min() >= 0
-    assert np.all(weights <= limits * (1 + 1e-12))
-    assert weights.sum() == pytest.approx(1, abs=1e-12)
-    direction = point - weights  # the maximum over b fills the largest entries, each to its bound
-    order = np.argsort(-direction)
-    filled = np.diff(np.minimum(np.r_[0, np.cumsum(limits[order])], 1.0))
-    scale = max(1.0, np.abs(point).max())
-    rounding = 1e-12 * scale + 1e-15 * scale**2
-    assert direction[order] @ filled <= direction @ weights + rounding
-
-
-def test_projection_keeps_its_digits_far_from_the_origin():
-    point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
-    weights = project_capped_simplex(point, 0.4)
-    np.testing.assert_allclose(weights, [0.4, 0.3, 0.3, 0.0], rtol=1e-12)
-
-
-def test_projection_leaves_out_minus_infinity():
-    np.testing.assert_array_equal(
-        project_capped_simplex([-np.inf, 3.0, 3.0]), np.array([0.0, 0.5, 0.5])
-    )
-
-
-@pytest.mark.parametrize("point", [[np.nan, 1.0], [np.inf, 1.0]])
-def test_projection_refuses_what_is_not_a_number(point):
-    with pytest.raises(ParameterError, match="NaN"):
-        project_capped_simplex(point)
-
-
-def test_projection_refuses_an_infeasible_cap():
-    with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
-        project_capped_simplex([1.0, 2.0], 0.4)
-    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0.5 .* to 0.8 at most"):
-        project_capped_simplex([1.0, 2.0, 3.0], np.array([0.5, 0.3, 0.0]))
-
-
-# --------------------------------------------------------------- the declarations
+# -------------------------------------------------------------- the declarations
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
@@ -155,6 +67,25 @@ def test_formulations_agree_when_solved_again(cap, solver):
         for problem in (dual, projection):
             np.testing.assert_allclose(problem.weights, primal.weights, atol=2e-4)
             assert problem.multiplier == pytest.approx(primal.multiplier, rel=1e-3)
+
+
+@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
+def test_declarations_agree_with_norms_minimised_directly(formulation):
+    sellers = sellers_of([0.1, np.inf, 0.9, 1.4])
+    market = Market.standard(sellers, mu=2.0, sigma=1.0, gamma=0.5, cap=1.8)
+    problem = declare_papers(market, 3.0, formulation)
+    for eta in (3.0, 0.4):
+        problem.eta = eta
+        problem.solve(solver="CLARABEL")
+        rest = form([0.1, 0.9, 1.4], mu=2.0, sigma=1.0, max_weight=0.45)
+        best = optimal_weights(rest, 0.5 * eta)
+        np.testing.assert_allclose(problem.weights, np.insert(best, 1, 0.0), atol=1e-4)
+        assert problem.eta == pytest.approx(eta, rel=1e-9)
+        if np.any((best > 1e-3) & (best < 0.449)):
+            price = marginal_price(rest, best, 0.5 * eta)
+            assert problem.multiplier == pytest.approx(price / eta, rel=1e-3)
+        if formulation != "projection":
+            assert problem.value == pytest.approx(rest.objective(best, eta), rel=1e-6)
 
 
 def test_values_agree_with_the_terms_own_evaluation():
@@ -193,17 +124,37 @@ def test_projection_beta_may_be_set_by_hand():
     assert problem.eta == 0
 
 
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_one_seller(formulation):
+    market = Market.standard(sellers_of([2.0]), mu=1, sigma=1, gamma=1)
+    problem = declare(market, 3.0, formulation)
+    problem.solve(solver="CLARABEL")
+    assert problem.weights == pytest.approx([1.0])
+    assert problem.multiplier == pytest.approx((1 + 3 * 2) / 3)
+
+
+def test_problem_survives_pickling():
+    problem = pickle.loads(pickle.dumps(declare(uniform_market(), 900.0)))
+    problem.eta = 1000.0
+    problem.solve(solver="CLARABEL")
+    fresh = declare(uniform_market(), 1000.0)
+    assert problem.value == pytest.approx(fresh.solve(solver="CLARABEL"), rel=1e-6)
+
+
+# --------------------------------------------- sellers who cannot be bought from
+
+
 def test_infinite_virtual_costs_stay_out():
     numbers = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0, "cap": 2.0}
-    market = market_with_infinite_costs([0.5, np.inf, 1.0, np.inf], **numbers)
+    market = Market.standard(sellers_of([0.5, np.inf, 1.0, np.inf]), **numbers)
     for formulation in FORMULATIONS:
         problem = declare(market, 1.0, formulation)
         problem.solve(solver="CLARABEL")
         np.testing.assert_allclose(problem.weights, [0.5, 0, 0.5, 0], atol=1e-6)
     with pytest.raises(InfeasibleMarketError, match="raise the cap"):
-        declare(market_with_infinite_costs([0.5, np.inf, np.inf], **numbers), 1.0)
+        declare(Market.standard(sellers_of([0.5, np.inf, np.inf]), **numbers), 1.0)
     with pytest.raises(InfeasibleMarketError, match="nobody"):
-        declare(market_with_infinite_costs([np.inf], **numbers), 1.0)
+        declare(Market.standard(sellers_of([np.inf]), **numbers), 1.0)
 
 
 def test_restrict_and_embed_are_inverse():
@@ -213,13 +164,48 @@ def test_restrict_and_embed_are_inverse():
     np.testing.assert_array_equal(embed(np.array([0.3, 0.7]), finite), [0.3, 0, 0.7])
 
 
-@pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_one_seller(formulation):
-    market = Market.standard(Sellers(virtual_costs=[2.0]), mu=1, sigma=1, gamma=1)
-    problem = declare(market, 3.0, formulation)
+def test_those_who_remain_may_just_carry_everything():
+    psi = [0.2, np.inf, 0.4, np.inf]
+    restricted, finite = restrict_to_finite(form(psi, max_weight=0.5))
+    assert finite.tolist() == [True, False, True, False]
+    assert restricted.virtual_costs.tolist() == [0.2, 0.4]
+    assert restricted.max_weight == 0.5
+    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0\.49 cannot"):
+        restrict_to_finite(form(psi, max_weight=0.49))
+    with pytest.raises(InfeasibleMarketError, match="nobody can sell"):
+        restrict_to_finite(form([np.inf, np.inf]))
+
+
+# ------------------------------------------------------------ weights and prices
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.4, 0.25])
+@pytest.mark.parametrize("t", [0.05, 1.0, 8.0])
+def test_optimal_weights_prices_and_bounds_are_those_of_the_declaration(cap, t):
+    market = form(max_weight=cap)
+    a = cp.Variable(4, nonneg=True)
+    sums = cp.sum(a) == 1
+    problem = cp.Problem(cp.Minimize(cp.norm(a) + t * PSI @ a), [sums, a <= cap])
     problem.solve(solver="CLARABEL")
-    assert problem.weights == pytest.approx([1.0])
-    assert problem.multiplier == pytest.approx((1 + 3 * 2) / 3)
+    weights = optimal_weights(market, t)
+    np.testing.assert_allclose(weights, a.value, atol=1e-4)
+    if np.any((weights > 1e-6) & (weights < cap - 1e-6)):
+        assert marginal_price(market, weights, t) == pytest.approx(-sums.dual_value, rel=1e-4)
+    assert dual_bound(market, t, weights) == pytest.approx(problem.value, rel=1e-7)
+    rough = np.array([0.5, 0.2, 0.2, 0.1])
+    bounds = dual_bound(market, t, rough), best_lower_bound(market, t, rough)
+    assert bounds[0] <= bounds[1] <= problem.value * (1 + 1e-7)
+    assert bounds[1] >= problem.value * (1 - 0.05)
+
+
+def test_the_marginal_price_by_hand():
+    market = form([0.1, 0.3, 0.5, 0.7], mu=2.0, max_weight=0.5)
+    weights = np.array([0.5, 0.3, 0.2, 0.0])
+    prices = 2.0 * weights / np.sqrt(0.38) + 3.0 * np.array([0.1, 0.3, 0.5, 0.7])
+    expected = (prices[1] * 0.3 * 0.2 + prices[2] * 0.2 * 0.3) / 0.12
+    assert marginal_price(market, weights, 3.0) == pytest.approx(expected)
+    full = np.array([0.5, 0.5, 0.0, 0.0])
+    assert marginal_price(market, full, 3.0) == pytest.approx(2.0 * 0.5 / np.sqrt(0.5) + 0.9)
 
 
 def test_marginal_price_of_a_vertex_is_that_of_the_dearest_bought():
@@ -227,12 +213,40 @@ def test_marginal_price_of_a_vertex_is_that_of_the_dearest_bought():
     assert marginal_price(form, np.array([0.5, 0.5, 0.0]), 2.0) == 4.0
 
 
-def test_recovery_removes_the_traces_of_interior_points():
-    form = StandardForm(np.array([0.1, 0.1, 50.0]), 1.0, 1, 1)
-    raw = np.array([0.5, 0.5, 1e-9])
-    np.testing.assert_allclose(recover_weights(form, raw, 1.0), [0.5, 0.5, 0.0], rtol=1e-12)
+def test_recovered_weights_lose_traces_of_the_dear_only():
+    market = form((0.1, 0.2, 9.0))
+    raw = np.array([0.55, 0.45, 1e-7])
+    recovered = recover_weights(market, raw, 1.0)
+    assert recovered[2] == 0
+    assert recovered.sum() == pytest.approx(1.0)
+    linear = recover_weights(form((0.1, 0.2, 9.0), mu=0.0), raw, 1.0)
+    assert linear[2] > 0
+    tight = recover_weights(form((0.1, 0.2, 9.0), max_weight=0.4), np.array([0.4, 0.4, 0.2]), 1.0)
+    np.testing.assert_allclose(tight, [0.4, 0.4, 0.2])
     with pytest.raises(SolverError, match="not finite"):
-        recover_weights(form, np.array([np.nan, 1, 0]), 1.0)
+        recover_weights(market, np.array([0.5, np.nan, 0.5]), 1.0)
+
+
+def test_recovered_weights_stay_under_the_cap():
+    """What the dear seller loses goes to the others, of whom one is at the cap already."""
+    market = form(max_weight=0.4)
+    found = recover_weights(market, np.array([0.4, 0.3, 0.24, 0.06]), 1.0)
+    np.testing.assert_allclose(found, [0.4, 0.33, 0.27, 0.0], atol=1e-15)
+    assert found.sum() == pytest.approx(1.0, abs=1e-15)
+    # Where the others cannot carry everything, the dear one stays.
+    for cap, stays in ((1 / 3, False), (0.3, True)):
+        raw = np.array([0.3, 0.3, 0.3, 0.1])
+        found = recover_weights(form(max_weight=cap), raw, 1.0)
+        assert (found[3] > 0) == stays
+        assert np.all(found <= cap * (1 + 1e-15))
+
+
+def test_recovery_leaves_what_is_optimal_alone():
+    for cap in (1.0, 0.4, 0.25):
+        for t in (0.01, 1.0, 30.0):
+            market = form(max_weight=cap)
+            best = optimal_weights(market, t)
+            np.testing.assert_allclose(recover_weights(market, best, t), best, atol=1e-15)
 
 
 # ---------------------------------------------------------------------- refusals
@@ -264,31 +278,24 @@ def test_bad_eta(eta):
         declare(uniform_market(), eta)
 
 
-@pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_eta_range_is_checked_and_its_ends_belong_to_it(formulation):
-    market = uniform_market(eta_range=(2.0, 5.0))
-    problem = declare(market, 2.0, formulation)
-    problem.solve(solver="CLARABEL")
-    assert problem.status == "optimal"
-    problem.eta = 5.0
-    with pytest.raises(ParameterError, match="EtaRange"):
-        problem.eta = 5.1
+@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
+def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulation):
+    ranged = uniform_market(3, eta_range=(1.0, 2.0))
+    problem = declare(ranged, 1.5, formulation)
+    for eta in (1.0, 2.0, 1 - 0.9e-9, 2 * (1 + 0.9e-9)):
+        problem.eta = eta
+        assert problem.eta == pytest.approx(eta, rel=1e-7)
+    for eta in (1 - 1e-8, 2 * (1 + 1e-8), 0.0, np.inf):
+        with pytest.raises(ParameterError, match=r"eta is .* EtaRange|eta is .* > 0"):
+            problem.eta = eta
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
 def test_markets_of_another_form_have_a_primal_only(formulation):
-    sellers = Sellers(virtual_costs=[1.0, 2.0])
+    sellers = sellers_of([1.0, 2.0])
     market = Market(sellers, Spread(3) + Noise() + Payments(), [EtaRange(1, 2)])
     with pytest.raises(NotSupportedError, match=f"{formulation} formulation.*Payments.*primal"):
         declare(market, 1.0, formulation)
     assert declare(market, 1.0).solve() > 0
     with pytest.raises(ParameterError, match="eta is 3, outside what EtaRange"):
         declare(market, 3)
-
-
-def test_problem_survives_pickling():
-    problem = pickle.loads(pickle.dumps(declare(uniform_market(), 900.0)))
-    problem.eta = 1000.0
-    problem.solve(solver="CLARABEL")
-    fresh = declare(uniform_market(), 1000.0)
-    assert problem.value == pytest.approx(fresh.solve(solver="CLARABEL"), rel=1e-6)

@@ -1,12 +1,71 @@
-"""Weights under given guarantees: the exact path against its CVXPY declaration."""
+"""Given guarantees: which markets they are all of, the best weights, and what certifies them."""
 
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 import convexmarket as cm
+from convexmarket.allocation.guarantees import _dual, allocate_guarantees, largest_guarantees
+from tests.allocation import builders
+
+OBJECTIVE = 2 * cm.Spread() + 0.3 * cm.Noise()
+
+
+def market(*constraints, objective=OBJECTIVE, m=3):
+    return builders.market(*constraints, objective=objective, costs=np.ones(m))
+
+
+# ---------------------------------------------------------- whom the path serves
+
+
+def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
+    given = cm.GivenEpsilon([0.1, 0.0, 0.4])
+    assert largest_guarantees(market(given)).tolist() == [0.1, 0.0, 0.4]
+    assert largest_guarantees(market(cm.MaxEpsilon(0.2))).tolist() == [0.2] * 3
+    both = market(given, cm.MaxEpsilon(0.2))
+    assert largest_guarantees(both).tolist() == [0.1, 0.0, 0.2]
+    only_noise = market(given, objective=cm.Noise())
+    assert largest_guarantees(only_noise).tolist() == [0.1, 0.0, 0.4]
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        [],
+        [cm.Cap(2.0)],
+        [cm.MaxEpsilon(0.2), cm.Cap(2.0)],
+        [cm.MaxEpsilon(0.2), cm.EtaRange(0.1, 0.2)],
+        [cm.MaxEpsilon([0.1, 0.0, 0.0]), cm.MaxEpsilon([0.0, 0.1, 0.1])],  # nobody is left
+    ],
+)
+def test_other_constraints_are_not_for_the_path_of_guarantees(constraints):
+    assert largest_guarantees(market(*constraints)) is None
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        cm.Spread(3) + cm.Noise(),
+        cm.SquaredSpread() + cm.Noise(),
+        OBJECTIVE + cm.Payments(),
+        OBJECTIVE + cm.Losses([0.1, 0.2, 0.3]),
+        1 * cm.Spread(),
+        cm.Spread() + 0 * cm.Noise(),
+    ],
+)
+def test_other_objectives_are_not_for_the_path_of_guarantees(objective):
+    assert largest_guarantees(market(cm.MaxEpsilon(0.2), objective=objective)) is None
+
+
+def test_a_seller_with_an_infinite_virtual_cost_is_not_for_the_path_of_guarantees():
+    some = builders.market(cm.MaxEpsilon(0.2), objective=OBJECTIVE, costs=[1, np.inf, 1])
+    assert largest_guarantees(some) is None
+
+
+# -------------------------------------------------------------- the best weights
 
 
 def declared(epsilon, mu, sigma):
@@ -25,9 +84,11 @@ guarantees = st.lists(
 ).filter(lambda values: max(values) > 0)
 
 
-@settings(max_examples=100, deadline=None)
+@example([0.1, 0.4, 1.5], 0.0, 0.5)
+@example([0.1, 0.4, 1.5, 0.4], 5.0, 0.0)
+@example([0.0, 0.1, 0.1000001, 3.0, 1.0], 9.0, 0.01)
 @given(guarantees, st.floats(0.01, 10.0), st.floats(1e-3, 10.0))
-def test_the_path_ends_where_the_declaration_does(values, mu, sigma) -> None:
+def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     epsilon = np.array(values)
     weights, eta = cm.weights_for_guarantees(epsilon, mu, sigma)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -35,22 +96,72 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma) -> None:
     assert np.all(weights * eta <= epsilon * (1 + 1e-12))
     objective = mu * np.linalg.norm(weights) + sigma / eta
     assert objective == pytest.approx(declared(epsilon, mu, sigma), rel=2e-6)
+    given_epsilon = cm.GivenEpsilon(epsilon)
+    whole = market(given_epsilon, objective=mu * cm.Spread() + sigma * cm.Noise(), m=epsilon.size)
+    certified = allocate_guarantees(whole, epsilon)
+    assert certified.objective == pytest.approx(objective, rel=1e-12)
+    assert certified.gap <= 1e-10
 
 
-@settings(max_examples=200)
-@given(guarantees, st.floats(0.01, 10.0), st.floats(1e-3, 10.0))
-def test_never_worse_than_proportional_or_equal_weights(values, mu, sigma) -> None:
-    epsilon = np.array(values)
-    weights, eta = cm.weights_for_guarantees(epsilon, mu, sigma)
-    best = mu * np.linalg.norm(weights) + sigma / eta
-    proportional = epsilon / epsilon.sum()
-    assert best <= (mu * np.linalg.norm(proportional) + sigma / epsilon.sum()) * (1 + 1e-12)
-    if epsilon.min() > 0:
-        m = epsilon.size
-        assert best <= (mu / np.sqrt(m) + sigma / (m * epsilon.min())) * (1 + 1e-12)
+@pytest.mark.parametrize(
+    "granted",
+    [
+        [0.1, 0.5, 0.9],
+        [0.5, 0.5, 0.5],
+        [0.0, 0.4, 0.4, 3.0],
+        [0.7],
+        [0.01, 5.0],
+        [1e-6, 1.0, 1.0],
+    ],
+)
+def test_the_certificate_of_given_guarantees(granted):
+    for mu, sigma in [(2.0, 0.3), (0.01, 5.0), (50.0, 1e-3), (0.0, 1.0)]:
+        check_certificate(np.array(granted), mu, sigma)
 
 
-def test_the_limits() -> None:
+def check_certificate(granted, mu, sigma):
+    objective = mu * cm.Spread() + sigma * cm.Noise()
+    declared = market(cm.GivenEpsilon(granted), objective=objective, m=granted.size)
+    found = allocate_guarantees(declared, granted)
+    value = mu * np.linalg.norm(found.weights) + sigma / found.eta
+    assert found.objective == pytest.approx(value, rel=1e-14)
+    assert found.lower_bound == pytest.approx(value, rel=1e-10)
+    # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
+    assert found.multiplier * found.eta == pytest.approx(value, rel=1e-12)
+    assert 0 <= found.seconds < 60
+    assert np.all(found.weights * found.eta <= granted * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 3.0])
+def test_any_weights_prove_a_bound(sigma):
+    """The best that a linear program proves from the same tangent, at most."""
+    granted, mu = np.array([0.1, 0.5, 0.9, 0.0]), 2.0
+    best = allocate_guarantees(
+        market(cm.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4),
+        granted,
+    )
+    for weights in ([0.2, 0.3, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0]):
+        weights = np.array(weights)
+        norm = float(np.linalg.norm(weights))
+        slope = mu * weights / norm
+        # max level: level <= slope + z, z'granted <= sigma
+        proved = -linprog(
+            [-1.0, 0, 0, 0, 0],
+            A_ub=np.vstack([np.c_[np.ones(4), -np.eye(4)], np.r_[0.0, granted]]),
+            b_ub=np.r_[slope, sigma],
+            bounds=[(None, None)] + [(0, None)] * 4,
+        ).fun
+        price, bound = _dual(granted, mu, sigma, weights, norm)
+        assert bound <= min(proved, best.objective) + 1e-12
+        assert price >= slope.max() - 1e-12
+        if slope[granted > 0].max() == 0 or np.maximum(slope.max() - slope, 0) @ granted <= sigma:
+            assert bound == pytest.approx(proved)
+
+
+# ---------------------------------------------------- limits, units and refusals
+
+
+def test_the_limits():
     epsilon = np.array([0.1, 0.4, 1.5])
     weights, eta = cm.weights_for_guarantees(epsilon, mu=0.0, sigma=1.0)
     assert weights == pytest.approx(epsilon / 2.0)
@@ -61,12 +172,36 @@ def test_the_limits() -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-290, 1e-100, 1e100, 1e290])
-def test_the_unit_of_privacy_does_not_matter(unit) -> None:
+def test_the_unit_of_privacy_does_not_matter(unit):
     epsilon = np.array([0.1, 0.4, 1.5])
     weights, eta = cm.weights_for_guarantees(epsilon, 1.0, 0.1)
     scaled, scaled_eta = cm.weights_for_guarantees(epsilon * unit, 1.0, 0.1 * unit)
     assert scaled == pytest.approx(weights, rel=1e-9)
     assert scaled_eta / unit == pytest.approx(eta, rel=1e-9)
+
+
+def test_sellers_who_granted_nothing_do_not_matter():
+    some = cm.weights_for_guarantees([0.2, 0.5, 0.7], 1.0, 0.3)
+    with_others = cm.weights_for_guarantees([0.0, 0.2, 0.0, 0.5, 0.7], 1.0, 0.3)
+    np.testing.assert_allclose(with_others[0], [0, some[0][0], 0, *some[0][1:]], rtol=1e-14)
+    assert with_others[1] == pytest.approx(some[1], rel=1e-14)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("mu", "sigma"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_given_guarantees_raise_no_warnings(mu, sigma):
+    for granted in ([0.5], [0.5, 0.5], [0.1, 0.5, 0.9], [0.0, 1e-100, 1.0]):
+        weights, eta = cm.weights_for_guarantees(granted, mu, sigma)
+        assert weights.sum() == pytest.approx(1.0)
+        assert 0 < eta <= sum(granted) * (1 + 1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
+def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
+    weights, eta = cm.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
+    assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
+    assert eta == pytest.approx(1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +216,6 @@ def test_the_unit_of_privacy_does_not_matter(unit) -> None:
         (([1.0], 0, 0), "both zero"),
     ],
 )
-def test_bad_arguments_are_named(arguments, words) -> None:
+def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(cm.ParameterError, match=words):
         cm.weights_for_guarantees(*arguments)

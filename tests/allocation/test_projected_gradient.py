@@ -4,21 +4,12 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.projected_gradient import descend, projected_gradient
+from convexmarket.allocation.bounds import OuterProblem
+from convexmarket.allocation.formulations import optimal_weights
+from convexmarket.allocation.projected_gradient import _grid, descend, projected_gradient
 from convexmarket.allocation.search import line_search
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
-from convexmarket.market import Market
-from convexmarket.sellers import Sellers
-
-
-def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
-    psi = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
-    sellers = Sellers(virtual_costs=psi)
-    return Market.standard(sellers, mu=mu, sigma=sigma, gamma=0.001, **constraints)
-
-
-def three_roots():
-    return Market.standard(Sellers(virtual_costs=[0.002] + [1.0] * 44), mu=3, sigma=2.5, gamma=0.25)
+from tests.allocation.builders import COSTS, form, market_of, three_roots, uniform_market
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])
@@ -32,6 +23,20 @@ def test_descent_finds_the_conic_optimum(cap, eta):
     problem.solve(solver="CLARABEL")
     assert descent.converged
     np.testing.assert_allclose(descent.weights, problem.weights, atol=1e-5)
+
+
+def test_descent_counts_its_steps_and_stops_when_nothing_changes():
+    start = np.full(3, 1 / 3)
+    one = descend(form(), 0.8, start, 0.1, 1, 1e-12)
+    assert (one.iterations, one.converged) == (1, False)
+    gradient = start / np.linalg.norm(start) + 0.8 * COSTS
+    moved = start - 0.1 * gradient
+    np.testing.assert_allclose(one.weights, moved - moved.mean() + 1 / 3)
+    many = descend(form(), 0.8, start, 0.5, 2000, 1e-12)
+    assert many.converged
+    assert many.iterations < 2000
+    np.testing.assert_allclose(many.weights, optimal_weights(form(), 0.8), atol=1e-9)
+    assert descend(form(), 0.8, many.weights, 0.5, 5, 1e-9).iterations == 1
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])
@@ -51,15 +56,33 @@ def test_lower_bound_is_honest_and_a_finer_grid_closes_the_gap(cap):
 
 
 def test_a_grid_misses_the_global_minimum_and_its_gap_says_so():
-    allocation = projected_gradient(three_roots(), grid=[10.0, 20.0, 40.0, 80.0])
+    allocation = projected_gradient(market_of(three_roots()), grid=[10.0, 20.0, 40.0, 80.0])
     assert allocation.objective > 2.0
     assert allocation.lower_bound <= 1.9946349581
     assert allocation.gap > 0.1
 
 
 def test_bound_covers_what_lies_beyond_the_grid():
-    allocation = projected_gradient(three_roots(), grid=40, eta_max=2.0)
+    allocation = projected_gradient(market_of(three_roots()), grid=40, eta_max=2.0)
     assert allocation.lower_bound <= 1.9946349581 <= allocation.objective
+
+
+@pytest.mark.parametrize(
+    ("grid", "eta_max", "ends", "expected"),
+    [
+        (4, None, {}, [1.0, 2.0, 3.0, 4.0]),
+        (1, None, {}, [4.0]),
+        (4, 2.0, {}, [0.5, 1.0, 1.5, 2.0]),
+        (3, None, {"eta_low": 1.0, "eta_high": 2.0}, [1.0, 1.5, 2.0]),
+        (3, 1.5, {"eta_low": 1.0, "eta_high": 2.0}, [1.0, 1.25, 1.5]),
+        (3, 9.0, {"eta_low": 1.0, "eta_high": 2.0}, [1.0, 1.5, 2.0]),
+        ([3.0, 1.0], None, {}, [1.0, 3.0]),
+        ([1 - 1e-10, 2 + 1e-10], None, {"eta_low": 1.0, "eta_high": 2.0}, [1.0, 2.0]),
+    ],
+)
+def test_the_grid_of_the_papers_method(grid, eta_max, ends, expected):
+    outer = OuterProblem(1.0, 0.1, 2.0, ((0.0, 0.0),), 0.1)
+    np.testing.assert_allclose(_grid(form(**ends), outer, grid, eta_max), expected)
 
 
 def test_range_of_eta_is_the_grid():
@@ -88,19 +111,32 @@ def test_optimum_at_zero_is_refused():
 
 
 def test_optimum_at_infinity_is_refused():
-    market = Market.standard(Sellers(virtual_costs=[0.0, 5.0]), mu=0.01, sigma=1, gamma=1)
+    market = market_of(form([0.0, 5.0], mu=0.01))
     with pytest.raises(UnattainedOptimumError, match="infinity"):
         projected_gradient(market)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": [1.0, 2.0], "eta_max": 3.0}, "give either the values of eta as grid, or eta_max"),
+        ({"grid": [0.0, 1.0]}, "the grid must hold finite numbers > 0"),
+        ({"grid": [1.0, np.inf]}, "the grid must hold finite numbers > 0"),
+        ({"grid": [1.0, np.nan]}, "the grid must hold finite numbers > 0"),
+        ({"grid": []}, "the grid must hold finite numbers > 0"),
+        ({"grid": [[1.0], [2.0]]}, "the grid must hold finite numbers > 0"),
+        ({"grid": 4, "eta_max": -1.0}, "check grid and eta_max"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(options, message):
+    with pytest.raises(ParameterError, match=message):
+        projected_gradient(uniform_market(), **options)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         {"grid": 0},
-        {"grid": []},
-        {"grid": [0.0, 1.0]},
-        {"grid": [1.0, np.inf]},
-        {"grid": [1.0], "eta_max": 2.0},
         {"eta_max": -1.0},
         {"eta_max": np.nan},
         {"step": 0.0},

@@ -1,13 +1,51 @@
 """Exact evaluations at every eta: against CVXPY, and against branch and bound over it."""
 
+import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.projections import projectable_form
+from convexmarket.allocation.projections import (
+    ProjectableForm,
+    Projections,
+    _price,
+    projectable_form,
+    solve_projections,
+)
 from convexmarket.allocation.simplex import largest_eta
+from tests.allocation import builders
+from tests.allocation.builders import check_feasible
+
+COSTS = np.array([0.1, 0.4, 0.4, 0.9])
+PAID = cm.Spread() + cm.Noise() + cm.Payments()
+
+
+def market(*constraints, costs=COSTS, objective=PAID):
+    return builders.market(*constraints, costs=costs, objective=objective)
+
+
+def form(squared=False, **changes) -> ProjectableForm:
+    given = {
+        "virtual_costs": COSTS,
+        "losses": np.array([0.3, 0.0, 0.1, 0.0]),
+        "spread": cm.SquaredSpread() if squared else cm.Spread(),
+        "mu": 2.0,
+        "sigma": 0.5,
+        "gamma": 0.7,
+        "max_weight": 1.0,
+        "max_epsilon": np.inf,
+        "eta_low": 0.0,
+        "eta_high": np.inf,
+    }
+    return ProjectableForm(**(given | changes))
+
+
+BOUNDED = {"max_weight": np.array([0.4, 0.3, 1.0, 1.0]), "max_epsilon": np.array([9, 9, 0.3, 9])}
+
+
+# ---------------------------------------------------------------- random markets
 
 
 def one_or_each(rng, m, bounds, low=0.0):
@@ -49,7 +87,6 @@ def worth_of_violations(market, found):
 BOUNDS = st.sampled_from([None, "one", "each"])
 
 
-@settings(max_examples=100, deadline=None)
 @example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
 @example(seed=158, squared=False, losses=False, largest="each", cap="each", paid=True)
 @given(
@@ -75,6 +112,7 @@ def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
     solved = cm.allocate(market, "branch_and_bound", gap=1e-7)
     slack = 1e-9 * abs(exact.objective)
     assert exact.gap <= 1e-10
+    check_feasible(market, exact, 1e-12)
     assert exact.lower_bound <= solved.objective + slack + worth_of_violations(market, solved)
     assert solved.lower_bound <= exact.objective + slack
     assert solved.gap <= 1e-6
@@ -83,30 +121,6 @@ def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
     )
 
 
-def test_losses_alone_decide_between_equal_sellers():
-    sellers = cm.Sellers(virtual_costs=[1.0, 1.0, 1.0])
-    objective = cm.SquaredSpread() + cm.Noise() + cm.Payments() + cm.Losses([0.0, 1.0, 9.0])
-    found = cm.allocate(cm.Market(sellers, objective))
-    assert found.method == "projections"
-    # 2*a_i + loss_i equal for the first two: a = (3/4, 1/4); then eta = sqrt(sigma/(gamma*psi)).
-    np.testing.assert_allclose(found.weights, [0.75, 0.25, 0.0], atol=1e-9)
-    assert found.eta == pytest.approx(1.0, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    "values", [[1.0, np.nan], [[1.0, 2.0]], "losses", [], [np.inf, 0.0], ["a", "b"]]
-)
-def test_losses_that_are_not_numbers(values):
-    with pytest.raises(cm.ParameterError, match="losses must be finite numbers, one for each"):
-        cm.Losses(values)
-
-
-def test_losses_of_other_sellers():
-    with pytest.raises(cm.ParameterError, match="there are 3 losses for 2 sellers"):
-        cm.Market(cm.Sellers(virtual_costs=[1, 2]), cm.Noise() + cm.Losses([1, 2, 3]))
-
-
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), capped=st.booleans())
 def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, capped):
     rng = np.random.default_rng(seed)
@@ -131,14 +145,116 @@ def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, cappe
     assert form.limit(eta * (1 + 1e-6)).sum() < 1
 
 
-def test_a_bound_for_each_and_a_range_above_what_they_sell():
-    market = cm.Market(
-        cm.Sellers(virtual_costs=[1.0, 2.0, 3.0]),
-        cm.Spread() + cm.Noise() + cm.Losses([0.1, 0.2, 0.3]),
-        [cm.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)],
+# ----------------------------------------------------------------------- one eta
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"max_weight": 0.3}, {"max_epsilon": 0.3}, BOUNDED])
+@pytest.mark.parametrize("eta", [0.2, 1.0])
+def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
+    problem = form(squared, **changes)
+    a = cp.Variable(4, nonneg=True)
+    spread = cp.sum_squares(a) if squared else cp.norm(a)
+    prices = problem.losses + 0.7 * eta * COSTS
+    limit = np.minimum(problem.max_weight, problem.max_epsilon / eta)
+    constraints = [cp.sum(a) == 1, a <= np.broadcast_to(limit, 4)]
+    declared = cp.Problem(cp.Minimize(2.0 * spread + prices @ a), constraints)
+    declared.solve(solver="CLARABEL")
+    runner = Projections(problem)
+    found = runner.solve(eta)
+    np.testing.assert_allclose(found.weights, a.value, atol=1e-5)
+    assert found.objective == pytest.approx(declared.value + 0.5 / eta, rel=1e-8)
+    assert found.cut(eta) == pytest.approx(found.objective, rel=1e-9)
+    assert found.cut.price == pytest.approx(-constraints[0].dual_value, abs=1e-4)
+    # What a cut says of other values of eta is never more than what is possible there.
+    for other in (0.5 * eta, 0.9 * eta, 1.2 * eta, 4.0 * eta):
+        if other <= problem.largest_eta():
+            assert found.cut(other) <= runner.solve(other).objective * (1 + 1e-10)
+    record = runner.records[0]
+    assert (record.eta, record.upper, record.lower) == (eta, found.objective, found.cut(eta))
+
+
+def test_the_price_of_a_vertex_is_that_of_the_dearest_bought():
+    marginal = np.array([1.0, 3.0, 2.0])
+    assert _price(np.array([0.5, 0.5, 0.0]), marginal, np.array([0.0, 0.0, 0.5])) == 3.0
+    assert _price(np.array([0.5, 0.4, 0.1]), marginal, np.array([0.0, 0.1, 0.4])) == 2.5
+
+
+def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_price():
+    """The only seller between the bounds has 1e-10 of room, those at the bound 1e-16."""
+    form = projectable_form(market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5]))
+    limit = np.array([1 / 3, 1 / 3, 1 / 3 + 1e-10])
+    weights = np.array([*np.nextafter(limit[:2], 0), 1 / 3])
+    costs = form.prices(1.0)
+    price, extra = form.multipliers(form.mu, weights, costs, limit)
+    assert price == pytest.approx((form.slope(weights) + costs)[2], rel=1e-14)
+    assert extra == pytest.approx([0.5, 0.5, 0.0], abs=1e-9)
+
+
+# ----------------------------------------------------------- the search over eta
+
+
+def test_the_search_starts_where_noise_and_payments_balance():
+    assert Projections(form()).first() == pytest.approx(np.sqrt(0.5 / (0.7 * 0.45)))
+    free = {"virtual_costs": np.zeros(4)}
+    assert Projections(form(**free)).first() == 1.0
+    assert Projections(form(**free, eta_high=6.0)).first() == 3.0
+    assert Projections(form(gamma=0.0, max_epsilon=0.5)).first() == 1.0
+    assert Projections(form(gamma=0.0, max_epsilon=0.5, max_weight=0.3)).first() == 1.0 / 1.2 * 1.2
+
+
+def test_the_range_that_is_searched():
+    region = Projections(form(max_epsilon=0.5, eta_low=0.3)).region
+    assert (region.low, region.high) == (0.3, 2.0)
+    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).region.high == 1.5
+    edge = Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).region
+    assert edge.low == edge.high == 2.0
+    with pytest.raises(cm.InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
+        Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 1.1e-12)))
+
+
+def test_seconds_of_evaluations_are_part_of_the_whole():
+    found = solve_projections(market(cm.MaxEpsilon(0.5)))
+    assert len(found.solves) > 1
+    assert all(record.seconds >= 0 for record in found.solves)
+    assert sum(record.seconds for record in found.solves) <= found.seconds < 60
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_free_sellers_without_a_bound_have_no_optimum(scale):
+    free = market(costs=np.zeros(3), objective=scale * (cm.Spread() + cm.Noise()) + cm.Payments())
+    with pytest.raises(cm.UnattainedOptimumError):
+        solve_projections(free)
+    bounded = solve_projections(
+        market(cm.EtaRange(1.0, 8.0), costs=np.zeros(3), objective=free.objective)
     )
-    with pytest.raises(cm.InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
-        cm.allocate(market)
+    assert bounded.eta == pytest.approx(8.0)
+    assert bounded.objective == pytest.approx(scale * (1 / np.sqrt(3) + 1 / 8), rel=1e-9)
+
+
+def test_a_range_of_one_eta_binds_at_both_ends():
+    found = solve_projections(market(cm.EtaRange(0.5, 0.5), cm.Cap(2.0)))
+    assert found.eta == 0.5
+    assert found.binding == ("eta_low", "eta_high")
+    free = solve_projections(market(cm.EtaRange(1e-3, 1e3), cm.Cap(2.0)))
+    assert free.binding == ()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("objective", "limits", "eta", "binding"),
+    [
+        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (0.1, 0.5), 0.5, ("eta_high",)),
+        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (9.0, 20.0), 9.0, ("eta_low",)),
+        (cm.SquaredSpread() + cm.Payments(), (0.5, 2.0), 0.5, ("eta_low",)),
+    ],
+)
+def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, eta, binding):
+    found = cm.allocate(market(cm.EtaRange(*limits), objective=objective))
+    assert found.method == "projections"
+    assert found.eta == eta
+    assert found.binding == binding
+    assert found.gap <= 1e-10
 
 
 @pytest.mark.parametrize("spread", [cm.Spread(), cm.SquaredSpread()], ids=repr)
@@ -146,8 +262,119 @@ def test_a_bound_for_each_and_a_range_above_what_they_sell():
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
 def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
     """The multipliers of caps change fast with eta, so that cuts keep the caps."""
-    sellers = cm.Sellers(virtual_costs=[0.0, 0.2956, 0.5597, 0.813, 0.1206])
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
-    found = cm.allocate(cm.Market(sellers, objective, [cm.Cap(cap)]), "projections")
+    costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
+    found = solve_projections(market(cm.Cap(cap), costs=costs, objective=objective))
     assert found.gap <= 1e-10
     assert len(found.solves) <= 10
+
+
+def test_losses_alone_decide_between_equal_sellers():
+    objective = cm.SquaredSpread() + cm.Noise() + cm.Payments() + cm.Losses([0.0, 1.0, 9.0])
+    found = cm.allocate(market(costs=np.ones(3), objective=objective))
+    assert found.method == "projections"
+    # 2*a_i + loss_i equal for the first two: a = (3/4, 1/4); then eta = sqrt(sigma/(gamma*psi)).
+    np.testing.assert_allclose(found.weights, [0.75, 0.25, 0.0], atol=1e-9)
+    assert found.eta == pytest.approx(1.0, rel=1e-4)
+
+
+def test_a_loose_largest_guarantee_changes_nothing():
+    free, found = cm.allocate(market()), cm.allocate(market(cm.MaxEpsilon(1e3)))
+    assert (free.method, found.method) == ("exact", "projections")
+    assert found.objective == pytest.approx(free.objective, rel=1e-10)
+    assert found.weights == pytest.approx(free.weights, abs=1e-5)
+
+
+def test_a_tight_largest_guarantee_sells_everything():
+    cheap = cm.Spread() + cm.Noise() + 0.01 * cm.Payments()
+    found = cm.allocate(market(cm.MaxEpsilon(1e-4), objective=cheap))
+    assert found.epsilon == pytest.approx(np.full(4, 1e-4), rel=1e-6)
+
+
+# ------------------------------------ who can sell, and which markets are served
+
+
+def test_who_cannot_sell_is_left_out():
+    costs = np.array([0.1, np.inf, 0.4, 0.9, 0.2])
+    caps, most = np.array([2.0, 5, 0, 5, 5]), np.array([5.0, 5, 5, 0.4, 5])
+    declared = market(cm.Cap(caps), cm.MaxEpsilon(most), costs=costs)
+    problem, able = projectable_form(declared).restricted()
+    assert able.tolist() == [True, False, False, True, True]
+    assert problem.max_weight.tolist() == [0.4, 1.0, 1.0]
+    assert problem.max_epsilon.tolist() == [5.0, 0.4, 5.0]
+    assert problem.virtual_costs.tolist() == [0.1, 0.9, 0.2]
+    found = solve_projections(declared)
+    assert found.weights[~able].tolist() == [0.0, 0.0]
+    alone = solve_projections(market(cm.Cap([1.2, 3, 3]), cm.MaxEpsilon([5, 0.4, 5]),
+                                     costs=costs[able]))  # fmt: skip
+    assert found.objective == pytest.approx(alone.objective, rel=1e-9)
+
+
+def test_markets_in_which_nobody_or_too_few_can_sell():
+    with pytest.raises(cm.InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+        projectable_form(market(costs=np.full(4, np.inf))).restricted()
+    nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
+    with pytest.raises(cm.InfeasibleMarketError, match="excluded by a bound of zero"):
+        projectable_form(nobody).restricted()
+    # The caps are to blame, though what is asked for is more than those guarantees add up to too.
+    some = np.array([0.1, np.inf, 0.3, np.inf])
+    few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
+    with pytest.raises(cm.InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):
+        projectable_form(few).restricted()
+    enough = market(cm.Cap(2.0), costs=some)
+    assert solve_projections(enough).weights.tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
+def test_a_bound_for_each_and_a_range_above_what_they_sell():
+    objective = cm.Spread() + cm.Noise() + cm.Losses([0.1, 0.2, 0.3])
+    limits = cm.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)
+    with pytest.raises(cm.InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
+        cm.allocate(market(*limits, costs=[1.0, 2.0, 3.0], objective=objective))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        cm.Noise() + cm.Payments(),
+        cm.Spread() + cm.SquaredSpread() + cm.Noise() + cm.Payments(),
+        cm.Spread(3) + cm.Noise() + cm.Payments(),
+        cm.Spread() + cm.Noise(),
+    ],
+)
+def test_other_markets_are_refused(objective):
+    assert projectable_form(market(objective=objective)) is None
+    with pytest.raises(cm.NotSupportedError, match=r"^projections serve sums"):
+        solve_projections(market(objective=objective))
+
+
+def test_a_market_in_numbers():
+    objective = 3 * cm.SquaredSpread() + 0.5 * cm.Noise() + 2 * cm.Losses([1.0, 0, 0, 4])
+    declared = market(
+        cm.MaxEpsilon(0.5), cm.MaxEpsilon([1, 0.2, 1, 1]), cm.EtaRange(0.1, 3), cm.EtaRange(0.2, 7),
+        cm.Cap(2.0), objective=objective + cm.Losses([0, 1.0, 0, 0]),
+    )  # fmt: skip
+    found = projectable_form(declared)
+    assert isinstance(found.spread, cm.SquaredSpread)
+    assert (found.mu, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
+    assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
+    assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
+    assert found.max_epsilon.tolist() == [0.5, 0.2, 0.5, 0.5]
+    plain = projectable_form(market())
+    assert (plain.eta_low, plain.eta_high, plain.max_weight) == (0.0, np.inf, 1.0)
+    assert plain.losses.tolist() == [0.0] * 4
+    without_noise = cm.Spread() + cm.Payments()
+    with pytest.raises(cm.UnattainedOptimumError, match="sigma"):
+        solve_projections(market(objective=without_noise))
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, np.nan], [[1.0, 2.0]], "losses", [], [np.inf, 0.0], ["a", "b"]]
+)
+def test_losses_that_are_not_numbers(values):
+    with pytest.raises(cm.ParameterError, match="losses must be finite numbers, one for each"):
+        cm.Losses(values)
+
+
+def test_losses_of_other_sellers():
+    with pytest.raises(cm.ParameterError, match="there are 3 losses for 2 sellers"):
+        cm.Market(cm.Sellers(virtual_costs=[1, 2]), cm.Noise() + cm.Losses([1, 2, 3]))

@@ -1,7 +1,5 @@
 """The feasible region: its ends on the safe side, points inside it, and who clashes."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,17 +7,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation.region import Region, RegionFinder, mend, natural_eta, violations
 from convexmarket.allocation.views import JointView
-
-COSTS = np.array([0.2, 0.4, 1.0])
-OBJECTIVE = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
-
-
-def market(*constraints, costs=COSTS):
-    finite = np.where(np.isfinite(costs), costs, 1.0)
-    sellers = cm.Sellers(virtual_costs=finite)
-    for i in np.flatnonzero(np.isinf(costs)):
-        sellers = sellers.with_virtual_cost(i, np.inf)
-    return cm.Market(sellers, OBJECTIVE, list(constraints))
+from tests.allocation.builders import COSTS, Bound, market
 
 
 def finder(*constraints, costs=COSTS) -> RegionFinder:
@@ -27,33 +15,38 @@ def finder(*constraints, costs=COSTS) -> RegionFinder:
     return RegionFinder(JointView(declared, 1.0 / natural_eta(declared)))
 
 
-class Own(cm.Constraint):
-    """A user's own piece: a bound on each weight."""
-
-    def __init__(self, largest) -> None:
-        self.largest = np.asarray(largest, dtype=float)
-
-    def constraints(self, quantities):
-        return [quantities.weights <= self.largest]
+def at_most(largest):
+    """A user's own bound on each weight."""
+    return Bound(lambda q: [q.weights <= np.asarray(largest, dtype=float)])
 
 
-# ------------------------------------------------------------------------------- scales
+def pinned(eta):
+    """A user's own piece: just this much in all."""
+    return Bound(lambda q: [q.inverse_eta == 1 / eta])
 
 
-def test_what_says_nothing_of_eta_does_not_set_its_scale() -> None:
+# ------------------------------------------------------------------------ scales
+
+
+def test_a_natural_eta_is_of_the_order_of_the_constraints():
+    assert natural_eta(market()) == 3.0
+    assert natural_eta(market(cm.EtaRange(2.0, 8.0))) == pytest.approx(4.0)
+    assert natural_eta(market(cm.MaxEpsilon([0.1, 0.2, 0.6]))) == pytest.approx(0.9)
+    mean = (0.2 + 0.4 + 1.0) / 3
+    assert natural_eta(market(cm.Budget(0.4))) == pytest.approx(0.4 / mean)
+    assert natural_eta(market(cm.Budget(0.4), cm.MaxEpsilon(0.1))) == pytest.approx(0.3)
+    assert natural_eta(market(cm.Budget(0.4), costs=[0.0, 0.5, np.inf])) == pytest.approx(0.8)
     both = market(cm.EtaRange(2.0, 16.0), cm.EtaRange(4.0, 8.0), cm.MaxEpsilon(9.0))
     assert natural_eta(both) == pytest.approx(32**0.5)
     assert natural_eta(market(cm.MaxEpsilon(0.3), cm.MaxEpsilon([0.1, 0.1, 0.4]))) == (
         pytest.approx(0.6)
     )
+    # What says nothing of eta does not set its scale.
     assert natural_eta(market(cm.Cap(2.0))) == 3.0
     assert natural_eta(market(cm.Budget(0.6), costs=np.zeros(3))) == 3.0
-    assert natural_eta(market(cm.Budget(0.6), costs=np.array([0.0, np.inf, 0.3]))) == (
-        pytest.approx(2.0)
-    )
 
 
-def test_the_scale_of_a_budget_that_is_a_parameter() -> None:
+def test_the_scale_of_a_budget_that_is_a_parameter():
     amount = cp.Parameter(nonneg=True, name="what_is_left")
     declared = market(cm.Budget(amount), costs=np.array([0.5, 0.5, 0.5]))
     with pytest.raises(cm.ParameterError, match=r"'what_is_left' has no value.*sweep"):
@@ -65,12 +58,19 @@ def test_the_scale_of_a_budget_that_is_a_parameter() -> None:
     assert natural_eta(declared) == 3.0
 
 
-# --------------------------------------------------------------------------------- ends
+# -------------------------------------------------------------------------- ends
+
+
+def test_the_bounds_of_a_region_are_the_outer_ones_where_there_are_any():
+    assert Region(1.0, 2.0, None).bounds == (1.0, 2.0)
+    assert Region(1.0, 2.0, None, (0.9, 2.1)).bounds == (0.9, 2.1)
 
 
 @pytest.mark.parametrize(
     ("constraints", "low", "high"),
     [
+        ([], 0.0, np.inf),
+        ([cm.Budget(0.6)], 0.0, 3.0),
         ([cm.MaxEpsilon([0.1, 0.2, 0.6])], 0.0, 0.9),
         ([cm.MaxEpsilon([0.1, 0.2, 0.6]), cm.Cap(1.5)], 0.0, 0.6),
         ([cm.Budget(0.07), cm.Cap(1.0)], 0.0, 0.07 * 3 / 1.6),
@@ -80,7 +80,7 @@ def test_the_scale_of_a_budget_that_is_a_parameter() -> None:
         ([cm.EtaRange(0.3, 0.7), cm.MaxEpsilon(1e3)], 0.3, 0.7),
     ],
 )
-def test_nothing_feasible_is_beyond_the_bounds(constraints, low, high) -> None:
+def test_nothing_feasible_is_beyond_the_bounds(constraints, low, high):
     """The ends of an EtaRange to the last digit; those that a solver finds on the safe side."""
     region = finder(*constraints).find()
     given = {end for c in constraints if isinstance(c, cm.EtaRange) for end in (c.low, c.high)}
@@ -97,6 +97,18 @@ def test_nothing_feasible_is_beyond_the_bounds(constraints, low, high) -> None:
             assert inner == pytest.approx(end, rel=1e-6)
 
 
+@pytest.mark.parametrize("constraints", [[pinned(0.3)], [cm.MaxEpsilon(0.1), cm.EtaRange(0.3, 9)]])
+def test_where_one_eta_is_left_it_is_in_the_middle_of_the_doubt(constraints):
+    region = finder(*constraints).find()
+    assert region.low <= region.high
+    assert region.low == pytest.approx(0.3, rel=5e-9)
+    assert region.high == pytest.approx(0.3, rel=5e-9)
+    assert region.bounds[0] <= 0.3 < region.bounds[1]
+
+
+# ----------------------------------------------------------------- points inside
+
+
 @pytest.mark.parametrize(
     "constraints",
     [
@@ -106,33 +118,14 @@ def test_nothing_feasible_is_beyond_the_bounds(constraints, low, high) -> None:
         [cm.EtaRange(1.5, 9.0)],
     ],
 )
-def test_a_point_with_most_room_keeps_away_from_every_bound(constraints) -> None:
+def test_a_point_with_most_room_keeps_away_from_every_bound(constraints):
     found = finder(*constraints)
     weights, eta = found.find().inside
     assert weights.sum() == pytest.approx(1.0, abs=1e-15)
     assert np.all(violations(found.view, weights, eta) < -1e-3)
 
 
-class Pinned(cm.Constraint):
-    """A user's own piece: just this much in all."""
-
-    def __init__(self, eta) -> None:
-        self.eta = eta
-
-    def constraints(self, quantities):
-        return [quantities.inverse_eta == 1 / self.eta]
-
-
-@pytest.mark.parametrize("constraints", [[Pinned(0.3)], [cm.MaxEpsilon(0.1), cm.EtaRange(0.3, 9)]])
-def test_where_one_eta_is_left_it_is_in_the_middle_of_the_doubt(constraints) -> None:
-    region = finder(*constraints).find()
-    assert region.low <= region.high
-    assert region.low == pytest.approx(0.3, rel=5e-9)
-    assert region.high == pytest.approx(0.3, rel=5e-9)
-    assert region.bounds[0] <= 0.3 < region.bounds[1]
-
-
-def test_a_point_inside_with_nothing_from_some() -> None:
+def test_a_point_inside_with_nothing_from_some():
     found = finder(cm.MaxEpsilon(0.5), cm.EtaRange(0.2, 9.0))
     for support in ([True, True, False], [False, True, True], [False, False, True]):
         weights, eta = found.inside(np.array(support))
@@ -147,7 +140,7 @@ def test_a_point_inside_with_nothing_from_some() -> None:
     assert tight.inside(np.zeros(3, dtype=bool)) is None
 
 
-def test_a_point_inside_where_some_cannot_sell() -> None:
+def test_a_point_inside_where_some_cannot_sell():
     costs = np.array([0.2, np.inf, 0.4, 1.0])
     for bound in (cm.Cap(2.5), cm.MaxEpsilon([0.5, 0.5, 0.0, 0.5])):
         found = finder(bound, costs=costs)
@@ -159,14 +152,14 @@ def test_a_point_inside_where_some_cannot_sell() -> None:
         assert np.all(found.inside(np.array([True, True, True, False]))[0][[1, 3]] == 0)
 
 
-def test_a_point_inside_where_one_of_two_sells() -> None:
+def test_a_point_inside_where_one_of_two_sells():
     found = finder(cm.MaxEpsilon([0.5, 0.0]), costs=COSTS[:2])
     weights, eta = found.find().inside
     assert weights.tolist() == [1.0, 0.0]
     assert eta < 0.5
 
 
-def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equality() -> None:
+def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equality():
     assert finder(cm.Cap(1.0)).find().inside is None
     assert finder(cm.EtaRange(2.0, 2.0)).find().inside is None
     alone = finder(cm.Cap(1.0), costs=np.array([0.3])).find()
@@ -174,11 +167,11 @@ def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equalit
     assert (alone.low, alone.high) == (0.0, np.inf)
     # A user's own bound of zero is not known to be one that excludes.
     costs = np.array([0.2, np.inf, 0.4])
-    assert finder(Own([0.9, 0.0, 0.9]), costs=costs).find().inside is None
-    assert finder(Own([0.9, 0.1, 0.9]), costs=costs).find().inside is not None
+    assert finder(at_most([0.9, 0.0, 0.9]), costs=costs).find().inside is None
+    assert finder(at_most([0.9, 0.1, 0.9]), costs=costs).find().inside is not None
 
 
-# ------------------------------------------------------------------------------ clashes
+# ----------------------------------------------------------------------- clashes
 
 
 @pytest.mark.parametrize(
@@ -191,11 +184,11 @@ def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equalit
             ["Budget", "Cap"],
         ),
         ([cm.Budget(0.1), cm.EtaRange(2.0, 9.0), cm.Cap(1.2)], ["Budget", "EtaRange"], []),
-        ([cm.Cap(2.0), Own([0.3, 0.3, 0.3])], ["Own"], ["Cap"]),
-        ([cm.Cap(2.0), Pinned(0.3), Pinned(0.4)], ["Pinned"], ["Cap"]),
+        ([cm.Cap(2.0), at_most([0.3, 0.3, 0.3])], ["Bound"], ["Cap"]),
+        ([cm.Cap(2.0), pinned(0.3), pinned(0.4)], ["Bound"], ["Cap"]),
     ],
 )
-def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent) -> None:
+def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent):
     with pytest.raises(cm.InfeasibleMarketError) as raised:
         finder(*constraints).find()
     words = str(raised.value)
@@ -203,18 +196,18 @@ def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent) -> N
     assert not any(name in words for name in innocent)
     assert "infinite" not in words
     alone = "no weights that sum to one satisfy" in words
-    assert alone == (named == ["Own"])
+    assert alone == (len(constraints) == 2 and named == ["Bound"])
     assert ("these constraints contradict each other" in words) != alone
 
 
-def test_those_who_cannot_sell_are_mentioned_in_a_clash() -> None:
+def test_those_who_cannot_sell_are_mentioned_in_a_clash():
     costs = np.array([0.2, np.inf, 0.4, np.inf])
     with pytest.raises(cm.InfeasibleMarketError, match="; 2 sellers with infinite virtual costs"):
         finder(cm.Cap(1.9), costs=costs).find()
     finder(cm.Cap(2.0), costs=costs).find()
 
 
-def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch) -> None:
+def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch):
     found = finder(cm.MaxEpsilon(0.5))
     monkeypatch.setattr(found, "_roomiest", lambda: (None, -np.inf, "user_limit"))
     with pytest.raises(cm.SolverError, match=r"could not decide .* \(status user_limit\)"):
@@ -225,10 +218,10 @@ def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch) -> No
         found._bound(found._least, at_unbounded=0.0)
 
 
-# ------------------------------------------------------------------------------ mending
+# ----------------------------------------------------------------------- mending
 
 
-def test_a_mended_point_is_the_nearest_on_the_way_inside() -> None:
+def test_a_mended_point_is_the_nearest_on_the_way_inside():
     view = JointView(market(cm.Cap(1.2), cm.MaxEpsilon(0.8)), 1.0)
     inside = (np.array([0.3, 0.3, 0.4]), 1.0)
     outside = np.array([0.4 + 1e-5, 0.4 + 2e-5, 0.2 - 3e-5])
@@ -239,7 +232,25 @@ def test_a_mended_point_is_the_nearest_on_the_way_inside() -> None:
     assert violations(view, weights, eta).max() == pytest.approx(0.0, abs=1e-15)
 
 
-def test_what_is_left_of_sellers_who_cannot_sell_is_dropped() -> None:
+def test_a_point_inside_is_left_alone_and_without_one_only_rounding_is_mended():
+    view = JointView(market(cm.Cap([1.2, 3.0, 3.0])))
+    kept, same = mend(view, np.array([0.3, 0.3, 0.4]), 5.0, (np.array([0.2, 0.4, 0.4]), 2.0))
+    np.testing.assert_allclose(kept, [0.3, 0.3, 0.4])
+    assert same == 5.0
+    with pytest.raises(cm.SolverError, match="violates a constraint by"):
+        mend(view, np.array([0.4 + 1e-5, 0.3, 0.3 - 1e-5]), 2.0, None)
+    mend(view, np.array([0.4 + 1e-8, 0.3, 0.3 - 1e-8]), 2.0, None)
+
+
+def test_one_over_eta_is_mended_too():
+    view = JointView(market(cm.MaxEpsilon(1.0)))
+    inside = (np.full(3, 1 / 3), 1.5)
+    weights, eta = mend(view, np.full(3, 1 / 3), 3.0 + 1e-4, inside)
+    assert eta == pytest.approx(3.0, rel=1e-9)
+    np.testing.assert_allclose(weights, 1 / 3)
+
+
+def test_what_is_left_of_sellers_who_cannot_sell_is_dropped():
     view = JointView(market(cm.Cap(3.0), costs=np.array([0.2, np.inf, 0.4])), 1.0)
     weights, eta = mend(view, np.array([0.75, 0.2, 0.25]), 2.0, None)
     assert weights.tolist() == [0.75, 0.0, 0.25]
@@ -248,7 +259,7 @@ def test_what_is_left_of_sellers_who_cannot_sell_is_dropped() -> None:
     assert weights.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_how_far_outside_may_be_mended() -> None:
+def test_how_far_outside_may_be_mended():
     view = JointView(market(cm.Cap([1.2, 3.0, 3.0])), 1.0)
     near, far = (np.array([0.4 + x / 3, 0.3, 0.3 - x / 3]) for x in (0.9e-4, 1.1e-4))
     inside = (np.array([0.2, 0.4, 0.4]), 2.0)
@@ -267,10 +278,9 @@ def test_how_far_outside_may_be_mended() -> None:
                 mend(view, beyond, 2.0, hardly)
 
 
-def test_no_inequalities_are_violated_where_there_are_none() -> None:
+def test_no_inequalities_are_violated_where_there_are_none():
     view = JointView(market(), 1.0)
     assert violations(view, np.full(3, 1 / 3), 1.0).size == 0
     weights, eta = mend(view, np.array([0.2, 0.2, 0.4]), 5.0, None)
     np.testing.assert_allclose(weights, [0.25, 0.25, 0.5])
     assert eta == 5.0
-    assert Region(0.0, np.inf, None).bounds == (0.0, np.inf)

@@ -1,24 +1,30 @@
 """The capped simplex: projections, cheapest purchases and norms, at ties and caps that just fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.simplex import (
     _close_gaps,
+    _settle_sum,
     cheapest_purchase,
+    feasible_cap,
     feasible_limits,
     largest_eta,
     norm_minimiser,
     project_capped_simplex,
+    projection_step,
 )
 from convexmarket.errors import InfeasibleMarketError, ParameterError
+from tests.allocation.builders import form
 
 VALUES = st.sampled_from([-3.0, -0.5, 0.0, 0.0, 0.1, 0.5, 0.7, 2.0, 9.0])
+
 CAPS = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5, 1.0, 1.6])
+
+
+# ------------------------------------------------------------------- projections
 
 
 def projected(point, limits):
@@ -28,13 +34,12 @@ def projected(point, limits):
     return np.clip(point - np.interp(1.0, sums[::-1], breakpoints[::-1]), 0.0, limits)
 
 
-@settings(max_examples=80)
 @example(point=[0.5, 0.5, 0.1, 0.1], limits=[0.25] * 4)
 @example(point=[9.0, 2.0, 0.0, 0.0], limits=[0.25, 0.25, 0.25, 0.5])
 @example(point=[9.0, -3.0, -3.0, 0.0], limits=[1.6] * 4)
 @example(point=[0.7, 0.5, 0.5, 0.0], limits=[0.0, 0.5, 0.5, 0.5])
 @given(st.lists(VALUES, min_size=4, max_size=4), st.lists(CAPS, min_size=4, max_size=4))
-def test_a_projection_is_where_the_clipped_sum_is_one(point, limits) -> None:
+def test_a_projection_is_where_the_clipped_sum_is_one(point, limits):
     point, limits = np.array(point), np.array(limits)
     if limits.sum() < 1:
         with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
@@ -48,9 +53,45 @@ def test_a_projection_is_where_the_clipped_sum_is_one(point, limits) -> None:
     np.testing.assert_allclose(moved, found, atol=1e-14)
 
 
+points = st.lists(
+    st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-10, 10)), min_size=1, max_size=40
+)
+
+
+@example([0.5, -1.0, 0.0], 0, 6, 1.5)
+@example([1.0, 1.0, 0.5, -1.0], 0, 0, 1.0)
+@given(points, st.integers(0, 10**6), st.integers(-6, 6), st.sampled_from([None, 1, 1.001, 2, 5]))
+def test_a_projection_satisfies_its_variational_inequality(values, seed, exponent, k):
+    """Also where points are far from the simplex; under k/m for all, or a bound for each."""
+    rng = np.random.default_rng(seed)
+    point = np.array(values) * 10.0**exponent
+    if k is None:
+        limits = rng.exponential(size=point.size) * rng.choice([0, 1, 1], size=point.size)
+        limits[0] += 1e-3
+        limits *= rng.choice([1.0, 1.2, 10.0]) / limits.sum()  # 1: one feasible point
+    else:
+        limits = np.full(point.size, min(1.0, k / point.size))
+    weights = project_capped_simplex(point, limits if k is None else float(limits[0]))
+    assert weights.min() >= 0
+    assert np.all(weights <= limits * (1 + 1e-12))
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    direction = point - weights  # the maximum over b fills the largest entries, each to its bound
+    order = np.argsort(-direction)
+    filled = np.diff(np.minimum(np.r_[0, np.cumsum(limits[order])], 1.0))
+    scale = max(1.0, np.abs(point).max())
+    rounding = 1e-12 * scale + 1e-15 * scale**2
+    assert direction[order] @ filled <= direction @ weights + rounding
+
+
+def test_a_projection_keeps_its_digits_far_from_the_origin():
+    point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
+    weights = project_capped_simplex(point, 0.4)
+    np.testing.assert_allclose(weights, [0.4, 0.3, 0.3, 0.0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("cap", [0.3, 0.5, 1.0, np.array([0.2, 0.6, 0.4, 0.9])])
 @pytest.mark.parametrize("gap", [9_000.0, 1e4, 1e8, 1e15])
-def test_gaps_too_wide_to_matter_cost_no_digits(cap, gap) -> None:
+def test_gaps_too_wide_to_matter_cost_no_digits(cap, gap):
     """The two upper entries decide; the others matter only if those are full."""
     near = np.array([0.0, -0.1, -5.0, -5.2])
     far = near - gap * np.array([0.0, 0.0, 1.0, 1.0])
@@ -63,7 +104,7 @@ def test_gaps_too_wide_to_matter_cost_no_digits(cap, gap) -> None:
     assert closed.min() >= (-6.0 if gap > 1e4 else far.min())
 
 
-def test_who_cannot_sell_stays_out_of_a_projection() -> None:
+def test_who_cannot_sell_stays_out_of_a_projection():
     found = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
     np.testing.assert_allclose(found, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
     alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
@@ -77,12 +118,52 @@ def test_who_cannot_sell_stays_out_of_a_projection() -> None:
             project_capped_simplex(bad)
 
 
-@settings(max_examples=60)
+def test_a_step_projects_minus_beta_times_the_costs():
+    for cap, expected in ((1.0, [0.6, 0.4]), (0.55, [0.55, 0.45])):
+        market = form([0.0, 0.2], max_weight=cap)
+        np.testing.assert_allclose(projection_step(market, 1.0), expected)
+
+
+# -------------------------------------------- bounds that are met up to rounding
+
+
+def test_bounds_are_met_up_to_a_billionth():
+    assert feasible_cap(4, 0.25 * (1 - 0.9e-9)) == 0.25
+    assert feasible_cap(4, 0.3) == 0.3
+    with pytest.raises(InfeasibleMarketError, match=r"4 weights of at most 0\.25 cannot"):
+        feasible_cap(4, 0.25 * (1 - 1.1e-9))
+    near = np.array([0.5, 0.5, 0.0]) * (1 - 0.9e-9)
+    assert feasible_limits(near).sum() == pytest.approx(1.0, abs=1e-15)
+    roomy = np.array([0.5, 0.6])
+    assert feasible_limits(roomy) is roomy
+    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0\.5 .* to 1 at most"):
+        feasible_limits(np.array([0.5, 0.5, 0.0]) * (1 - 1.1e-9))
+
+
+@pytest.mark.parametrize("missing", [1e-9, -1e-9, 0.0])
+def test_what_rounding_leaves_is_spread_where_there_is_room(missing):
+    limits = np.array([0.5, 0.4, 0.3, 0.3])
+    weights = np.array([0.5, 0.3, 0.2, 0.0])
+    weights[1] -= missing
+    settled = _settle_sum(weights, limits)
+    assert settled.sum() == pytest.approx(1.0, abs=2e-16)
+    assert np.all((settled >= 0) & (settled <= limits))
+    assert settled[3] == 0
+    if missing > 0:
+        assert settled[0] == 0.5  # no room
+        assert np.all(settled[1:3] > weights[1:3])
+    if missing < 0:
+        assert np.all(settled[:3] < weights[:3])
+
+
+# ------------------------------------------------------------ cheapest purchases
+
+
 @given(
     st.lists(st.sampled_from([0.0, 0.0, 0.2, 1.0, 1.0, 4.0, 30.0]), min_size=1, max_size=7),
     st.sampled_from([0.0, 1e-12, 0.1, 0.7, 1.3, 99.0]),
 )
-def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more) -> None:
+def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
     costs = np.array(costs)
     cap = min(1.0, (1.0 + more) / costs.size)
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
@@ -93,23 +174,29 @@ def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more) -> None:
 
 
 @pytest.mark.parametrize("m", [1, 3, 6, 7, 49, 93])
-def test_equal_shares_for_everybody_cost_the_mean(m) -> None:
+def test_equal_shares_for_everybody_cost_the_mean(m):
     costs = np.random.default_rng(m).exponential(size=m)
     for cap in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):
         assert cheapest_purchase(costs, cap) == pytest.approx(costs.mean(), rel=1e-14)
 
 
-@settings(max_examples=40)
+# ------------------------------------------------------------------------- norms
+
+
+@example([0.3, 0.0, 0.0, 2.0], [0.5, 0.4, 0.4, 1.0], 0.5)
+@example([0.3, 0.0, 0.0, 2.0], 0.3, 0.5)
+@example([-1.0, 0.0, 80.0, 2.0], 1.0, 40.0)
 @given(
     st.lists(st.sampled_from([-1.0, 0.0, 0.0, 0.3, 2.0, 80.0]), min_size=4, max_size=4),
-    st.lists(st.sampled_from([0.15, 0.4, 0.5, 1.0]), min_size=4, max_size=4),
-    st.sampled_from([1e-3, 0.5, 40.0]),
+    st.lists(st.sampled_from([0.15, 0.4, 0.5, 1.0]), min_size=4, max_size=4).filter(
+        lambda caps: sum(caps) >= 1
+    )
+    | st.sampled_from([0.25, 0.3, 0.6, 1.0]),
+    st.sampled_from([1e-3, 0.5, 1.0, 40.0]),
 )
-def test_the_norm_is_minimised_under_a_cap_for_each(costs, caps, mu) -> None:
+def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
     costs, caps = np.array(costs), np.array(caps)
-    if caps.sum() < 1:
-        return
-    weights = norm_minimiser(costs, mu, caps)
+    weights = norm_minimiser(costs, mu, caps if caps.ndim else float(caps))
     assert weights.sum() == pytest.approx(1.0, abs=1e-14)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
@@ -119,13 +206,16 @@ def test_the_norm_is_minimised_under_a_cap_for_each(costs, caps, mu) -> None:
 
 
 @pytest.mark.parametrize("cap", [1.0, 0.25, 0.5])
-def test_equal_sellers_weigh_the_same_and_one_weighs_everything(cap) -> None:
+def test_equal_sellers_weigh_the_same_and_one_weighs_everything(cap):
     np.testing.assert_allclose(norm_minimiser(np.full(4, 3.0), 0.2, cap), 0.25, rtol=1e-15)
     assert norm_minimiser(np.array([7.0]), 2.0, 1.0).tolist() == [1.0]
     # So dear that the cheapest are bought from alone: the norm is the largest there is.
     dear = np.array([0.0, 500.0, 600.0, 700.0])
     expected = np.diff(np.minimum(cap * np.arange(5), 1.0))
     np.testing.assert_allclose(norm_minimiser(dear, 1e-3, cap), expected, atol=1e-14)
+
+
+# -------------------------------------------------- how much sellers sell in all
 
 
 @pytest.mark.parametrize(
@@ -142,7 +232,7 @@ def test_equal_sellers_weigh_the_same_and_one_weighs_everything(cap) -> None:
         (0.4, [0.5, np.inf, 0.5], np.inf),
     ],
 )
-def test_the_most_that_sellers_sell_in_all(caps, bounds, expected) -> None:
+def test_the_most_that_sellers_sell_in_all(caps, bounds, expected):
     found = largest_eta(np.array(caps), np.array(bounds), 3)
     assert found == pytest.approx(expected, rel=1e-14)
     if found < np.inf:
@@ -153,7 +243,7 @@ def test_the_most_that_sellers_sell_in_all(caps, bounds, expected) -> None:
 
 
 @pytest.mark.parametrize("m", [6, 10, 49])
-def test_what_is_sold_under_caps_that_sum_to_one_up_to_rounding(m) -> None:
+def test_what_is_sold_under_caps_that_sum_to_one_up_to_rounding(m):
     """Everybody sells the same, hence as much as the one who may sell least."""
     bounds = np.linspace(0.5, 1.5, m)
     for caps in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):

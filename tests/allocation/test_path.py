@@ -1,17 +1,21 @@
 """The path of optimal weights, against projections and norms minimised one by one."""
 
-from __future__ import annotations
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.allocation.costs import Replaced, SortedCosts
 from convexmarket.allocation.path import (
     _Path,
+    beta_at,
     cheapest,
     minimise,
     point_at,
     squared_rates,
+    stationary_beta,
     stationary_pieces,
 )
 from convexmarket.allocation.simplex import norm_minimiser, project_capped_simplex
@@ -44,8 +48,46 @@ def counts(psi, cap, beta):
     return int(np.sum(weights >= cap * (1 - 1e-9))), int(np.sum(weights > 1e-9))
 
 
+# ------------------------------------------------------------------ sorted costs
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 4.0]), min_size=2, max_size=7))
+def test_replaced_costs_are_the_costs_sorted_anew(values):
+    ordered = np.sort(np.array(values))
+    for limit in (np.inf, ordered[-1], max(ordered[0], 1.2)):
+        check_replaced_costs(ordered, limit)
+
+
+def check_replaced_costs(ordered, limit):
+    base = SortedCosts(ordered, limit)
+    within = ordered[ordered <= limit]
+    np.testing.assert_array_equal(base.psi, within)
+    others = {*within, 0.25, 2.0, 9.0, np.inf}
+    ranks, psi = zip(*product(range(ordered.size), others), strict=True)
+    costs = Replaced(base, np.array(ranks), np.array(psi))
+    for e, (rank, new) in enumerate(zip(ranks, psi, strict=True)):
+        kept = np.delete(ordered, rank)
+        expected = np.sort(np.append(kept[kept <= limit], [new] if new < np.inf else []))
+        scaled = (expected - base.lowest) / base.scale
+        assert costs.size[e] == expected.size
+        k = np.arange(expected.size)
+        where = np.full_like(k, e)
+        np.testing.assert_allclose(costs.value(where, k), scaled, atol=1e-14)
+        ks = np.arange(expected.size + 1)
+        where = np.full_like(ks, e)
+        sums = np.append(0, np.cumsum(scaled)), np.append(0, np.cumsum(scaled**2))
+        np.testing.assert_allclose(costs.sum1(where, ks), sums[0], atol=1e-12)
+        np.testing.assert_allclose(costs.sum2(where, ks), sums[1], atol=1e-12)
+        below, upto = costs.ties(where[:-1], k)
+        np.testing.assert_array_equal(below, [np.sum(expected < c) for c in expected])
+        np.testing.assert_array_equal(upto, [np.sum(expected <= c) for c in expected])
+
+
+# ------------------------------------------------------------ pieces of the path
+
+
 @pytest.mark.parametrize(("psi", "cap"), MARKETS)
-def test_pieces_of_the_path_are_projections_between_their_ends(psi, cap) -> None:
+def test_pieces_of_the_path_are_projections_between_their_ends(psi, cap):
     path, e = _Path.of(SortedCosts(psi), cap), np.zeros(1, dtype=int)
     seen = set()
     for beta in np.geomspace(3e-3, 3e2, 40):
@@ -72,10 +114,41 @@ def test_pieces_of_the_path_are_projections_between_their_ends(psi, cap) -> None
                 assert counts(psi, cap, 1e-6 if end == 0 else 1e6) == (j, q)
 
 
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 2.0])
+def test_the_stationary_point_of_a_piece_is_its_local_minimum(rho):
+    """F = ||a|| + r*psi'a + rho/r with ||a||^2 = N0 + beta^2 W, psi'a = p0 - beta W, on a grid."""
+    norm2 = 0.3
+    for spread, cost in product((0.01, 0.2, 1.0, 3.0), (0.05, 0.5, 2.0)):
+        beta = np.geomspace(1e-3, min(cost / spread, 1e3) * (1 - 1e-9), 200_001)
+        norm = np.sqrt(norm2 + beta**2 * spread)
+        rate = beta / norm
+        value = norm + rate * (cost - beta * spread) + rho / rate
+        minima = np.flatnonzero((value[1:-1] < value[:-2]) & (value[1:-1] < value[2:])) + 1
+        found = stationary_beta(*(np.array([x]) for x in (spread, cost, norm2)), rho)[0]
+        assert minima.size <= 1
+        if minima.size:
+            assert found == pytest.approx(beta[minima[0]], rel=2e-4), (spread, cost)
+        else:
+            assert not beta[0] < found < beta[-1], (spread, cost)
+
+
+def test_the_rate_of_a_point_of_the_path():
+    spread, norm2 = np.array([0.2, 0.0, 0.5]), np.array([0.3, 0.4, 0.25])
+    beta = beta_at(spread, norm2, 1.3)
+    np.testing.assert_allclose(beta / np.sqrt(norm2 + beta**2 * spread), 1.3, rtol=1e-12)
+    assert np.isinf(beta_at(np.array([0.7]), np.array([0.3]), 1.3))[0]
+
+
+# ------------------------------------------------------------ points of the path
+
+
 @pytest.mark.parametrize(("psi", "cap"), MARKETS)
-@pytest.mark.parametrize("rho", [0.01, 0.3, 20.0])
-@pytest.mark.parametrize("rates", [(0.0, np.inf), (0.4, 3.0)])
-def test_no_rate_in_the_range_is_better_than_the_best_point(psi, cap, rho, rates) -> None:
+def test_no_rate_in_the_range_is_better_than_the_best_point(psi, cap):
+    for rho, rates in product((0.01, 0.3, 20.0), ((0.0, np.inf), (0.4, 3.0))):
+        check_best_point(psi, cap, rho, rates)
+
+
+def check_best_point(psi, cap, rho, rates):
     point = minimise(SortedCosts(psi), cap, rho, rates)
     value, rate = float(point.value[0]), float(point.rate[0])
     grid = np.geomspace(max(rates[0], 1e-2), min(rates[1], 1e3), 15)
@@ -107,19 +180,19 @@ def test_no_rate_in_the_range_is_better_than_the_best_point(psi, cap, rho, rates
 
 
 @pytest.mark.parametrize(("psi", "cap"), MARKETS)
-@pytest.mark.parametrize("rate", [0.05, 1.0, 6.0, 200.0])
-def test_the_best_weights_at_one_rate(psi, cap, rate) -> None:
-    point = point_at(SortedCosts(psi), cap, 0.7, rate)
-    expected, weights = least(psi, cap, rate)
-    assert point.value[0] == pytest.approx(expected + 0.7 / rate, rel=1e-12)
-    assert point.rate[0] == rate
-    if point.beta[0] < np.inf:
-        again = weights_at(psi, cap, point.beta[0])
-        np.testing.assert_allclose(again, weights, atol=1e-9)
+def test_the_best_weights_at_one_rate(psi, cap):
+    for rate in (0.05, 1.0, 6.0, 200.0):
+        point = point_at(SortedCosts(psi), cap, 0.7, rate)
+        expected, weights = least(psi, cap, rate)
+        assert point.value[0] == pytest.approx(expected + 0.7 / rate, rel=1e-12)
+        assert point.rate[0] == rate
+        if point.beta[0] < np.inf:
+            again = weights_at(psi, cap, point.beta[0])
+            np.testing.assert_allclose(again, weights, atol=1e-9)
 
 
 @pytest.mark.parametrize("cap", [1.0, 0.5, 0.3])
-def test_a_rate_that_is_just_that_of_a_node(cap) -> None:
+def test_a_rate_that_is_just_that_of_a_node(cap):
     costs = SortedCosts(PLAIN)
     _, rate2 = squared_rates(costs, cap, 9)
     for rate in np.sqrt(rate2):
@@ -129,7 +202,7 @@ def test_a_rate_that_is_just_that_of_a_node(cap) -> None:
 
 @pytest.mark.parametrize("psi", [PLAIN, TIED, np.full(4, 1.0)])
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
-def test_nodes_are_spread_evenly_up_to_the_last(psi, count) -> None:
+def test_nodes_are_spread_evenly_up_to_the_last(psi, count):
     nodes, rate2 = squared_rates(SortedCosts(psi), 1.0, count)
     first = np.count_nonzero(psi == psi[0])  # the cheapest are bought from everywhere
     last = psi.size - 1
@@ -143,8 +216,27 @@ def test_nodes_are_spread_evenly_up_to_the_last(psi, count) -> None:
         assert np.ptp(np.diff(nodes)) <= 1 if count > 2 else True
 
 
+@pytest.mark.parametrize("cap", [1.0, 0.3])
+def test_nodes_of_a_path_are_projections(cap):
+    """At node k seller k is just not bought from; r = beta/||a|| there."""
+    psi = np.array([0.1, 0.15, 0.3, 0.5, 0.55, 0.9, 1.4])
+    nodes, rate2 = squared_rates(SortedCosts(psi), cap, 4)
+    assert nodes[-1] == psi.size - 1
+    assert np.all(np.diff(nodes) >= 0)
+    assert nodes.size == 4
+    for k, squared in zip(nodes, rate2, strict=True):
+        low, high = 1e-3, 1e3
+        for _ in range(100):  # the largest beta at which seller k is bought from
+            middle = np.sqrt(low * high)
+            bought = weights_at(psi, cap, middle)[k] > 0
+            low, high = (middle, high) if bought else (low, middle)
+        weights = weights_at(psi, cap, low)
+        beta = low * (psi[-1] - 0.0)  # costs are divided by the largest
+        assert np.sqrt(squared) == pytest.approx(beta / np.linalg.norm(weights), rel=1e-6)
+
+
 @pytest.mark.parametrize(("psi", "cap"), MARKETS)
-def test_the_cheapest_purchase_is_the_end_of_the_path(psi, cap) -> None:
+def test_the_cheapest_purchase_is_the_end_of_the_path(psi, cap):
     cost, share, below, upto = (float(x[0]) for x in cheapest(SortedCosts(psi), cap))
     weights = weights_at(psi, cap, 1e9)
     marginal = psi[weights > 1e-9].max()
@@ -153,7 +245,7 @@ def test_the_cheapest_purchase_is_the_end_of_the_path(psi, cap) -> None:
     assert (below, upto) == (np.sum(psi < marginal), np.sum(psi <= marginal))
 
 
-def test_free_sellers_share_the_weight_where_the_rate_has_no_end() -> None:
+def test_free_sellers_share_the_weight_where_the_rate_has_no_end():
     base = SortedCosts(np.array([0.0, 0.3, 0.6, 1.0]))
     for cap, psi, expected in [(1.0, 0.0, 0.5), (0.5, 0.0, 0.5), (1.0, 0.7, 0.0)]:
         costs = Replaced(base, np.array([2]), np.array([psi]))
@@ -162,9 +254,12 @@ def test_free_sellers_share_the_weight_where_the_rate_has_no_end() -> None:
         assert point.weight_of(costs, cap)[0] == expected
 
 
+# -------------------------------------------------- many markets, and long paths
+
+
 @pytest.mark.parametrize("cap", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize("rho", [0.02, 1.0])
-def test_many_markets_at_once_are_each_as_if_alone(cap, rho) -> None:
+def test_many_markets_at_once_are_each_as_if_alone(cap, rho):
     """Among them sellers who tie, who leave, who cost less than all or more than all."""
     base = SortedCosts(TIED)
     ranks = np.array([0, 0, 3, 3, 4, 5, 6, 7, 2, 7])
@@ -189,7 +284,7 @@ def test_many_markets_at_once_are_each_as_if_alone(cap, rho) -> None:
 
 
 @pytest.mark.parametrize("m", [1500, 3000])
-def test_pieces_that_may_be_stationary_hold_the_point_that_is(m) -> None:
+def test_pieces_that_may_be_stationary_hold_the_point_that_is(m):
     """Of paths longer than the first cut, whose stretches are of several lengths then."""
     psi = np.sort(np.random.default_rng(5).exponential(size=m))
     psi /= psi[-1]

@@ -1,10 +1,12 @@
 """Cuts made of points and multipliers: what they prove, and how they follow from the market."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import (
@@ -13,47 +15,113 @@ from convexmarket.allocation.cuts import (
     Linearizer,
     _belongs,
     _slope_of_maximum,
+    multiplier,
 )
 from convexmarket.allocation.views import FixedEta, JointView
-
-COSTS = np.array([0.2, 0.4, 1.0])
-SELLERS = cm.Sellers(virtual_costs=COSTS)
-POINT = np.array([0.5, 0.3, 0.2])
-
-
-class Own(cm.Term):
-    """A user's own term: whatever expression it is given."""
-
-    def __init__(self, build) -> None:
-        self.build = build
-
-    def expression(self, quantities):
-        return self.build(quantities)
+from tests.allocation import builders
+from tests.allocation.brute_force import ACCURATE, BruteForce
+from tests.allocation.builders import (
+    COST_FUNCTIONS,
+    COSTS,
+    POINT,
+    SPREADS,
+    Bound,
+    Half,
+    Own,
+)
 
 
-class Bound(cm.Constraint):
-    """A user's own constraints."""
-
-    def __init__(self, build) -> None:
-        self.build = build
-
-    def constraints(self, quantities):
-        return self.build(quantities)
-
-
-def linearizer(objective, *constraints, sellers=SELLERS, scale=1.0) -> Linearizer:
-    return Linearizer(JointView(cm.Market(sellers, objective, constraints), scale))
+def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
+    return Linearizer(
+        JointView(builders.market(*constraints, objective=objective, costs=costs), scale)
+    )
 
 
 def solved(market, eta):
     """Return optimal weights at a fixed eta, the optimal value and the multipliers."""
     problem = FixedEta(market, eta)
-    problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    problem.solve(solver="CLARABEL", **ACCURATE)
     duals = [item.dual_value for _, items in problem.pieces for item in items]
     return problem.weights, problem.value, duals
 
 
-# ---------------------------------------------------------------------------------- tangents
+# ------------------------------------------------------------- below the optimum
+
+
+def proves_no_more_than_is_true(spread, cost, eta, seed):
+    """Whatever the multipliers are: those of the solver, none, or nonsense."""
+    rng, m = np.random.default_rng(seed), 5
+    objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
+    objective += 0.5 * spread if spread else 0.1 * cm.Noise()
+    constraints = [cm.Cap(2.5), cm.MaxEpsilon(1.2), cm.GroupShare([0, 0, 1, 1, 1], {0: 0.3})]
+    reports = np.random.default_rng(0).uniform(0.1, 1, m)
+    market = cm.Market(cm.Sellers(reports, prior=cm.Uniform(0.1, 1)), objective, constraints)
+    brute, linearizer = BruteForce(market), Linearizer(JointView(market))
+    grid = np.geomspace(0.05, 5.9, 15)
+    optimal = np.array([brute(point) for point in grid])
+    assert np.isfinite(optimal).all()
+    weights, best, duals = solved(market, eta)
+    right = linearizer.cut(weights, eta, duals)
+    nonsense = [rng.normal(size=np.shape(dual)) for dual in duals]
+    others = [
+        linearizer.cut(weights, eta, [None] * len(duals)),
+        linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals),
+        linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense),
+        linearizer.cut(weights, eta, duals, balance=True),
+    ]
+    assert right(eta) == pytest.approx(best, rel=1e-6)
+    for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
+        assert isinstance(cut, KeptSpreadCut | KeptCostCut)
+        values = np.array([cut(point) for point in grid])
+        assert np.all(values <= optimal + 1e-7 * np.abs(optimal))
+        for low, high in ((0, 0.2), (0.05, 0.5), (0.3, 5.0), (1.0, np.inf)):
+            inside = optimal[(grid >= low) & (grid <= high)]
+            assert cut.minimum(low, high)[1] <= inside.min() * (1 + 1e-7)
+
+
+#: Each spread with some cost; and each cost without a spread, where a cut keeps the cost.
+KINDS = list(zip(SPREADS, [*COST_FUNCTIONS, cm.PowerCost(2)], strict=True))
+KINDS += [(None, cost) for cost in COST_FUNCTIONS]
+
+
+@pytest.mark.parametrize(("spread", "cost"), KINDS, ids=repr)
+def test_a_cut_of_every_kind_is_below_the_optimum_everywhere(spread, cost):
+    proves_no_more_than_is_true(spread, cost, 1.5, 3)
+
+
+@given(
+    st.sampled_from([*SPREADS, None]),
+    st.sampled_from(COST_FUNCTIONS),
+    st.floats(0.3, 4.0),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
+    proves_no_more_than_is_true(spread, cost, eta, seed)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_minimum_over_the_simplex_is_that_of_the_declaration(seed):
+    """And never above any feasible point."""
+    rng = np.random.default_rng(seed)
+    for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
+        m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
+        costs = rng.normal(size=(2, m)) * 10.0 ** rng.integers(-3, 4, (2, 1))
+        found = term.simplex_minimum(weight, costs)
+        assert found.shape == (2,)
+        for row, value in zip(costs, found, strict=True):
+            a = cp.Variable(m, nonneg=True)
+            spread = term.expression(cm.Quantities(a, a, cp.Constant(1), row))
+            unit = weight + np.abs(row).max()
+            objective = (weight / unit) * spread + (row / unit) @ a
+            best = cp.Problem(cp.Minimize(objective), [cp.sum(a) == 1]).solve(solver="CLARABEL")
+            assert value == pytest.approx(unit * best, abs=2e-6 * unit), term
+            for point in rng.dirichlet(np.ones(m), 6):
+                at = cm.Quantities.at(point, 1.0, row)
+                objective = weight * float(term.expression(at).value) + row @ point
+                assert value <= objective + 1e-12 * unit, term
+
+
+# ---------------------------------------------------------------------- tangents
 
 
 def lagrangian(view, multipliers, weights, eta):
@@ -65,7 +133,7 @@ def lagrangian(view, multipliers, weights, eta):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale) -> None:
+def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
     """Its costs, slopes and noise are derivatives in the weights, the guarantees and 1/eta."""
     direction = np.array([[0.3, 1.0, -0.2], [0.5, 0.1, 0.9]])
     objective = (
@@ -91,7 +159,7 @@ def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale) -> No
     )
 
 
-def test_matrices_are_taken_column_by_column() -> None:
+def test_matrices_are_taken_column_by_column():
     """A constraint between matrices has a multiplier of its shape."""
     rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     wide = Bound(lambda q: [cp.multiply(rows, cp.vstack([q.weights, q.weights])) <= 9.0])
@@ -102,7 +170,7 @@ def test_matrices_are_taken_column_by_column() -> None:
     assert full.const - plain.const == pytest.approx(-9 * dual.sum())
 
 
-def test_multipliers_that_prove_nothing_are_left_out() -> None:
+def test_multipliers_that_prove_nothing_are_left_out():
     """A negative one of an inequality counts as zero, those that are no numbers are left out."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
     none = maker.cut(POINT, 2.0, [None])
@@ -114,7 +182,7 @@ def test_multipliers_that_prove_nothing_are_left_out() -> None:
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-def test_a_cone_is_left_out_whatever_its_multiplier() -> None:
+def test_a_cone_is_left_out_whatever_its_multiplier():
     cone = Bound(lambda q: [cp.SOC(cp.Constant(0.7), q.weights)])
     maker = linearizer(cm.Noise() + cm.Payments(), cone)
     none, some = (maker.cut(POINT, 2.0, [dual]) for dual in (None, np.ones(4)))
@@ -122,14 +190,24 @@ def test_a_cone_is_left_out_whatever_its_multiplier() -> None:
     assert (some.const, some.noise) == (none.const, none.noise)
 
 
-def test_every_constraint_has_one_multiplier() -> None:
+def test_every_constraint_has_one_multiplier():
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
     for multipliers in ([], [None, None]):
         with pytest.raises(ValueError, match="zip"):
             maker.cut(POINT, 2.0, multipliers)
 
 
-def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter() -> None:
+def test_a_cone_without_an_unknown_has_no_multiplier():
+    unknown = cp.Variable(2)
+    item = unknown >= 1
+    problem = cp.Problem(cp.Minimize(cp.sum(unknown)), [item])
+    assert multiplier(item, 2.0) is None
+    problem.solve(solver="CLARABEL")
+    np.testing.assert_allclose(multiplier(item, 2.0), [2.0, 2.0], rtol=1e-6)
+    assert multiplier(cp.SOC(unknown[0], unknown), 1.0) is None
+
+
+def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
     amount = cp.Parameter(nonneg=True, value=1.0)
     objective = cm.Noise() + Own(lambda q: cp.sum_squares(q.weights)) + cm.Payments()
     tied = Bound(lambda q: [q.weights[1] <= amount * q.inverse_eta])
@@ -143,7 +221,7 @@ def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter() -> No
     assert maker.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5 * 1.6)
 
 
-def test_a_term_without_a_tangent_at_the_point_is_refused() -> None:
+def test_a_term_without_a_tangent_at_the_point_is_refused():
     """Outside of what an expression is defined for there is nothing to prove a bound by."""
     maker = linearizer(cm.Noise() + Own(lambda q: -cp.log(q.weights[0] - 0.6)))
     with (
@@ -153,16 +231,15 @@ def test_a_term_without_a_tangent_at_the_point_is_refused() -> None:
         maker.cut(POINT, 2.0, [])
 
 
-def test_an_entropy_has_a_cut_where_somebody_sells_nothing() -> None:
+def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
     maker = linearizer(cm.Spread() + cm.NegativeEntropy() + cm.Noise() + cm.Payments())
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [])
     assert np.isfinite(cut.costs).all()
     assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
 
 
-def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut() -> None:
-    absent = SELLERS.with_virtual_cost(1, np.inf)
-    maker = linearizer(cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), sellers=absent)
+def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
+    maker = linearizer(cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), costs=[0.2, np.inf, 1.0])
     cut = maker.cut(np.array([0.7, 0.1, 0.2]), 2.0, [])
     np.testing.assert_allclose(cut.slopes, [0.1, 0.5])
     np.testing.assert_allclose(cut.costs, 0, atol=1e-12)
@@ -171,10 +248,10 @@ def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut() -> None:
     assert cut.price == pytest.approx(slope @ weights, rel=1e-6)
 
 
-# ------------------------------------------------------------------------- what is kept as it is
+# --------------------------------------------------------- what is kept as it is
 
 
-def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight() -> None:
+def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight():
     rest = cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
     largest, strict = cm.Spread(np.inf), cm.SquaredSpread()
     assert linearizer(largest + strict + rest)._kept[1] is strict
@@ -187,7 +264,7 @@ def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_wei
     assert linearizer(linear)._conjugate is None
 
 
-def test_costs_are_kept_by_their_conjugate_where_all_payments_have_the_same() -> None:
+def test_costs_are_kept_by_their_conjugate_where_all_payments_have_the_same():
     square, cube = cm.Payments(cm.PowerCost(2)), cm.Payments(cm.PowerCost(3))
     same = linearizer(cm.Noise() + 0.5 * square + 0.2 * cm.Payments(cm.PowerCost(2)))
     cut = same.cut(POINT, 2.0, [])
@@ -204,11 +281,7 @@ def test_costs_are_kept_by_their_conjugate_where_all_payments_have_the_same() ->
     assert isinstance(unknown, KeptSpreadCut)
 
 
-def test_a_shortcut_counts_only_for_the_expression_it_was_written_for() -> None:
-    class Half(cm.Spread):
-        def expression(self, quantities):
-            return 0.5 * super().expression(quantities)
-
+def test_a_shortcut_counts_only_for_the_expression_it_was_written_for():
     class Both(Half):
         def simplex_minimum(self, weight, costs):
             return super().simplex_minimum(0.5 * weight, costs)
@@ -233,8 +306,7 @@ def test_a_shortcut_counts_only_for_the_expression_it_was_written_for() -> None:
     assert isinstance(dearer.cut(POINT, 2.0, []), KeptSpreadCut)
 
 
-# -------------------------------------------------------------------------- where cuts touch
-
+# -------------------------------------------------------------- where cuts touch
 
 MARKETS = {
     "a spread": (cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), []),
@@ -255,9 +327,9 @@ MARKETS = {
 
 
 @pytest.mark.parametrize("what", MARKETS)
-def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what) -> None:
+def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
     objective, constraints = MARKETS[what]
-    market = cm.Market(SELLERS, objective, constraints)
+    market = builders.market(*constraints, objective=objective)
     weights, value, duals = solved(market, 1.5)
     maker = Linearizer(JointView(market, 0.5))
     cut = maker.cut(weights, 1.5, duals)
@@ -269,11 +341,11 @@ def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what) ->
     assert (cut(1.52) - cut(1.48)) / 0.04 == pytest.approx(slope, abs=0.02)
 
 
-def test_the_price_is_the_multiplier_of_the_sum_of_the_weights() -> None:
+def test_the_price_is_the_multiplier_of_the_sum_of_the_weights():
     """At an optimum each who sells has the same slope: spread, payments and bounds together."""
     for what in ("a spread", "a spread and a bound"):
         objective, constraints = MARKETS[what]
-        market = cm.Market(SELLERS, objective, constraints)
+        market = builders.market(*constraints, objective=objective)
         problem = FixedEta(market, 1.5)
         problem.solve(solver="CLARABEL")
         duals = [item.dual_value for _, items in problem.pieces for item in items]
@@ -285,9 +357,9 @@ def test_the_price_is_the_multiplier_of_the_sum_of_the_weights() -> None:
         assert found == pytest.approx(-3 * float(total), rel=1e-3)
 
 
-def test_a_balanced_cut_does_not_depend_on_eta() -> None:
+def test_a_balanced_cut_does_not_depend_on_eta():
     """Without a term in the guarantees; whatever the size of the multipliers on 1/eta."""
-    market = cm.Market(SELLERS, cm.Spread(3) + 2.0 * cm.Noise(), [cm.Budget(0.6), cm.Cap(2.5)])
+    market = builders.market(cm.Budget(0.6), cm.Cap(2.5), objective=cm.Spread(3) + 2.0 * cm.Noise())
     view = JointView(market, 0.25)
     maker = Linearizer(view)
     best = cm.allocate(market)
@@ -304,7 +376,7 @@ def test_a_balanced_cut_does_not_depend_on_eta() -> None:
     np.testing.assert_allclose(maker.cut(POINT, 2.0, [None, None], balance=True).noise, 2.0)
 
 
-def test_a_constraint_that_pulls_the_other_way_is_not_balanced() -> None:
+def test_a_constraint_that_pulls_the_other_way_is_not_balanced():
     """At least so much privacy: 1/eta has a price of its own sign."""
     least = Bound(lambda q: [1.0 * q.inverse_eta <= 0.5])
     maker = linearizer(cm.Spread() + 2.0 * cm.Noise(), least)
@@ -315,11 +387,11 @@ def test_a_constraint_that_pulls_the_other_way_is_not_balanced() -> None:
 
 
 @pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.SquaredSpread()])
-def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread) -> None:
+def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread):
     """Also through a term in the guarantees of everybody."""
     objective = 0.4 * spread + cm.Noise() + 0.5 * cm.Payments()
     objective += 0.3 * Own(lambda q: cp.sum_squares(q.epsilon))
-    market = cm.Market(SELLERS.with_virtual_cost(1, np.inf), objective)
+    market = builders.market(objective=objective, costs=[0.2, np.inf, 1.0])
     weights, value, _ = solved(market, 1.5)
     cut = Linearizer(JointView(market)).cut(weights, 1.5, [])
     assert cut(1.5) == pytest.approx(value, rel=1e-5)
@@ -328,11 +400,11 @@ def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread) -> None:
         assert cut(eta) <= solved(market, eta)[1] * (1 + 1e-7)
 
 
-# --------------------------------------------------------------------------- the largest weight
+# ------------------------------------------------------------ the largest weight
 
 
 @pytest.mark.parametrize("weight", [0.3, 2.0])
-def test_the_slope_of_the_largest_weight_makes_prices_equal(weight) -> None:
+def test_the_slope_of_the_largest_weight_makes_prices_equal(weight):
     prices = np.array([0.5, 0.8, np.inf, 0.6])
     slope = _slope_of_maximum(weight, cm.Spread(np.inf), prices)
     assert slope.sum() == pytest.approx(weight)
@@ -344,12 +416,10 @@ def test_the_slope_of_the_largest_weight_makes_prices_equal(weight) -> None:
     assert np.all(prices[idle] >= level[0] - 1e-12)
 
 
-def test_the_largest_weights_alone_have_a_slope() -> None:
+def test_the_largest_weights_alone_have_a_slope():
     """Beside a strictly convex spread; who has less than the most is not touched by the maximum."""
-    sellers = cm.Sellers(virtual_costs=[0.2, 0.2, 0.4, 1.0])
-    maker = linearizer(
-        0.5 * cm.Spread(np.inf) + cm.SquaredSpread() + cm.Noise() + cm.Payments(), sellers=sellers
-    )
+    objective = 0.5 * cm.Spread(np.inf) + cm.SquaredSpread() + cm.Noise() + cm.Payments()
+    maker = linearizer(objective, costs=[0.2, 0.2, 0.4, 1.0])
     point = np.array([0.35, 0.35 * (1 - 1e-6), 0.2, 0.1])
     cut = maker.cut(point / point.sum(), 1.0, [])
     np.testing.assert_allclose(cut.costs, [0.25, 0.25, 0, 0], atol=1e-5)
@@ -358,7 +428,7 @@ def test_the_largest_weights_alone_have_a_slope() -> None:
     np.testing.assert_allclose(cut.costs, [0.5, 0, 0, 0], atol=1e-5)
 
 
-# ------------------------------------------------------------------------ kept spreads, at ends
+# ------------------------------------------------------------------ kept spreads
 
 
 def kept_spread(noise, slopes) -> KeptSpreadCut:
@@ -366,37 +436,107 @@ def kept_spread(noise, slopes) -> KeptSpreadCut:
     return KeptSpreadCut(0.5, noise, costs, np.array(slopes), lambda c: c.min() - 0.3, 0.7)
 
 
+@pytest.mark.parametrize("noise", [-0.5, 0.0, 0.8])
+@pytest.mark.parametrize("slopes", [[0.2, 0.5, 0.1], [-0.4, -0.1, -0.5], [0.3, -0.2, 0.1]])
+def test_a_kept_spread_is_bounded_on_every_interval(noise, slopes):
+    for low, high in [(0.2, 0.9), (0.5, 20.0), (3.0, 3.0), (0.4, np.inf)]:
+        check_kept_spread(noise, slopes, low, high)
+
+
+def check_kept_spread(noise, slopes, low, high):
+    cut = kept_spread(noise, slopes)
+    assert cut(2.0) == pytest.approx(0.5 + (cut.costs + 2.0 * cut.slopes).min() - 0.3 + noise / 2.0)
+    where, value = cut.minimum(low, high)
+    assert low <= where <= high
+    if high == np.inf and min(slopes) < 0:
+        assert (where, value) == (np.inf, -np.inf)
+        return
+    grid = np.clip(np.geomspace(low, min(high, 1e4), 400), low, high)
+    assert value <= min(cut(eta) for eta in grid) + 1e-12
+    if high < np.inf:  # the chord meets the cut at the ends
+        start, end = cut(low) - noise / low, cut(high) - noise / high
+        share = (grid - low) / (high - low) if high > low else np.zeros_like(grid)
+        chord = start + share * (end - start) + noise / grid
+        if not end < start or noise <= 0:  # where both fall the right end of each is taken
+            assert value == pytest.approx(chord.min(), abs=2e-3)
+    else:
+        assert value >= cut(low) - noise / low - 1e-12 + min(noise / low, 0.0)
+    assert cut.flattens == (min(slopes) <= 0)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.8])
-def test_where_one_seller_is_free_the_bound_beyond_the_last_point_is_flat(noise) -> None:
+def test_where_one_seller_is_free_the_bound_beyond_the_last_point_is_flat(noise):
     cut = kept_spread(noise, [0.0, 0.5, 0.1])
     _, value = cut.minimum(0.6, np.inf)
     assert value == pytest.approx(cut(0.6) - noise / 0.6)
+    assert cut.flattens
 
 
-def test_without_noise_a_rising_cut_is_least_at_no_privacy_at_all() -> None:
+def test_without_noise_a_rising_cut_is_least_at_no_privacy_at_all():
     assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, 4.0) == (0.0, pytest.approx(0.1))
     assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, np.inf) == (0.0, pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.8])
 @pytest.mark.parametrize("slopes", [[-0.4, -0.1, -0.5], [-4.0, -9.0, -5.0]])
-def test_a_falling_cut_is_least_at_the_far_end(noise, slopes) -> None:
+def test_a_falling_cut_is_least_at_the_far_end(noise, slopes):
     cut = kept_spread(noise, slopes)
-    assert cut.minimum(0.0, 4.0) == (4.0, pytest.approx(cut(4.0)))
+    for low in (0.0, 0.5):
+        assert cut.minimum(low, 4.0) == (4.0, pytest.approx(cut(4.0)))
 
 
-def test_noise_that_pulls_to_zero_is_least_at_an_end() -> None:
+def test_noise_that_pulls_to_zero_is_least_at_an_end():
     rising = kept_spread(-2.0, [0.2, 0.5, 0.1])
     assert rising.minimum(0.5, 4.0) == (0.5, pytest.approx(rising(0.5)))
     assert rising.minimum(0.5, np.inf) == (0.5, pytest.approx(rising(0.5)))
+    assert rising.minimum(0.0, 2.0) == (0.0, -np.inf)
     falling = kept_spread(-0.1, [-0.4, -0.5, -0.5])
     assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
 
 
-# --------------------------------------------------------------------------------- conjugates
+# -------------------------------------------------------------------- kept costs
 
 
-def test_a_kept_cost_at_the_limits_of_eta() -> None:
+def cost_cut(noise=0.3, slopes=(0.1, -0.2, 0.4), weights=(0.5, 1.0, 2.0)) -> KeptCostCut:
+    """For u(eps) = eps^2, whose conjugate is a quarter of a square."""
+    return KeptCostCut(
+        0.2, noise, np.array([0.3, 0.9, 0.5]), np.array(slopes), np.array(weights),
+        lambda y: y**2 / 4, 1.1,
+    )  # fmt: skip
+
+
+def test_a_kept_cost_is_its_conjugate_at_every_eta():
+    cut = cost_cut()
+    for eta in (0.2, 1.0, 30.0):
+        s = 1 / eta
+        reach = np.maximum(s * (1.1 - np.array([0.3, 0.9, 0.5])) - [0.1, -0.2, 0.4], 0)
+        lost = np.sum(reach**2 / np.array([0.5, 1.0, 2.0])) / 4
+        assert cut(eta) == pytest.approx(0.2 + 1.1 + 0.3 * s - lost)
+
+
+@pytest.mark.parametrize("noise", [-0.4, 0.3])
+@pytest.mark.parametrize("slopes", [(0.1, -0.2, 0.4), (0.1, 0.2, 0.4)])
+def test_a_kept_cost_is_bounded_on_every_interval(noise, slopes):
+    for low, high in [(0.2, 0.9), (0.5, 20.0), (0.4, np.inf), (0.0, 2.0)]:
+        check_kept_cost(noise, slopes, low, high)
+
+
+def check_kept_cost(noise, slopes, low, high):
+    cut = cost_cut(noise, slopes)
+    where, value = cut.minimum(low, high)
+    assert where in (low, high)
+    grid = np.geomspace(max(low, 1e-2), min(high, 1e4), 300)
+    if low > 0:
+        assert value <= min(cut(eta) for eta in grid) + 1e-12
+        ends = [cut(low), cut(high) if high < np.inf else cut(1e12)]
+        assert value == pytest.approx(min(ends), abs=1e-9)
+    elif noise < 0:
+        assert (where, value) == (0.0, -np.inf)
+    else:
+        assert value == pytest.approx(0.2 + 0.3 + 2.0 * min(min(slopes), 0) + noise / 2.0)
+
+
+def test_a_kept_cost_at_the_limits_of_eta():
     def square(y):
         return y**2 / 4
 
@@ -420,7 +560,17 @@ def test_a_kept_cost_at_the_limits_of_eta() -> None:
     assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
 
 
-def test_free_sellers_bound_the_price_of_a_kept_cost_from_above() -> None:
+def test_a_seller_without_virtual_cost_lowers_the_price_it_is_asked_at():
+    free = cost_cut(weights=(0.5, 0.0, 2.0))
+    assert free.price == 0.9
+    assert free.flattens
+    assert not cost_cut().flattens
+    assert cost_cut().price == 1.1
+    assert free(1.0) == -np.inf  # its slope is negative: sold without limit
+    assert np.isfinite(cost_cut(slopes=(0.1, 0.2, 0.4), weights=(0.5, 0.0, 2.0))(1.0))
+
+
+def test_free_sellers_bound_the_price_of_a_kept_cost_from_above():
     def cut(price, weights):
         return KeptCostCut(0.0, 1.0, np.array([0.3, 0.9, 0.5]), np.ones(3), np.array(weights),
                            np.square, price)  # fmt: skip
@@ -430,7 +580,7 @@ def test_free_sellers_bound_the_price_of_a_kept_cost_from_above() -> None:
     assert cut(0.7, [1.0, 0.1, 0.1]).price == 0.7
 
 
-def test_a_free_seller_who_is_not_asked_costs_nothing() -> None:
+def test_a_free_seller_who_is_not_asked_costs_nothing():
     """And where numbers run over, nobody is told but the bound."""
     costs, slopes = np.array([0.3, 0.9]), np.array([0.1, 0.2])
     cut = KeptCostCut(0.2, 0.4, costs, slopes, np.array([2.0, 0.0]), lambda y: y**2 / 4, 0.8)
@@ -441,3 +591,15 @@ def test_a_free_seller_who_is_not_asked_costs_nothing() -> None:
         assert dear(2.0) == -np.inf
         far = KeptCostCut(0.2, 0.4, costs, slopes, np.ones(2), np.square, 1e200)
         assert far(2.0) == -np.inf
+
+
+# ------------------------------------------------------------------------ blends
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_blend_mixes_the_tangents(share):
+    one, other = cost_cut(), replace(cost_cut(0.9, (0.3, 0.1, 0.2)), const=2.0)
+    mixed = one.blend(other, share)
+    for name in ("const", "noise", "price", "costs", "slopes"):
+        expected = (1 - share) * getattr(one, name) + share * getattr(other, name)
+        np.testing.assert_allclose(getattr(mixed, name), expected)

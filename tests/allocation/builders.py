@@ -1,0 +1,312 @@
+"""Markets, forms and a user's own pieces, and what has to hold of their allocations."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.allocation import exact
+from convexmarket.market import StandardForm
+from tests.allocation.brute_force import least_linear
+
+FORMULATIONS = ["primal", "dual", "projection"]
+COSTS = np.array([0.2, 0.4, 1.0])
+POINT = np.array([0.5, 0.3, 0.2])
+#: What every method solves, what one convex program does, and what takes a search over eta.
+STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
+JOINT = cm.Spread(3) + cm.Noise()
+PAID = cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
+
+SPREADS = [
+    cm.Spread(),
+    cm.Spread(1.5),
+    cm.Spread(3),
+    cm.Spread(np.inf),
+    cm.SquaredSpread(),
+    cm.NegativeEntropy(),
+]
+COST_FUNCTIONS = [
+    cm.LinearCost(),
+    cm.PowerCost(1.5),
+    cm.PowerCost(2),
+    cm.PowerCost(3),
+    cm.ExponentialCost(),
+]
+
+
+# ------------------------------------------------------------------------- markets
+
+
+def sellers_of(costs):
+    """Return sellers with these virtual costs, some of which may be infinite."""
+    costs = np.asarray(costs, dtype=float)
+    sellers = cm.Sellers(virtual_costs=np.where(np.isfinite(costs), costs, 1.0))
+    for i in np.flatnonzero(np.isinf(costs)):
+        sellers = sellers.with_virtual_cost(i, np.inf)
+    return sellers
+
+
+def market(*constraints, objective=STANDARD, costs=COSTS):
+    return cm.Market(sellers_of(costs), objective, constraints)
+
+
+def form(psi=COSTS, **changes) -> StandardForm:
+    given = {"mu": 1.0, "sigma": 2.0, "gamma": 0.5, "max_weight": 1.0}
+    return StandardForm(virtual_costs=np.array(psi, dtype=float), **(given | changes))
+
+
+def market_of(form):
+    """Return the market of which this is the standard form."""
+    m = form.virtual_costs.size
+    return cm.Market.standard(
+        cm.Sellers(virtual_costs=form.virtual_costs),
+        mu=form.mu,
+        sigma=form.sigma,
+        gamma=form.gamma,
+        cap=max(1.0, m * form.max_weight) if form.max_weight < 1 else None,
+        eta_range=(form.eta_low, form.eta_high) if form.eta_high < np.inf else None,
+    )
+
+
+def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
+    """Return the market of the papers' experiments: costs that are uniform on [0.02, 0.1]."""
+    costs = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
+    sellers = cm.Sellers(virtual_costs=costs)
+    return cm.Market.standard(sellers, mu=mu, sigma=sigma, gamma=0.001, **constraints)
+
+
+def three_roots():
+    """Few cheap sellers, many dear ones: Eq. (14) has three roots.
+
+    There is a local minimum of 3.0707, and the global one of 1.9946.
+    """
+    return StandardForm(np.array([0.002] + [1.0] * 44), mu=3.0, sigma=2.5, gamma=0.25)
+
+
+def positive(rng, size=None):
+    return np.exp(rng.normal(size=size)) if size else float(np.exp(rng.normal()))
+
+
+def random_market(rng):
+    """Return a market of two to eight sellers, one or two spreads and up to five constraints."""
+    m = int(rng.integers(2, 9))
+    if rng.random() < 0.5:
+        sellers = cm.Sellers(rng.uniform(0.02, 1, m), prior=cm.Uniform(0.02, 1))
+    else:
+        sellers = cm.Sellers(virtual_costs=rng.exponential(1, m) + 1e-3)
+    chosen = rng.choice(len(SPREADS), rng.integers(1, 3), replace=False)
+    objective = sum(positive(rng) * SPREADS[i] for i in chosen) + positive(rng) * cm.Noise()
+    if rng.random() < 0.2:
+        objective += positive(rng) * cm.Losses(rng.uniform(0, 2, m))
+    constraints = []
+    if rng.random() < 0.5:
+        one = rng.random() < 0.6
+        constraints.append(cm.Cap(rng.uniform(1.05, 4) if one else rng.uniform(1.1, 3.6, m)))
+    if rng.random() < 0.4:
+        one = rng.random() < 0.6
+        constraints.append(cm.MaxEpsilon(positive(rng) if one else positive(rng, m)))
+    if rng.random() < 0.3:
+        constraints.append(cm.Budget(positive(rng)))
+    if m > 2 and rng.random() < 0.4:
+        groups = np.array(["a", "b"])[np.r_[0, 1, rng.integers(0, 2, m - 2)]]
+        share = {"at_least": {"a": rng.uniform(0, 0.5)}} if rng.random() < 0.6 else {"equal": True}
+        constraints.append(cm.GroupShare(groups, **share))
+    if rng.random() < 0.2:
+        constraints.append(cm.EtaRange(0.1, 10))
+    limits = cm.Budget, cm.MaxEpsilon, cm.EtaRange
+    if not any(isinstance(item, limits) for item in constraints) or rng.random() < 0.7:
+        objective += positive(rng) * cm.Payments(COST_FUNCTIONS[rng.integers(5)])
+    return cm.Market(sellers, objective, constraints)
+
+
+def check_feasible(market, allocation, tolerance=1e-7):
+    weights, eta = allocation.weights, allocation.eta
+    assert np.all(weights >= 0)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    quantities = cm.Quantities.at(weights, eta, market.sellers.virtual_costs)
+    for piece in market.constraints:
+        for item in piece.constraints(quantities):
+            assert np.all(item.violation() <= tolerance), piece
+
+
+# ------------------------------------------------------------------ a user's own pieces
+
+
+class Own(cm.Term):
+    """A user's own term: whatever expression it is given."""
+
+    def __init__(self, build):
+        self.build = build
+
+    def expression(self, quantities):
+        return self.build(quantities)
+
+
+class Bound(cm.Constraint):
+    """A user's own constraints."""
+
+    def __init__(self, build):
+        self.build = build
+
+    def constraints(self, quantities):
+        return self.build(quantities)
+
+
+class Half(cm.Spread):
+    """A norm of the user's own, whose shortcut is that of another one."""
+
+    def expression(self, quantities):
+        return 0.5 * super().expression(quantities)
+
+
+# ---------------------------------------------------------------- forms that are drawn
+
+
+def costs(max_size=10):
+    """Virtual costs with ties, clusters closer than any tolerance, and wide ranges."""
+    plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
+    tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
+    equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
+    clustered = st.lists(
+        st.builds(
+            lambda c, k: c * (1 + 1e-9 * k), st.sampled_from([0.1, 1.0, 3.0]), st.integers(0, 3)
+        ),
+        min_size=1,
+        max_size=max_size,
+    )
+    # The instance with three roots, and others where few cheap sellers compete with many.
+    competing = st.builds(
+        lambda cheap, few, many: [cheap] * few + [1.0] * many,
+        st.sampled_from([1e-6, 0.002, 0.01, 0.1]),
+        st.integers(1, 3),
+        st.integers(1, 45),
+    )
+    return st.one_of(plain, tied, equal, clustered, competing).map(np.array)
+
+
+weight = st.floats(-2, 2).map(lambda exponent: 10.0**exponent)
+
+
+@st.composite
+def caps(draw, m):
+    """Draw k/m for k = 1, barely above 1, m (no cap), with m/k an integer and not."""
+    ratio = m / draw(st.integers(1, m))
+    k = draw(st.sampled_from([None, 1.0, 1 + 1e-9, 1.01, 1.3, 2.0, ratio, float(m)]))
+    return 1.0 if k is None else min(1.0, k / m)
+
+
+@st.composite
+def forms(draw, zeros=False, infinite=False, capped=True):
+    psi = draw(costs()) * 10.0 ** draw(st.sampled_from([-6, 0, 0, 6]))
+    if zeros:
+        psi[: draw(st.integers(1, psi.size))] = 0.0
+    cap = draw(caps(psi.size)) if capped else 1.0
+    if infinite:
+        psi = np.append(psi, np.full(draw(st.integers(1, 3)), np.inf))
+    sigma, gamma = draw(weight), draw(weight)
+    scale = float(np.median(psi[np.isfinite(psi)])) or 1.0
+    return StandardForm(
+        virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
+        mu=draw(weight),
+        # Often in balance with the other terms, whatever the scale of the costs.
+        sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
+        gamma=gamma,
+        max_weight=cap,
+    )
+
+
+@st.composite
+def ranged_forms(draw):
+    """Forms whose EtaRange holds the free optimum inside, or keeps eta above or below it."""
+    form = draw(st.one_of(forms(), forms(zeros=True)))
+    psi = form.virtual_costs
+    centre = np.sqrt(form.sigma / form.gamma / (psi.mean() or 1.0))
+    low = centre * 10 ** draw(st.floats(-3, 2))
+    high = low * 10 ** draw(st.sampled_from([0.0, 0.1, 1.0, 4.0]))
+    mu = draw(st.sampled_from([form.mu, form.mu, 0.0]))
+    sigma = draw(st.sampled_from([form.sigma, form.sigma, 0.0]))
+    return replace(form, eta_low=low, eta_high=high, mu=mu, sigma=sigma)
+
+
+# ---------------------------------------------------------------- exact solutions
+
+
+def random_point(rng, form):
+    """Return random feasible weights: a mixture of vertices of the capped simplex."""
+    available = np.flatnonzero(np.isfinite(form.virtual_costs))
+    weights = np.zeros(form.virtual_costs.size)
+    for share in rng.dirichlet(np.ones(3)):
+        order = rng.permutation(available)
+        filled = np.diff(np.minimum(form.max_weight * np.arange(order.size + 1), 1.0))
+        weights[order] += share * filled
+    return weights
+
+
+def assert_sound(form, found, seed=0):
+    """Feasible, worth what it says, certified, and optimal for its own eta."""
+    psi, u, a = form.virtual_costs, form.max_weight, found.weights
+    assert a.sum() == pytest.approx(1, abs=1e-12)
+    assert a.min() >= 0
+    assert a.max() <= u * (1 + 1e-15)
+    assert not a[np.isinf(psi)].any()
+    assert form.eta_low <= found.eta <= form.eta_high
+    assert 0 < found.eta < np.inf
+    assert found.objective == pytest.approx(form.objective(a, found.eta), rel=1e-14)
+    assert found.lower_bound <= found.objective
+    assert found.objective - found.lower_bound <= 1e-12 * found.objective
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
+        value = form.objective(random_point(rng, form), eta)
+        assert found.lower_bound <= value * (1 + 1e-14)
+    # Weak duality at this eta, proved by the gradient of the norm alone.
+    t = form.gamma * found.eta
+    gradient = form.mu * a / np.linalg.norm(a) + t * psi
+    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
+    assert found.objective == pytest.approx(bound, rel=1e-10)
+    # The multiplier prices the sellers between nothing and the cap.
+    free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
+    if free.any():
+        np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
+
+
+def large_form(name, m):
+    """Return a form of so many sellers that those who are too dear are left out from the start."""
+    rng = np.random.default_rng(11)
+    uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
+    skewed = rng.pareto(1.5, m) + 0.01
+    few = StandardForm(uniform, 1.0, 100.0, 0.001)
+    if name == "three roots":
+        psi = np.append(np.full(m // 45, 0.002), np.ones(m - m // 45))
+        return StandardForm(psi, 3 * np.sqrt(m // 45), 2.5, 0.25)
+    changes = {
+        "few bought": {},
+        "nearly all bought": {"mu": 100.0},
+        "capped": {"max_weight": 5 / m},
+        "tightly capped": {"max_weight": 1.001 / m},
+        "capped, nearly all": {"mu": 100.0, "max_weight": 1.5 / m},
+        "ties": {"virtual_costs": np.round(uniform, 3), "max_weight": 20 / m},
+        "skewed": {"virtual_costs": skewed},
+        "skewed, capped": {"virtual_costs": skewed, "max_weight": 50 / m},
+        "infinite": {"virtual_costs": np.where(uniform > 0.1, np.inf, uniform)},
+        "a range": {"eta_low": 10.0, "eta_high": 100.0},
+    }
+    return replace(few, **changes[name])
+
+
+LARGE = ["few bought", "nearly all bought", "capped", "tightly capped", "capped, nearly all"]
+LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three roots"]
+
+
+def assert_leaving_out_loses_nothing(form, monkeypatch):
+    """The solution is the same where nobody is left out from the start."""
+    found = exact.solve_exact(form)
+    assert_sound(form, found)
+    with monkeypatch.context() as patch:
+        patch.setattr(exact, "_WORTH_PRUNING", np.inf)
+        patch.setattr(exact, "highest_cost_bought", lambda *_, **__: np.inf)
+        whole = exact.solve_exact(form)
+    assert found.objective == pytest.approx(whole.objective, rel=1e-13)
+    np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)

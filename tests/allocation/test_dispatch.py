@@ -1,0 +1,288 @@
+"""Who solves what: the method for a market, the solvers behind them, and what an answer says."""
+
+import sys
+import warnings
+from importlib import metadata
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation import dispatch, solvers
+from convexmarket.allocation.result import SolveRecord
+from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from tests.allocation.builders import JOINT, PAID, form, market, market_of
+
+# ----------------------------------------------------------------------- methods
+
+
+def test_every_numerical_method_stops_at_a_millionth_unless_told_otherwise():
+    standard, amount = market_of(form()), cp.Parameter(nonneg=True)
+    swept = market(cm.Budget(amount), objective=JOINT)
+    for found in (
+        cm.allocate(market(cm.Budget(0.6), objective=JOINT)),
+        cm.allocate(standard, "branch_and_bound"),
+        cm.allocate(standard, "line_search"),
+        *cm.sweep(swept, amount, [0.6]),
+    ):
+        assert found.tolerance == 1e-6
+        assert found.gap <= 1e-6
+        assert found.solver == "CLARABEL"
+
+
+ROUTES = {
+    "exact": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)]),
+    "guarantees": (cm.Spread() + cm.Noise(), [cm.GivenEpsilon([0.5, 1.0, 2.0])]),
+    "projections": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.MaxEpsilon(1.0)]),
+    "convex_program": (JOINT, [cm.Budget(1.0)]),
+    "branch_and_bound": (PAID, []),
+}
+
+
+@pytest.mark.parametrize("method", ROUTES)
+def test_a_market_is_served_by_the_best_method_for_it(method, monkeypatch):
+    asked = []
+
+    def answer(name):
+        def serve(*arguments, **options):
+            asked.append((name, arguments, options))
+            return name
+
+        return serve
+
+    names = {
+        "exact": "_exact", "guarantees": "allocate_guarantees", "projections": "solve_projections",
+        "convex_program": "solve_convex", "branch_and_bound": "branch_and_bound",
+    }  # fmt: skip
+    for name, function in names.items():
+        monkeypatch.setattr(dispatch, function, answer(name))
+    objective, constraints = ROUTES[method]
+    declared = market(*constraints, objective=objective)
+    assert cm.allocate(declared, gap=1e-3, progress=print) == method
+    ((_, arguments, options),) = asked
+    if method in ("convex_program", "branch_and_bound"):
+        assert arguments == (declared,)
+        assert options == {"solver": "CLARABEL", "gap": 1e-3, "progress": print}
+    if method == "projections":
+        assert (arguments, options) == ((declared, 1e-10), {"progress": print})
+        cm.allocate(declared, gap=1e-12, max_solves=3)
+        assert asked[-1][1:] == ((declared, 1e-12), {"progress": None, "max_solves": 3})
+    if method == "exact":
+        assert arguments == (declared.standard_form,)
+    if method == "guarantees":
+        np.testing.assert_array_equal(arguments[1], [0.5, 1.0, 2.0])
+
+
+def test_a_method_that_is_named_gets_its_options(monkeypatch):
+    asked = []
+    for name in ("line_search", "projected_gradient", "branch_and_bound"):
+        monkeypatch.setattr(
+            dispatch,
+            name,
+            lambda *given, name=name, **options: asked.append((name, given, options)),
+        )
+    standard = market_of(form())
+    cm.allocate(standard, "line_search", formulation="dual", solver="ECOS", max_solves=7)
+    cm.allocate(standard, "projected_gradient", grid=3)
+    cm.allocate(standard, "branch_and_bound", start=2.0, solver_options={"a": 1})
+    numerical = {"gap": 1e-6, "progress": None}
+    assert asked == [
+        ("line_search", (standard,),
+         {"formulation": "dual", "solver": "ECOS", "max_solves": 7} | numerical),
+        ("projected_gradient", (standard,), {"grid": 3}),
+        ("branch_and_bound", (standard,),
+         {"start": 2.0, "solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "best"}, "method is 'best'; choose one of 'auto', 'exact'"),
+        ({"method": None}, "method is None; choose"),
+        ({"gap": "a"}, "gap is 'a'; give a number > 0"),
+        ({"gap": None}, "gap is None; give"),
+        ({"progress": 3}, "progress is 3; give a function, or None"),
+        ({"speed": 3}, "'exact' takes no options; got speed"),
+        ({"method": "projections", "grid": 3, "a": 1}, "takes max_solves; got a, grid"),
+        ({"method": "branch_and_bound", "grid": 3}, "max_solves, solver_options, start; got grid"),
+    ],
+)
+def test_a_bad_call_is_refused_before_any_work(arguments, message, monkeypatch):
+    for name in ("solve_exact", "solve_projections", "branch_and_bound"):
+        monkeypatch.setattr(dispatch, name, None)
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.allocate(market_of(form()), **arguments)
+    with pytest.raises(cm.ParameterError, match="market is 'x'; give a Market"):
+        cm.allocate("x")
+
+
+def test_every_search_is_refused_what_is_no_number_of_solves():
+    for method in ("line_search", "branch_and_bound"):
+        with pytest.raises(cm.ParameterError, match=r"max_solves is 1\.5; give a whole"):
+            cm.allocate(market_of(form()), method, max_solves=1.5)
+
+
+def test_the_exact_solver_takes_the_papers_form():
+    found = dispatch.standard_form_of(market_of(form()), "x")
+    assert (found.mu, found.sigma, found.gamma) == (1, 2, 0.5)
+    with pytest.raises(cm.NotSupportedError, match=r"^the audit takes sums of Spread.*this market"):
+        dispatch.standard_form_of(market(objective=JOINT), "the audit")
+
+
+@pytest.mark.parametrize(
+    ("eta", "objective"), [(0.0, 1.0), (np.inf, 1.0), (1.0, np.inf), (1.0, np.nan)]
+)
+def test_an_exact_answer_beyond_double_precision_is_refused(eta, objective, monkeypatch):
+    standard = market_of(form())
+    found = dispatch.solve_exact(standard.standard_form)
+    for name, value in (("eta", eta), ("objective", objective)):
+        object.__setattr__(found, name, value)
+    monkeypatch.setattr(dispatch, "solve_exact", lambda form: found)
+    with pytest.raises(cm.SolverError, match=f"eta = {eta:g} and the objective {objective:g} are"):
+        cm.allocate(standard)
+
+
+# ----------------------------------------------------------------------- solvers
+
+
+class Stub:
+    """In place of a problem: notes what it is asked, and answers with one status after another."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked, self.status = list(answers), [], None
+
+    def solve(self, **options):
+        self.asked.append(options)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        warnings.warn("Solution may be inaccurate. Try another solver", stacklevel=1)
+        warnings.warn("Power atom with exponent 3 is being approximated", stacklevel=1)
+        self.status = answer
+
+
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS", "OSQP"])
+def test_a_solver_is_asked_for_tight_tolerances_then_for_its_own(solver):
+    stub = Stub("user_limit", "optimal")
+    assert run_solver(stub, solver, {"verbose": True}) == "optimal"
+    tight, own = stub.asked
+    assert tight["solver"] == own["solver"] == solver
+    assert tight["verbose"] is own["verbose"] is True
+    tolerances = [value for name, value in tight.items() if name.startswith(("tol_", "eps_"))]
+    assert len(tolerances) in (2, 3)
+    assert all(0 < value <= 1e-8 for value in tolerances)
+    assert own == {"solver": solver, "verbose": True, "warm_start": False}
+    assert all(v >= 50_000 for name, v in tight.items() if name.startswith("max_iter"))
+    assert 0 < tight.get("max_step_fraction", 0.5) < 1
+    assert tight.get("warm_start") is (False if solver == "CLARABEL" else None)
+
+
+def test_the_users_options_come_first():
+    stub = Stub("user_limit", "user_limit")
+    options = {"tol_feas": 0.5, "warm_start": True}
+    assert run_solver(stub, "CLARABEL", options) == "user_limit"
+    assert stub.asked[0]["tol_feas"] == stub.asked[1]["tol_feas"] == 0.5
+    assert stub.asked[0]["warm_start"] is True
+    assert options == {"tol_feas": 0.5, "warm_start": True}
+
+
+@pytest.mark.parametrize("status", ["optimal", "optimal_inaccurate", "infeasible", "unbounded"])
+def test_what_is_decided_is_not_tried_again(status):
+    stub = Stub(status)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run_solver(stub, "CLARABEL") == status
+    assert len(stub.asked) == 1
+
+
+def test_other_warnings_of_a_solver_are_passed_on():
+    class Old(Stub):
+        def solve(self, **options):
+            super().solve(**options)
+            warnings.warn("this solver is deprecated", FutureWarning, stacklevel=1)
+
+    with pytest.warns(FutureWarning, match="deprecated") as caught:
+        assert run_solver(Old("optimal"), "ECOS") == "optimal"
+    assert len(caught) == 1
+
+
+def test_a_solver_without_tolerances_of_ours_is_asked_once():
+    stub = Stub("user_limit")
+    assert run_solver(stub, "ECOS", {"max_iters": 3}) == "user_limit"
+    assert stub.asked == [{"solver": "ECOS", "max_iters": 3}]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [cp.error.SolverError("no"), cm.SolverError("no"), ValueError("no"), ZeroDivisionError("no")],
+)
+def test_what_a_solver_raises_is_a_status(error):
+    assert run_solver(Stub(error, error), "SCS") == f"{type(error).__name__}: no"
+    assert run_solver(Stub(error, "optimal"), "SCS") == "optimal"
+    with pytest.raises(KeyboardInterrupt):
+        run_solver(Stub(KeyboardInterrupt()), "SCS")
+
+
+def test_solvers_go_by_the_names_and_versions_of_their_packages():
+    assert check_solver("clarabel") == check_solver("CLARABEL") == "CLARABEL"
+    with pytest.raises(cm.NotSupportedError, match=r"'ABACUS' is not installed; .*CLARABEL.*, "):
+        check_solver("ABACUS")
+    with pytest.raises(cm.NotSupportedError, match="solver None is not installed"):
+        check_solver(None)
+    assert solver_version("CLARABEL") == metadata.version("clarabel")
+    assert solver_version("SCIPY") == metadata.version("scipy")
+    assert solver_version("ABACUS") == "unknown"
+    expected = {"HIGHS": "highspy", "ECOS_BB": "ecos"}
+    for solver, package in expected.items():
+        assert solvers._DISTRIBUTIONS[solver] == package
+
+
+# ----------------------------------------------------------------------- results
+
+
+def test_an_allocation_says_everything_that_proves_it():
+    records = (SolveRecord(1.0, 3.0, 2.0, "optimal", 0.5),)
+    found = cm.Allocation(
+        np.array([0.25, 0.0, 0.75]), 2.0, -4.0, -5.0, 0.3, "line_search", 1.5, "dual", "ECOS",
+        "2.0", 1e-6, records, ("eta_low",),
+    )  # fmt: skip
+    np.testing.assert_allclose(found.epsilon, [0.5, 0.0, 1.5])
+    assert not found.epsilon.flags.writeable
+    assert not found.weights.flags.writeable
+    assert found.gap == 0.25
+    assert found.n_bought == 2
+    assert found.certificate() == {
+        "objective": -4.0, "lower_bound": -5.0, "gap": 0.25, "eta": 2.0, "multiplier": 0.3,
+        "n_sellers": 3, "n_bought": 2, "method": "line_search", "formulation": "dual",
+        "solver": "ECOS", "solver_version": "2.0", "tolerance": 1e-6, "binding": ["eta_low"],
+        "seconds": 1.5, "solves": [vars(records[0])],
+    }  # fmt: skip
+    frame = found.to_frame()
+    assert frame["id"].tolist() == [0, 1, 2]
+    assert found.to_frame(["x", "y", "z"])["id"].tolist() == ["x", "y", "z"]
+    assert frame["epsilon"].tolist() == [0.5, 0.0, 1.5]
+    above = cm.Allocation(np.array([1.0]), 1.0, 2.0, 2.5, 0.0, "exact", 0.0)
+    assert above.gap == 0.0
+
+
+def allocation(objective, bound):
+    return cm.Allocation(np.array([0.25, 0.0, 0.75]), 2.0, objective, bound, 0.3, "exact", 0.0)
+
+
+def test_a_gap_is_relative_and_never_below_zero():
+    assert allocation(4.0, 3.0).gap == 0.25
+    assert allocation(-4.0, -5.0).gap == 0.25
+    assert allocation(4.0, 5.0).gap == 0.0
+    assert allocation(4.0, -np.inf).gap == np.inf
+    assert allocation(4.0, np.nan).gap == np.inf
+    assert allocation(0.0, 0.0).gap == 0.0
+    assert allocation(0.0, -sys.float_info.min).gap == 1.0
+    assert allocation(1e-3, 0.5e-3).gap == pytest.approx(0.5)
+
+
+def test_an_allocation_in_one_line():
+    assert repr(allocation(4.0, 3.0)) == (
+        "Allocation(eta=2, objective=4, gap=2.5e-01, bought 2 of 3, method='exact')"
+    )

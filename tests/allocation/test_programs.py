@@ -1,0 +1,374 @@
+"""Whole programs, declarations and views: what they are given, hold and refuse."""
+
+from functools import partial
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation import convex
+from convexmarket.allocation.convex import ConvexProgram, solve_convex
+from convexmarket.allocation.solvers import run_solver, solver_version
+from convexmarket.allocation.views import (
+    FixedEta,
+    JointView,
+    active_sellers,
+    bounds_of_sellers,
+    numbers,
+    of_some,
+    spread_out,
+)
+from tests.allocation import builders
+from tests.allocation.builders import COSTS, JOINT, PAID, POINT, STANDARD, Own
+
+market = partial(builders.market, objective=JOINT)
+
+
+# ------------------------------------------------------------ one convex program
+
+
+def test_one_program_says_where_its_answer_comes_from():
+    declared, seen = market(cm.Budget(0.6), cm.Cap(2)), []
+    found = solve_convex(declared, progress=seen.append)
+    assert found.solves == tuple(seen)
+    (record,) = seen
+    assert (record.eta, record.upper) == (found.eta, pytest.approx(found.objective))
+    assert (record.lower, record.status) == (found.lower_bound, "optimal")
+    assert 0 < record.seconds == found.seconds < 60
+    assert (found.method, found.formulation) == ("convex_program", "joint")
+    assert (found.solver, found.solver_version) == ("CLARABEL", solver_version("CLARABEL"))
+    assert found.tolerance == 1e-6
+    assert found.gap <= 1e-6
+    value = JOINT.value(found.weights, found.eta, COSTS)
+    assert found.objective == pytest.approx(value, rel=1e-12)
+    spent = found.epsilon @ COSTS
+    assert 0.6 * (1 - 1e-5) <= spent <= 0.6 * (1 + 1e-12)
+
+
+def test_the_price_of_a_program_is_the_multiplier_of_the_sum():
+    """At the optimum: slope of the spread plus the price of the budget times the cost."""
+    found = solve_convex(market(cm.Budget(0.6)))
+    slope = found.weights**2 / np.linalg.norm(found.weights, 3) ** 2
+    # (slope_i - tau) = -lambda*psi_i for those who sell, and lambda*B = 1 by the slope in 1/eta
+    tau = slope + COSTS / 0.6
+    assert tau[1] == pytest.approx(tau[0], rel=1e-3)
+    assert found.weights[2] == 0
+    assert tau[2] > tau[0]
+    assert found.multiplier * found.eta == pytest.approx(tau[0], rel=1e-3)
+
+
+def test_a_program_that_a_solver_fails_on_is_reported_with_the_status(monkeypatch):
+    for status in ("user_limit", cp.INFEASIBLE, "ValueError: no"):
+        monkeypatch.setattr(convex, "run_solver", lambda *_, status=status: status)
+        with pytest.raises(
+            cm.SolverError, match=rf"CLARABEL [\d.]+ failed on Market.*\(status {status}\); try"
+        ):
+            solve_convex(market(cm.Budget(0.6)))
+
+
+def test_an_inaccurate_status_is_recorded_and_the_answer_kept(monkeypatch):
+    def inaccurate(*arguments):
+        assert run_solver(*arguments) == cp.OPTIMAL
+        return cp.OPTIMAL_INACCURATE
+
+    monkeypatch.setattr(convex, "run_solver", inaccurate)
+    found = solve_convex(market(cm.Budget(0.6)))
+    assert found.solves[0].status == "optimal_inaccurate"
+    assert found.gap <= 1e-6
+
+
+def test_options_reach_the_solver_of_a_program():
+    with pytest.raises(cm.SolverError, match=r"status user_limit"):
+        solve_convex(market(cm.Budget(0.6)), solver_options={"max_iter": 1})
+    amount = cp.Parameter(nonneg=True)
+    swept = market(cm.Budget(amount))
+    with pytest.raises(cm.SolverError, match=r"status user_limit"):
+        cm.sweep(swept, amount, [0.6], solver_options={"max_iter": 1})
+    with pytest.raises(cm.NotSupportedError, match="ABACUS"):
+        solve_convex(market(cm.Budget(0.6)), "ABACUS")
+
+
+@pytest.mark.parametrize("gap", [0, -1.0, np.inf, "a"])
+def test_a_gap_is_checked_before_any_work(gap, monkeypatch):
+    monkeypatch.setattr(convex, "_Runner", None)
+    with pytest.raises(cm.ParameterError, match="gap is"):
+        solve_convex(market(cm.Budget(0.6)), gap=gap)
+    with pytest.raises(cm.ParameterError, match="gap is"):
+        cm.sweep(market(cm.Budget(0.6)), cp.Parameter(), [], gap=gap)
+
+
+def test_a_market_without_a_bound_on_privacy_or_a_use_for_it_has_no_optimum():
+    with pytest.raises(cm.UnattainedOptimumError, match=r"runs? away to infinity; add gamma"):
+        solve_convex(market(cm.Cap(2)))
+    with pytest.raises(cm.UnattainedOptimumError, match="eta is not determined; add"):
+        solve_convex(market(cm.Budget(1.0), objective=1.0 * cm.Spread(3)))
+    with pytest.raises(
+        cm.NotSupportedError, match=r"term in the guarantees .*declare\(market, eta"
+    ):
+        solve_convex(market(objective=PAID))
+
+
+def test_a_program_holds_its_last_solution():
+    program = cm.declare(market(cm.Budget(0.6)))
+    assert isinstance(program, ConvexProgram)
+    assert program.formulation == "joint"
+    for ask in ("weights", "raw_weights", "eta"):
+        with pytest.raises(cm.AllocationError, match=r"no solution to show \(status None\); call"):
+            getattr(program, ask)
+    program.solve(solver="CLARABEL")
+    best = cm.allocate(market(cm.Budget(0.6)))
+    assert program.value == pytest.approx(best.objective, rel=1e-6)
+    np.testing.assert_allclose(program.weights, best.weights, atol=1e-4)
+    assert program.eta == pytest.approx(best.eta, rel=1e-3)
+
+
+def test_a_program_in_other_units_is_the_same_program():
+    """A unit of eta and one of money; what is shown has neither."""
+    best = cm.allocate(market(cm.Budget(0.6)))
+    program = ConvexProgram(market(cm.Budget(0.6)), eta_scale=7.0, scale=20.0)
+    program.solve(solver="CLARABEL")
+    assert 20 * program.value == pytest.approx(best.objective, rel=1e-6)
+    assert program.eta == pytest.approx(best.eta, rel=1e-3)
+    assert float(program.view.scaled_inverse.value) == pytest.approx(7.0 / best.eta, rel=1e-3)
+    fixed = FixedEta(market(objective=PAID), 1.5, 20.0)
+    plain = FixedEta(market(objective=PAID), 1.5)
+    assert 20 * fixed.solve(solver="CLARABEL") == pytest.approx(plain.solve(solver="CLARABEL"))
+
+
+def test_weights_are_shown_without_what_lies_below_zero():
+    """A solver may leave them slightly negative; as left they can still be seen."""
+    program = ConvexProgram(market(cm.Budget(0.6)))
+    program.view.scaled_weights.save_value(np.array([2.0, 1.5, -0.5]))
+    fixed = FixedEta(market(objective=PAID), 1.5)
+    next(v for v in fixed.variables() if v.size == 3).save_value(np.array([2.0, 1.5, -0.5]))
+    for problem in (program, fixed):
+        np.testing.assert_allclose(problem.raw_weights, np.array([2.0, 1.5, -0.5]) / 3)
+        np.testing.assert_allclose(problem.weights, np.array([2.0, 1.5, 0.0]) / 3.5)
+
+
+# ------------------------------------------------------------------------ sweeps
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"market": None}, "market is None; give a Market"),
+        ({"progress": 3}, "progress is 3; give a function, or None"),
+        ({"solver_options": 3}, "solver_options is 3; give a dictionary"),
+        ({"parameter": "B"}, r"parameter is 'B'; give the cvxpy\.Parameter"),
+        ({"values": [1.0, np.inf]}, "list of finite numbers"),
+        ({"values": [1.0, None]}, "list of finite numbers"),
+        ({"values": [1.0, "a"]}, "list of finite numbers"),
+        ({"values": 3.0}, "list of finite numbers"),
+        ({"values": [10**400]}, "list of finite numbers"),
+    ],
+)
+def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeypatch):
+    monkeypatch.setattr(convex, "_Runner", None)
+    amount = cp.Parameter(nonneg=True, value=0.25)
+    given = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.sweep(given.pop("market"), given.pop("parameter"), given.pop("values"), **given)
+    assert amount.value == 0.25
+
+
+def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
+    compiled = []
+
+    class Counted(convex._Runner):
+        def _compile(self):
+            compiled.append(self)
+            super()._compile()
+
+    monkeypatch.setattr(convex, "_Runner", Counted)
+    amount, seen = cp.Parameter(nonneg=True), []
+    values = [0.5, 1, 40.0]
+    found = cm.sweep(
+        market(cm.Budget(amount)), amount, iter(values), progress=seen.append, gap=1e-5
+    )
+    assert len(compiled) == 1
+    assert tuple(seen) == tuple(record for one in found for record in one.solves)
+    assert [one.tolerance for one in found] == [1e-5] * 3
+    for value, one in zip(values, found, strict=True):
+        assert one.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
+        assert one.gap <= 1e-5
+    assert amount.value == 40.0
+    cm.sweep(market(cm.Budget(amount)), amount, [0.5, 0.5e4])
+    assert len(compiled) == 3  # too far apart for one unit of eta
+
+
+# ------------------------------------------------------------------ declarations
+
+
+#: Convex only because 1/eta, or guarantees, are known not to be negative.
+SIGNED = Own(lambda q: cp.square(q.inverse_eta + cp.norm(q.weights)))
+SIGNED_GUARANTEES = Own(lambda q: cp.square(cp.sum(q.epsilon) + cp.norm(q.weights)))
+
+
+@pytest.mark.parametrize("term", [SIGNED, SIGNED_GUARANTEES])
+def test_a_piece_may_rely_on_the_signs_of_what_it_is_given(term):
+    objective = term + cm.Noise() + 0.1 * cm.Payments()
+    problem = cm.declare(market(objective=objective), eta=2.0)
+    for eta in (2.0, 0.5):
+        problem.eta = eta
+        assert problem.eta == eta
+        value = problem.solve(solver="CLARABEL")
+        assert value == pytest.approx(objective.value(problem.weights, eta, COSTS), rel=1e-6)
+        for point in np.random.default_rng(0).dirichlet(np.ones(3), 10):
+            assert value <= objective.value(point, eta, COSTS) * (1 + 1e-7)
+
+
+def test_one_over_eta_alone_is_a_term_too():
+    program = cm.declare(market(cm.EtaRange(0.5, 4.0), objective=SIGNED + cm.Noise()))
+    program.solve(solver="CLARABEL")
+    assert program.eta == pytest.approx(4.0, rel=1e-5)
+    assert program.value == pytest.approx((0.25 + 1 / np.sqrt(3)) ** 2 + 0.25, rel=1e-6)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0, -1.0, np.inf, np.nan])
+def test_eta_is_finite_and_above_zero(eta):
+    problem = FixedEta(market(objective=PAID), 1.5)
+    with pytest.raises(cm.ParameterError, match=r"eta is .*; give a finite number > 0"):
+        problem.eta = eta
+    assert problem.eta == 1.5
+    with pytest.raises(cm.ParameterError, match=r"eta is .*; give a finite number > 0"):
+        cm.declare(market(objective=PAID), eta)
+
+
+@pytest.mark.parametrize("eta", ["1", True, [1.0], 10**400, 1j])
+@pytest.mark.parametrize("objective", [PAID, cm.Spread() + cm.Noise() + cm.Payments()])
+def test_eta_is_a_number(eta, objective):
+    with pytest.raises(cm.ParameterError, match=r"eta is .*; give a finite number > 0"):
+        cm.declare(market(objective=objective), eta)
+
+
+@pytest.mark.parametrize("formulation", [None, "primary", 3, ["primal"]])
+def test_a_formulation_is_one_of_three_words(formulation):
+    for eta in (None, 1.0):
+        with pytest.raises(cm.ParameterError, match=r"formulation is .*; choose one of 'primal'"):
+            cm.declare(market(cm.Budget(1.0)), eta, formulation)
+    with pytest.raises(cm.ParameterError, match="market is 3; give a Market"):
+        cm.declare(3, 1.0)
+
+
+def test_as_a_whole_there_is_a_primal_only():
+    standard = market(objective=STANDARD)
+    for declared in (standard, market(cm.Budget(1.0))):
+        with pytest.raises(cm.NotSupportedError, match="the dual formulation is known for sums of"):
+            cm.declare(declared, formulation="dual")
+    with pytest.raises(cm.NotSupportedError, match="the projection formulation is known"):
+        cm.declare(market(cm.Budget(1.0)), 1.0, "projection")
+    assert cm.declare(standard, 1.0, "dual").formulation == "dual"
+    assert isinstance(cm.declare(market(cm.Budget(1.0)), 1.0), FixedEta)
+
+
+def test_a_range_is_kept_to_at_a_fixed_eta():
+    """Up to rounding; the ends themselves belong to it."""
+    problem = FixedEta(market(cm.EtaRange(1.0, 2.0), cm.Cap(2), objective=PAID), 1.5)
+    for eta in (1.0, 2.0, 1 - 1e-10, 2 * (1 + 1e-10)):
+        problem.eta = eta
+    for eta in (1 - 1e-6, 2 * (1 + 1e-6)):
+        with pytest.raises(cm.ParameterError, match=r"eta is .*, outside what EtaRange\(low=1"):
+            problem.eta = eta
+    with pytest.raises(cm.ParameterError, match="outside what EtaRange"):
+        FixedEta(market(cm.EtaRange(1.0, 2.0), objective=PAID), 3.0)
+
+
+def test_a_fixed_eta_without_a_solution_has_nothing_to_show():
+    problem = FixedEta(market(cm.MaxEpsilon(0.1), objective=PAID), 1.5)
+    for ask in ("weights", "raw_weights"):
+        with pytest.raises(cm.AllocationError, match=r"\(status None\); call solve\(\) first"):
+            getattr(problem, ask)
+    problem.solve(solver="CLARABEL")  # more than three sellers of at most 0.1 can sell
+    assert problem.status == cp.INFEASIBLE
+    with pytest.raises(cm.AllocationError, match=r"\(status infeasible\)"):
+        _ = problem.raw_weights
+
+
+def test_a_parameter_of_the_markets_own_is_declared_without_eta():
+    budget = cp.Parameter(nonneg=True, value=0.6)
+    declared = market(cm.Budget(budget))
+    with pytest.raises(cm.NotSupportedError, match="declare the market without eta"):
+        cm.declare(declared, 1.5)
+    assert cm.declare(declared).is_dcp(dpp=True)
+
+
+# ------------------------------------------------------------------------- views
+
+
+def test_who_can_be_bought_from_and_how_much():
+    some = [0.2, np.inf, 1.0]
+    declared = market(cm.Cap([0.0, 2.0, 3.0]), cm.MaxEpsilon([1.0, 2.0, 0.4]), costs=some)
+    assert active_sellers(declared).tolist() == [False, False, True]
+    caps, limits = bounds_of_sellers(declared)
+    np.testing.assert_allclose(caps, [0, 2 / 3, 1.0])
+    np.testing.assert_allclose(limits, [1.0, 2.0, 0.4])
+    assert bounds_of_sellers(market()) == (1.0, np.inf)
+    both = bounds_of_sellers(market(cm.Cap(1.5), cm.Cap(1.2), cm.MaxEpsilon(4), cm.MaxEpsilon(3)))
+    assert both == (pytest.approx(0.4), 3.0)
+
+
+def test_a_view_holds_a_point_in_its_units():
+    view = JointView(market(objective=STANDARD), inverse_scale=0.25)
+    weights, eta = POINT, 2.0
+    value = view.value(weights, eta)
+    expected = np.linalg.norm(weights) + 1 / eta + 0.5 * eta * weights @ COSTS
+    assert value == pytest.approx(expected)
+    np.testing.assert_allclose(view.scaled_weights.value, 3 * weights)
+    assert view.scaled_inverse.value == pytest.approx(2.0)
+    np.testing.assert_allclose(view.epsilon.value, eta * weights)
+    assert view.uses_epsilon
+    assert view.has_noise
+    plain = JointView(market(objective=1.0 * cm.Spread()))
+    assert not plain.uses_epsilon
+    assert not plain.has_noise
+
+
+def test_nobody_to_buy_from_is_said_in_words():
+    with pytest.raises(cm.InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+        active_sellers(market(costs=np.full(3, np.inf)))
+    bound = cm.MaxEpsilon([1.0, 0.0, 0.0])
+    with pytest.raises(cm.InfeasibleMarketError, match="excluded by a bound of zero"):
+        active_sellers(market(bound, costs=[np.inf, 0.4, 1.0]))
+    assert active_sellers(market(bound)).tolist() == [True, False, False]
+
+
+def test_vectors_of_some_sellers_are_spread_out_over_all():
+    who = np.array([True, False, True])
+    x = cp.Variable(2, value=[3.0, 4.0])
+    np.testing.assert_array_equal(spread_out(x, who).value, [3, 0, 4])
+    y = cp.Variable(3)
+    assert spread_out(y, np.ones(3, dtype=bool)) is y
+    assert of_some(0.5, who) == 0.5
+    np.testing.assert_array_equal(of_some(np.array([1.0, 2.0, 3.0]), who), [1, 3])
+
+
+def test_an_expression_without_a_value_has_no_numbers():
+    x = cp.Variable(2, name="x")
+    with pytest.raises(cm.AllocationError, match="x has no value; solve its problem first"):
+        numbers(x)
+    x.value = [1, 2]
+    assert numbers(x).dtype == float
+
+
+def test_a_term_of_weight_zero_counts_for_nothing():
+    view = JointView(market(objective=JOINT + 0.0 * Own(lambda q: cp.sum_squares(q.epsilon))))
+    assert not view.uses_epsilon
+    assert len(view.terms) == 2
+    assert view.objective().is_convex()
+    nothing = JointView(market(objective=0.0 * cm.Noise() + 0.0 * cm.Spread()))
+    assert nothing.objective().value == 0
+    assert nothing.value(np.full(3, 1 / 3), 1.0) == 0
+
+
+def test_sellers_left_out_have_no_weight_in_a_view():
+    view = JointView(market(cm.Budget(1.0), costs=[0.2, np.inf, 1.0]))
+    view.place(np.array([0.25, 0.0, 0.75]), 2.0)
+    np.testing.assert_allclose(view.quantities.weights.value, [0.25, 0, 0.75])
+    np.testing.assert_array_equal(view.quantities.virtual_costs, [0.2, 0, 1.0])
+    assert float(view.quantities.inverse_eta.value) == 0.5
+    (total,) = view.simplex
+    assert total.violation() == pytest.approx(0.0)
+    view.place(np.array([0.25, 0.0, 0.5]), 2.0)
+    assert total.violation() == pytest.approx(0.75)

@@ -1,0 +1,29 @@
+"""Markets of many sellers, and local minima that only brute force over eta tells apart."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from tests.allocation.brute_force import BruteForce
+from tests.allocation.builders import LARGE, assert_leaving_out_loses_nothing, large_form
+
+
+@pytest.mark.parametrize("m", [200_000, 1_000_000])
+@pytest.mark.parametrize("name", LARGE)
+def test_leaving_out_sellers_loses_nothing(name, m, monkeypatch):
+    assert_leaving_out_loses_nothing(large_form(name, m), monkeypatch)
+
+
+@pytest.mark.parametrize("p", [1.3, 2, 4, np.inf])
+@pytest.mark.parametrize("power", [1.1, 1.5])
+@pytest.mark.parametrize("others", [10, 30])
+def test_a_convex_cost_has_local_minima_too(p, power, others):
+    """A cheap seller whose privacy gets dear, against many at a flat price."""
+    sellers = cm.Sellers(virtual_costs=np.append(0.01, np.ones(others)))
+    payments = 0.25 * cm.Payments(cm.PowerCost(power))
+    market = cm.Market(sellers, 3.0 * cm.Spread(p) + 2.5 * cm.Noise() + payments)
+    found = cm.allocate(market)
+    best = BruteForce(market).minimum(found.eta)
+    assert found.gap <= 1e-6
+    assert found.objective <= best * (1 + 1e-6)
+    assert found.lower_bound <= best * (1 + 1e-8)
