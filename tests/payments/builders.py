@@ -224,6 +224,21 @@ def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
     assert found.errors[0] < 0.01 * found.amounts[0]
 
 
+def assert_ties_are_broken_evenly(prior, reports, mu):
+    """One ironed interval holds the first three of four."""
+    sellers = cm.Sellers(reports, prior)
+    assert np.ptp(sellers.virtual_costs[:3]) == 0
+    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
+    allocation = cm.allocate(market)
+    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
+    assert allocation.epsilon[0] > 0
+    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
+    audit = cm.audit_incentives(market)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+    assert audit.max_rise == 0
+
+
 # ---------------------------------------------------------------------------- in expectation
 
 

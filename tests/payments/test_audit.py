@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket import audit as module
 from convexmarket.audit import audit_incentives, check_payment_identity, virtual_cost_payment
-from tests.payments.builders import PRIORS, assert_identity_holds, draw, prior_of
+from tests.payments.builders import (
+    PRIORS,
+    assert_identity_holds,
+    assert_ties_are_broken_evenly,
+    draw,
+    prior_of,
+)
 
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 
@@ -23,7 +29,7 @@ def market_of(name, m, *, seed=0, mu=1.0, cap=None, eta_range=None):
 
 @given(
     st.sampled_from(sorted(PRIORS)),
-    st.integers(3, 9),
+    st.integers(3, 6),
     st.integers(0, 10**6),
     st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
     st.sampled_from([None, 1.6, 2.0, 3.0]),
@@ -205,7 +211,7 @@ def test_markets_that_cannot_be_audited_say_why():
 
 @pytest.mark.parametrize(
     ("name", "cap", "draws"),
-    [("uniform", None, 100), ("power below one", 1.5, 100), ("exponential", None, 20)],
+    [("uniform", None, 100), ("power below one", 1.5, 100), ("empirical", None, 40)],
 )
 def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
     assert_identity_holds(prior_of(name), cap=cap, mu=1.0, draws=draws)
@@ -216,7 +222,7 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
     right = module.payments
     monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
     prior, rng = prior_of("uniform"), np.random.default_rng(12)
-    found = check_payment_identity(prior, 5, mu=1, sigma=1, gamma=0.5, draws=300, rng=rng)
+    found = check_payment_identity(prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, rng=rng)
     assert abs(found.z_score) > 4
     assert np.sign(found.z_score) == np.sign(factor - 1)
 
@@ -237,15 +243,4 @@ def test_the_prior_must_be_the_one_that_draws(monkeypatch):
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
-    prior = cm.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
-    sellers = cm.Sellers([0.45, 0.5, 0.6, 0.95], prior)
-    assert np.ptp(sellers.virtual_costs[:3]) == 0  # one ironed interval holds the three
-    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
-    allocation = cm.allocate(market)
-    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
-    assert allocation.epsilon[0] > 0
-    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
-    audit = cm.audit_incentives(market)
-    assert audit.is_incentive_compatible
-    assert audit.is_individually_rational
-    assert audit.max_rise == 0
+    assert_ties_are_broken_evenly(prior_of("two humps, ironed"), [0.45, 0.5, 0.6, 0.99], mu)

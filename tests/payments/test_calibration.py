@@ -14,7 +14,7 @@ from tests.payments.builders import BUDGETS, assert_the_budget_is_met
 @pytest.mark.parametrize("name", BUDGETS)
 def test_the_budget_is_met_on_fresh_sellers(name):
     """A campaign draws more of them."""
-    assert_the_budget_is_met(name, draws=40, fresh=20, pay=name in ("uniform", "groups"))
+    assert_the_budget_is_met(name, draws=40, fresh=20, pay=name == "uniform")
 
 
 def test_a_convex_privacy_cost():

@@ -46,7 +46,7 @@ def test_the_list_has_priors_of_every_kind():
 
 
 @pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
-@pytest.mark.parametrize(("name", "cap"), zip(PRIORS, itertools.cycle([None, 2.0])))
+@pytest.mark.parametrize(("name", "cap"), list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 def test_payments_meet_quadrature(name, cap):
     """The cheapest seller, or the dearest under a cap; a campaign has all, and more markets."""
     sellers = draw(prior_of(name), 6, seed=3)
@@ -63,7 +63,7 @@ def test_payments_meet_quadrature(name, cap):
         (cm.Exponential, (1.0,)),
         (cm.Beta, (1.0, 1.5, 0.0, 1.2)),
         (cm.Power, (3.0, 1.0)),
-        (cm.EmpiricalPrior, (np.linspace(0.004, 1, 25),)),
+        (cm.EmpiricalPrior, (np.linspace(0.004, 1, 12),)),
     ],
 )
 def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_cheap):
@@ -89,8 +89,7 @@ def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_ch
     ("name", "eta_range"),
     [
         ("uniform", (0.1, 1.0)),
-        ("uniform", (0.5, 50.0)),
-        ("beta, infinite at the top", (6.0, 9.0)),
+        ("uniform", (6.0, 9.0)),
         ("beta, infinite at the top", (2.0, 2.0)),
     ],
 )

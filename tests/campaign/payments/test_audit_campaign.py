@@ -13,6 +13,7 @@ from tests.payments.builders import (
     assert_fresh_sellers_cost_the_budget,
     assert_identity_holds,
     assert_the_budget_is_met,
+    assert_ties_are_broken_evenly,
     draw,
     prior_of,
 )
@@ -31,6 +32,12 @@ def test_nobody_gains_by_lying_in_a_large_market(name, m, seed, exponent, cap):
     audit = cm.audit_incentives(market, misreports=15, max_sellers=5)
     assert audit.is_incentive_compatible, audit.table
     assert audit.is_individually_rational, audit.table
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_ties_of_an_ironed_mixture_are_broken_evenly_and_truthfully(mu):
+    prior = cm.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
+    assert_ties_are_broken_evenly(prior, [0.45, 0.5, 0.6, 0.95], mu)
 
 
 @pytest.mark.parametrize(
