@@ -313,14 +313,6 @@ def test_a_report_at_the_bottom_of_the_support_is_paid(family, numbers):
     assert cm.audit_incentives(market).is_incentive_compatible
 
 
-def test_the_allocation_of_a_like_market_is_refused():
-    sellers = cm.Sellers([0.1, 0.6], cm.Uniform(0, 1))
-    one = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
-    other = cm.Market.standard(sellers, mu=2, sigma=100, gamma=0.5)
-    with pytest.raises(cm.AllocationError, match="another one"):
-        cm.payments(one, cm.allocate(other))
-
-
 # -------------------------------------------------------------------------- several priors
 
 
@@ -427,20 +419,6 @@ def test_an_interval_is_evaluated_within_its_ends_and_at_both_of_them():
     assert len(seen) == 2  # a polynomial of this degree is no reason to halve
 
 
-@pytest.mark.parametrize("prior", [cm.Uniform(0.0, 8.0), cm.Exponential(1.0)])
-def test_the_first_report_at_which_a_test_holds(prior):
-    """Bounded or not, however far beyond the mean, and for each seller its own."""
-    where = np.array([0.3, 1.7, 2.5, 6.0 if np.isfinite(prior.support[1]) else 90.0])
-    start = np.array([0.2, 0.0, 2.4, 0.5])
-    found = module._first_true(lambda who, z: z >= where[who], np.arange(4), start, prior)
-    np.testing.assert_allclose(found, where, rtol=1e-13)
-    assert np.all(found >= where)
-    never = module._first_true(lambda who, z: z < 0, np.arange(4), start, cm.Uniform(0.0, 8.0))
-    np.testing.assert_array_equal(never, 8.0)
-    few = module._first_true(lambda who, z: z >= where[who], np.array([3, 1]), start[:2], prior)
-    np.testing.assert_allclose(few, where[[3, 1]], rtol=1e-13)
-
-
 class Falls:
     """Guarantees that fall from one to nothing in a distance of each seller's own; see B's u."""
 
@@ -538,7 +516,7 @@ def test_the_errors_of_exact_payments_are_a_share_of_them():
     market = small_market()
     found = cm.estimate_payments(market, cm.allocate(market))
     np.testing.assert_allclose(found.errors, 1e-10 * found.amounts, rtol=1e-12)
-    assert found.n_solves == 0
+    assert (found.method, found.n_solves) == ("exact", 0)
 
 
 def test_only_the_sellers_asked_for_are_paid_in_their_order():
@@ -712,7 +690,9 @@ def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
     market = quadratic_market()
     allocation = cm.allocate(market, gap=1e-8)
     for value in (0.0, 1.0, -0.1, 1.5):
-        with pytest.raises(cm.ParameterError, match=f"{name} is {value}"):
+        with pytest.raises(
+            cm.ParameterError, match=f"{name} is {value}; give a number between 0 and 1"
+        ):
             cm.estimate_payments(market, allocation, **{name: value})
 
 

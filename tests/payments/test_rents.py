@@ -99,20 +99,6 @@ def test_quadrature_meets_the_exact_rent(name):
     assert abs(found.value - exact) <= found.error + 1e-6
 
 
-def test_cells_cover_the_reports_and_can_be_asked_for():
-    prior = prior_of("truncated normal")
-    market = cm.Market.standard(cm.Sellers([0.3, 0.5], prior), mu=1, sigma=1, gamma=0.6)
-    curve = SolvedCurve(market, cm.allocate(market), gap=1e-9)
-    chords = Chords(curve, prior, 0, 0.3, 0.9, np.array([0.4, 0.7]))
-    assert [float(chords.z[cell.first]) for cell in chords.cells] == [0.3, 0.4, 0.7]
-    before = chords.error
-    assert chords.split()
-    assert chords.error < before
-    assert all(a.last == b.first for a, b in pairwise(chords.cells))
-    empty = Chords(curve, prior, 0, 0.9, 0.9)
-    assert (empty.value, empty.error, empty.split()) == (0, 0, False)
-
-
 # ------------------------------------------------------------------------ convex costs
 
 
@@ -305,31 +291,6 @@ def test_some_sellers_in_their_order_at_once_with_progress():
     np.testing.assert_allclose(some.amounts, everyone.amounts[[3, 1]], rtol=1e-4)
     assert np.all(everyone.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
     assert "total=" in repr(everyone)
-
-
-def test_the_papers_problem_is_paid_exactly():
-    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0))
-    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
-    allocation = cm.allocate(market)
-    found = cm.estimate_payments(market, allocation, sellers=[2, 0])
-    assert found.method == "exact"
-    np.testing.assert_array_equal(found.amounts, cm.payments(market, allocation)[[2, 0]])
-    assert np.all(found.errors <= 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"accuracy": 0}, "accuracy is 0; give a number between 0 and 1"),
-        ({"gap": 2}, "gap is 2; give a number between 0 and 1"),
-        ({"sellers": [9]}, r"sellers is \[9\]; give positions from 0 to 3"),
-        ({"sellers": [0.5]}, "give positions from 0 to 3"),
-    ],
-)
-def test_wrong_arguments_are_named(wrong, words):
-    market = spread_market(cm.Uniform(0.1, 1.0), spread=cm.SquaredSpread() * 1.0)
-    with pytest.raises(cm.ParameterError, match=words):
-        cm.estimate_payments(market, cm.allocate(market), **wrong)
 
 
 def test_a_rough_allocation_is_not_paid_silently():
