@@ -1,71 +1,28 @@
 """Every term and constraint against its definition; custom pieces; what each does to incentives."""
 
 import copy
-import itertools
 import pickle
 
 import cvxpy as cp
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-
-M = 5
-COSTS = np.array([0.5, 1.0, 2.0, 3.0, 0.1])
-GROUPS = np.array(["a", "b", "a", "c", "b"])
-SELLERS = cm.Sellers(virtual_costs=COSTS)
-OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
-
-
-def entropy(a):
-    return sum(x * np.log(x) for x in a if x > 0)
-
-
-#: A term, and its definition as a function of weights, eta and virtual costs.
-TERMS = {
-    "spread 2": (cm.Spread(), lambda a, eta, c: np.sqrt(np.sum(a**2))),
-    "spread 1.5": (cm.Spread(1.5), lambda a, eta, c: np.sum(a**1.5) ** (1 / 1.5)),
-    "spread 4": (cm.Spread(p=4), lambda a, eta, c: np.sum(a**4) ** 0.25),
-    "spread inf": (cm.Spread(p=np.inf), lambda a, eta, c: np.max(a)),
-    "squared": (cm.SquaredSpread(), lambda a, eta, c: np.sum(a**2)),
-    "entropy": (cm.NegativeEntropy(), lambda a, eta, c: entropy(a)),
-    "noise": (cm.Noise(), lambda a, eta, c: 1 / eta),
-    "payments": (cm.Payments(), lambda a, eta, c: eta * (c @ a)),
-    "power": (cm.Payments(cm.PowerCost(2.5)), lambda a, eta, c: c @ (eta * a) ** 2.5),
-    "power 1": (cm.Payments(cm.PowerCost(1)), lambda a, eta, c: eta * (c @ a)),
-    "exponential": (cm.Payments(cm.ExponentialCost()), lambda a, eta, c: c @ np.expm1(eta * a)),
-}
-
-
-def share(a, group):
-    return a[group == GROUPS].sum()
-
-
-#: A constraint, and how much room its definition leaves at a point; negative where it is violated.
-CONSTRAINTS = {
-    "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
-    "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),
-    "largest": (cm.MaxEpsilon(0.5), lambda a, eta: (0.5 - eta * a).min()),
-    "each largest": (cm.MaxEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
-    "given": (cm.GivenEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
-    "budget": (cm.Budget(1.5), lambda a, eta: 1.5 - eta * (COSTS @ a)),
-    "range": (cm.EtaRange(0.5, 2), lambda a, eta: min(eta - 0.5, 2 - eta)),
-    "at least": (
-        cm.GroupShare(GROUPS, at_least={"a": 0.3, "b": 0.1}),
-        lambda a, eta: min(share(a, "a") - 0.3, share(a, "b") - 0.1),
-    ),
-    "at most": (
-        cm.GroupShare(pd.Series(GROUPS), at_most={"c": 0.2}),
-        lambda a, eta: 0.2 - share(a, "c"),
-    ),
-    "equal": (
-        cm.GroupShare(list(GROUPS), equal=True),
-        lambda a, eta: -max(abs(share(a, g) - 1 / 3) for g in "abc"),
-    ),
-}
+from tests.terms.builders import (
+    BILLS,
+    CONSTRAINTS,
+    COSTS,
+    GROUPS,
+    OWN,
+    SELLERS,
+    SPREADS,
+    TERMS,
+    M,
+    assert_dcp_and_dpp,
+    share,
+)
 
 points = st.tuples(
     st.lists(st.floats(0.0, 1.0), min_size=M, max_size=M).filter(lambda raw: sum(raw) > 0.1),
@@ -75,7 +32,6 @@ points = st.tuples(
 
 @pytest.mark.parametrize("name", TERMS)
 @given(point=points)
-@settings(max_examples=25, deadline=None)
 def test_a_term_is_its_definition(name, point):
     term, definition = TERMS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
@@ -85,7 +41,6 @@ def test_a_term_is_its_definition(name, point):
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @given(point=points)
-@settings(max_examples=25, deadline=None)
 def test_a_constraint_is_its_definition(name, point):
     piece, room = CONSTRAINTS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
@@ -102,25 +57,11 @@ def test_equal_shares_hold_at_equal_shares():
     assert all(c.value() for c in piece.constraints(cm.Quantities.at(a, 1.0, COSTS)))
 
 
-SPREADS = ["spread 2", "spread 1.5", "spread 4", "spread inf", "squared", "entropy"]
-BILLS = ["payments", "power", "exponential"]
-
-
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("bill", [*BILLS, None])
+@pytest.mark.parametrize("bill", BILLS)
 def test_every_combination_is_dcp_and_dpp(spread, bill):
-    """With each constraint alone, every two together, and all at once."""
-    objective = TERMS[spread][0] + 2.0 * cm.Noise()
-    if bill:
-        objective += 0.5 * TERMS[bill][0]
-    pieces = [piece for piece, _ in CONSTRAINTS.values()]
-    chosen = [[], *([p] for p in pieces), *map(list, itertools.combinations(pieces, 2)), pieces]
-    for constraints in chosen:
-        market = cm.Market(SELLERS, objective, constraints)
-        problem = cm.declare(market, eta=1.0)
-        assert problem.is_dcp(dpp=True)
-        if bill is None:
-            assert cm.declare(market).is_dcp(dpp=True)
+    """With no constraint, each alone, and all at once; a campaign has every two."""
+    assert_dcp_and_dpp(spread, bill, [[], *([name] for name in CONSTRAINTS), list(CONSTRAINTS)])
 
 
 def test_declared_at_an_eta_it_is_the_real_problem():

@@ -2,52 +2,41 @@
 
 import numpy as np
 import pytest
-import scipy.stats
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import audit as module
 from convexmarket.audit import audit_incentives, check_payment_identity, virtual_cost_payment
+from tests.payments.builders import (
+    PRIORS,
+    assert_identity_holds,
+    assert_ties_are_broken_evenly,
+    draw,
+    prior_of,
+)
 
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-PRIORS = {
-    "uniform": cm.Uniform(0.1, 1.0),
-    "uniform from zero": cm.Uniform(0.0, 1.0),
-    "power": cm.Power(0.5, 1.0),
-    "beta": cm.Beta(2, 2, 0.0, 1.0),
-    "exponential": cm.Exponential(0.4),
-    "lognormal": cm.LogNormal(-1.0, 0.7),
-    "empirical": cm.EmpiricalPrior(np.round(np.random.default_rng(0).uniform(0.1, 1, 15), 2)),
-    "two humps, ironed": cm.Prior.from_scipy(
-        scipy.stats.rv_histogram((np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])))()
-    ),
-}
 
 
-def market_of(prior, m, *, seed=0, mu=1.0, sigma=1.0, gamma=0.5, cap=None, eta_range=None):
-    sellers = cm.Sellers(prior.sample(m, np.random.default_rng(seed)), prior)
-    return cm.Market.standard(
-        sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap, eta_range=eta_range
-    )
+def market_of(name, m, *, seed=0, mu=1.0, cap=None, eta_range=None):
+    sellers = draw(prior_of(name), m, seed)
+    return cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=0.5, cap=cap, eta_range=eta_range)
 
 
 # ---------------------------------------------------------------- Eq. (8) is truthful
 
 
-@settings(relaxed, max_examples=25)
 @given(
     st.sampled_from(sorted(PRIORS)),
-    st.integers(3, 9),
+    st.integers(3, 6),
     st.integers(0, 10**6),
     st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
     st.sampled_from([None, 1.6, 2.0, 3.0]),
     st.sampled_from([None, (0.5, 5.0)]),
 )
 def test_nobody_gains_by_lying_or_loses_by_taking_part(name, m, seed, mu, cap, eta_range):
-    market = market_of(PRIORS[name], m, seed=seed, mu=mu, cap=cap, eta_range=eta_range)
+    market = market_of(name, m, seed=seed, mu=mu, cap=cap, eta_range=eta_range)
     audit = audit_incentives(market, misreports=9)
     assert audit.is_incentive_compatible, audit.table
     assert audit.is_individually_rational, audit.table
@@ -69,7 +58,7 @@ def test_incentives_hold_where_the_optimum_jumps():
 
 def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
     """Truthfulness rests on the global minimum: a seller gains from a choice that is not."""
-    market = market_of(PRIORS["uniform"], 6, seed=4)
+    market = market_of("uniform", 6, seed=4)
     honest = module.OwnReportCurve
 
     class Rising(honest):
@@ -101,7 +90,7 @@ RULES = {
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("name", RULES)
 def test_a_wrong_rule_is_caught(name, cap):
-    market = market_of(PRIORS["uniform"], 10, cap=cap)
+    market = market_of("uniform", 10, cap=cap)
     assert audit_incentives(market, misreports=100).is_incentive_compatible
     audit = audit_incentives(market, rule=RULES[name], misreports=100)
     assert not audit.is_incentive_compatible
@@ -129,7 +118,7 @@ def test_the_virtual_cost_pays_for_a_lie_upwards():
 
 
 def test_paying_less_than_the_cost_is_irrational():
-    market = market_of(PRIORS["uniform"], 5)
+    market = market_of("uniform", 5)
     audit = audit_incentives(market, rule=lambda report, epsilon, *_: 0.99 * report * epsilon)
     assert not audit.is_individually_rational
     assert audit.min_surplus < 0
@@ -137,7 +126,7 @@ def test_paying_less_than_the_cost_is_irrational():
 
 def test_a_wrong_rent_in_the_library_would_be_caught(monkeypatch):
     """The audit recomputes guarantees itself, so that a wrong integral shows."""
-    market = market_of(PRIORS["beta"], 6)
+    market = market_of("beta, infinite at the top", 6)
     assert audit_incentives(market).is_incentive_compatible
     right = module.information_rents
 
@@ -183,7 +172,7 @@ def test_a_row_for_each_seller():
 
 
 def test_large_markets_are_sampled():
-    market = market_of(PRIORS["uniform"], 100, mu=50.0)
+    market = market_of("uniform", 100, mu=50.0)
     audit = audit_incentives(market, max_sellers=40, misreports=9)
     assert (audit.n_sellers, len(audit.table)) == (100, 40)
     assert audit.table["id"].is_unique
@@ -205,7 +194,7 @@ def test_large_markets_are_sampled():
 )
 def test_too_few_to_audit(wrong, said):
     with pytest.raises(cm.ParameterError, match=said):
-        audit_incentives(market_of(PRIORS["uniform"], 3), **wrong)
+        audit_incentives(market_of("uniform", 3), **wrong)
 
 
 def test_markets_that_cannot_be_audited_say_why():
@@ -221,41 +210,19 @@ def test_markets_that_cannot_be_audited_say_why():
 
 
 @pytest.mark.parametrize(
-    ("name", "cap", "mu", "draws"),
-    [
-        ("uniform", None, 1.0, 300),
-        ("uniform", 1.5, 1.0, 300),
-        ("power", 2.0, 1.0, 300),
-        ("beta", None, 3.0, 60),  # no closed form
-        ("exponential", None, 1.0, 60),
-        ("empirical", None, 1.0, 60),
-    ],
+    ("name", "cap", "draws"),
+    [("uniform", None, 100), ("power below one", 1.5, 100), ("empirical", None, 40)],
 )
-def test_expected_payments_are_expected_virtual_costs(name, cap, mu, draws):
-    """A, Eq. (9), by simulation."""
-    found = check_payment_identity(
-        PRIORS[name],
-        5,
-        mu=mu,
-        sigma=1,
-        gamma=0.5,
-        cap=cap,
-        draws=draws,
-        rng=np.random.default_rng(12),
-    )
-    assert abs(found.z_score) < 4
-    assert found.draws == draws
-    assert found.mean_payment == pytest.approx(found.mean_virtual_cost, rel=0.2)
-    assert 0 < found.standard_error < 0.1 * found.mean_payment
+def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
+    assert_identity_holds(prior_of(name), cap=cap, mu=1.0, draws=draws)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
     right = module.payments
     monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
-    found = check_payment_identity(
-        PRIORS["uniform"], 5, mu=1, sigma=1, gamma=0.5, draws=300, rng=np.random.default_rng(12)
-    )
+    prior, rng = prior_of("uniform"), np.random.default_rng(12)
+    found = check_payment_identity(prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, rng=rng)
     assert abs(found.z_score) > 4
     assert np.sign(found.z_score) == np.sign(factor - 1)
 
@@ -269,29 +236,11 @@ def test_the_prior_must_be_the_one_that_draws(monkeypatch):
             return cm.Sellers(prior.sample(n_sellers, rng), cm.Uniform(0.0, 1.0))
 
     monkeypatch.setattr(module, "Sellers", Mistaken)
-    found = check_payment_identity(
-        cm.Beta(4, 1, 0.0, 1.0),
-        5,
-        mu=1,
-        sigma=1,
-        gamma=0.5,
-        draws=300,
-        rng=np.random.default_rng(12),
-    )
+    prior, rng = cm.Beta(4, 1, 0.0, 1.0), np.random.default_rng(12)
+    found = check_payment_identity(prior, 5, mu=1, sigma=1, gamma=0.5, draws=100, rng=rng)
     assert abs(found.z_score) > 4
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
-    prior = cm.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
-    sellers = cm.Sellers([0.45, 0.5, 0.6, 0.95], prior)
-    assert np.ptp(sellers.virtual_costs[:3]) == 0  # one ironed interval holds the three
-    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
-    allocation = cm.allocate(market)
-    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
-    assert allocation.epsilon[0] > 0
-    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
-    audit = cm.audit_incentives(market)
-    assert audit.is_incentive_compatible
-    assert audit.is_individually_rational
-    assert audit.max_rise == 0
+    assert_ties_are_broken_evenly(prior_of("two humps, ironed"), [0.45, 0.5, 0.6, 0.99], mu)

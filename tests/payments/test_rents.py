@@ -1,6 +1,7 @@
-"""Rents over curves that are known in closed form, so that no market has to be solved."""
+"""Payments in any market: against the exact ones, closed forms and sums that enclose them.
 
-from __future__ import annotations
+Rents over curves that are known in closed form need no market to be solved.
+"""
 
 import dataclasses
 import importlib
@@ -8,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import cvxpy as cp
+import joblib
 import numpy as np
 import pytest
-import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import erf
@@ -25,67 +29,348 @@ from convexmarket.rents import (
     quadrature_rent,
     sales_end_between,
 )
+from tests.payments.builders import (
+    PRIORS,
+    alone,
+    assert_one_seller_is_paid_for_an_exponential_cost,
+    assert_sums_enclose_the_payment,
+    draw,
+    prior_of,
+    quotas,
+    quotas_without_a_budget,
+    sold_at,
+    spread_market,
+    spread_under_budget,
+)
 
 module = importlib.import_module("convexmarket.rents")
 
-SHAPES = {
-    "line": (lambda y: max(2.0 - y, 0.0), 2.0),
-    "hyperbola": (lambda y: 1.0 / (0.3 + y) ** 2, np.inf),
-    "jump": (lambda y: 3.0 - 0.2 * y if y < 0.8 else max(0.9 - 0.3 * y, 0.0), 3.0),
-    "constant": (lambda y: 1.5, np.inf),
-}
 
-INTEGRALS = {
-    "line": lambda y: 2 * min(y, 2.0) - min(y, 2.0) ** 2 / 2,
-    "hyperbola": lambda y: 1 / 0.3 - 1 / (0.3 + y),
-    "jump": lambda y: (
-        3 * min(y, 0.8)
-        - 0.1 * min(y, 0.8) ** 2
-        + 0.9 * (min(max(y, 0.8), 3.0) - 0.8)
-        - 0.15 * (min(max(y, 0.8), 3.0) ** 2 - 0.64)
+# ------------------------------------------------------- the papers' problem is the oracle
+
+
+@given(
+    st.sampled_from(sorted(PRIORS)),
+    st.integers(2, 9),
+    st.integers(0, 10**6),
+    st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
+    st.sampled_from([None, 1.5, 3.0]),
+)
+def test_chords_meet_the_exact_rent_within_the_error_they_claim(name, m, seed, mu, cap):
+    prior = prior_of(name)
+    sellers = draw(prior, m, seed)
+    market = cm.Market.standard(sellers, mu=mu, sigma=1, gamma=0.6, cap=cap and min(cap, m))
+    allocation = cm.allocate(market)
+    if cap is not None and np.isinf(prior.support[1]) and cap * (m - 1) < m:
+        return
+    paid = cm.payments(market, allocation)
+    curve = SolvedCurve(market, allocation, gap=1e-9)
+    for seller in np.flatnonzero(allocation.weights)[:2]:
+        report = float(sellers.sensitivities[seller])
+        found = chord_rent(curve, prior, seller, report, 1e-4 * paid[seller])
+        exact = paid[seller] - report * allocation.epsilon[seller]
+        assert abs(found.value - exact) <= found.error + 1e-6 * paid[seller]
+        assert found.error <= 1.01e-4 * paid[seller]
+
+
+def test_a_jump_between_branches_is_within_the_error():
+    sellers = cm.Sellers([0.005] + [0.5] * 44, cm.Beta(1.0, 1.5, 0.0, 1.2))
+    market = cm.Market.standard(sellers, mu=1.5, sigma=2.5, gamma=0.25 / sellers.virtual_costs[-1])
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    exact = paid[0] - 0.005 * allocation.epsilon[0]
+    curve = SolvedCurve(market, allocation, gap=1e-9)
+    for tolerance in (1e-2, 1e-3, 1e-4):
+        found = chord_rent(curve, sellers.prior, 0, 0.005, tolerance * exact)
+        assert abs(found.value - exact) <= found.error <= tolerance * exact
+
+
+@pytest.mark.parametrize("name", ["uniform", "empirical", "mixture, ironed", "exponential"])
+def test_quadrature_meets_the_exact_rent(name):
+    prior = prior_of(name)
+    sellers = draw(prior, 5, 3)
+    market = cm.Market.standard(sellers, mu=2.0, sigma=1, gamma=0.6)
+    allocation = cm.allocate(market)
+    seller = int(np.argmax(allocation.weights))
+    report = float(sellers.sensitivities[seller])
+    exact = cm.payments(market, allocation)[seller] - report * allocation.epsilon[seller]
+    curve = SolvedCurve(market, allocation, gap=1e-9)
+    found = quadrature_rent(curve, prior, seller, report, 1e-5)
+    assert abs(found.value - exact) <= found.error + 1e-6
+
+
+# ------------------------------------------------------------------------ convex costs
+
+
+def test_one_seller_with_a_quadratic_cost_is_a_formula():
+    """sigma/eps + gamma*psi*eps^2 is least at eps^3 = sigma/(2*gamma*psi) = 2/psi, psi = 2z."""
+    market = alone(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
+    allocation = cm.allocate(market, gap=1e-9)
+    assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
+    # c*eps^2 + int_c^1 z^(-2/3) dz
+    expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
+    found = cm.estimate_payments(market, allocation)
+    assert found.amounts[0] == pytest.approx(expected, rel=1e-3)  # what is sold has its error too
+    rent = found.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
+    assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= found.errors[0] + 1e-12
+    assert found.errors[0] < 1e-4
+    assert found.method == "envelope"
+    assert cm.payments(market, allocation) == pytest.approx(found.amounts)
+
+
+@pytest.mark.parametrize("name", ["beta, ironed at the top", "empirical"])
+def test_one_seller_with_an_exponential_cost(name):
+    assert_one_seller_is_paid_for_an_exponential_cost(prior_of(name), accuracy=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    [
+        ("truncated normal", {"spread": 1.5 * cm.SquaredSpread()}),
+        ("two humps, ironed", {"cost": cm.ExponentialCost(), "constraints": [cm.Cap(2)]}),
+        ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
+        ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
+    ],
+)
+def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces):
+    market = spread_market(prior_of(name), **pieces, m=3)
+    report = market.sellers.sensitivities[0]
+    top = min(prior_of(name).support[1], report + 2.0)
+    assert_sums_enclose_the_payment(market, 0, np.linspace(report, top, 6), accuracy=1e-2)
+
+
+# ------------------------------------------------------------- reports that do not matter
+
+
+def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest():
+    priors = {"a": cm.Uniform(0.1, 1.0), "b": cm.Uniform(0.1, 2.0)}
+    sellers = cm.Sellers([0.2, 0.5, 0.7], priors, groups=["a", "b", "a"])
+    market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon([0.5, 1.0, 0.0])])
+    allocation = cm.allocate(market)
+    found = cm.estimate_payments(market, allocation)
+    np.testing.assert_allclose(found.amounts, np.array([1.0, 2.0, 1.0]) * allocation.epsilon)
+    assert found.method == "constant"
+    assert found.amounts[2] == 0
+    assert not found.errors.any()
+
+
+def test_where_reports_do_not_matter_an_unbounded_prior_is_refused():
+    market = cm.Market(
+        cm.Sellers([0.2, 0.5], cm.Exponential(1.0)), cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]
+    )
+    with pytest.raises(cm.NotSupportedError, match=r"does not depend on the reports.*bounded"):
+        cm.payments(market, cm.allocate(market))
+
+
+def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
+    market = spread_market(prior_of("exponential"), cm.PowerCost(2), [cm.Cap(1)])
+    with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*cannot do without"):
+        cm.payments(market, cm.allocate(market, gap=1e-8))
+
+
+# --------------------------------------------------------------- no truthful prices known
+
+
+def budget_market():
+    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0))
+    limits = [cm.Budget(0.5), cm.MaxEpsilon(10.0)]
+    return cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise(), limits)
+
+
+class Dearest(cm.Term):
+    """A user's own term that reads the reports."""
+
+    def expression(self, quantities):
+        return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
+
+
+def test_without_truthful_prices_payments_are_refused():
+    limited = budget_market()
+    own = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
+    allocation = cm.allocate(limited)
+    for market, words in (
+        (limited, "not guaranteed to exist in this market: the budget.*calibrate_gamma"),
+        (own, "not known to exist in this market: .*Dearest.*reads the virtual costs"),
+    ):
+        for pay in (cm.payments, cm.estimate_payments):
+            with pytest.raises(cm.NotSupportedError, match=words + ".*assume_monotone=True"):
+                pay(market, allocation)
+
+
+def test_eq_8_can_be_computed_without_its_promise():
+    market = budget_market()
+    allocation = cm.allocate(market, gap=1e-8)
+    found = cm.estimate_payments(
+        market, allocation, accuracy=0.1, sellers=[0], assume_monotone=True
+    )
+    assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
+    assert "not guaranteed" in repr(found)
+    z = np.linspace(0.2, 1.0, 7)
+    sold = sold_at(market, 0, z)
+    rent = found.amounts[0] - 0.2 * allocation.epsilon[0]
+    assert np.diff(z) @ sold[1:] <= rent <= np.diff(z) @ sold[:-1]
+
+
+# ---------------------------------------------------------------------------- a budget alone
+
+
+@given(
+    spread=st.sampled_from(
+        [
+            (0.7 * cm.Spread(), []),
+            (2.0 * cm.Spread(3.5), []),
+            (1.0 * cm.Spread(1.2), []),
+            (1.0 * cm.SquaredSpread(), [cm.Cap(1.6)]),
+            (0.3 * cm.NegativeEntropy(), [cm.Cap(2)]),
+        ]
     ),
-    "constant": lambda y: 1.5 * y,
-}
+    seed=st.integers(0, 10**6),
+)
+def test_beside_one_spread_a_dearer_seller_sells_no_more_under_a_budget(spread, seed):
+    """docs/theory.md, section 9.4."""
+    rng = np.random.default_rng(seed)
+    reports = rng.uniform(0.05, 1.0, size=4) ** rng.choice([1, 3])
+    market = spread_under_budget(spread[0], reports, spread[1])
+    assert market.incentives == "by construction"
+    sold = sold_at(market, 0, np.sort(rng.uniform(0.02, 1.0, 2)), gap=1e-9)
+    assert sold[1] <= sold[0] * (1 + 1e-4)
+
+
+def test_payments_under_a_budget_alone_are_truthful():
+    market = spread_under_budget(1.0 * cm.Spread(), [0.3, 0.6])
+    audit = cm.audit_incentives(market, misreports=3, max_sellers=1)
+    assert audit.is_incentive_compatible
+    assert audit.max_rise == 0
+
+
+def draws_the_first():
+    """Return a generator that takes the first of four for a sample of one; a campaign has all."""
+    return np.random.default_rng(11)
+
+
+def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
+    """docs/theory.md, section 9.4: no payment rule makes this market truthful."""
+    market = quotas(0.2)
+    assert market.incentives == "not guaranteed"
+    cheap, dear = sold_at(market, 0, [0.2, 0.5], gap=1e-9)
+    assert dear > 1.2 * cheap
+    audit = cm.audit_incentives(market, misreports=8, max_sellers=1, rng=draws_the_first())
+    assert not audit.is_incentive_compatible
+    first = audit.table.iloc[0]
+    assert first.id == 0
+    assert first.max_gain > 0.01
+    assert 0.3 < first.best_misreport < 0.7
+    assert first.max_rise > 0.05
+
+
+def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
+    audit = cm.audit_incentives(
+        quotas_without_a_budget(), misreports=4, max_sellers=1, rng=draws_the_first()
+    )
+    assert audit.is_incentive_compatible
+    assert audit.max_rise == 0
+
+
+# ----------------------------------------------------------------------------- contracts
+
+
+def test_some_sellers_in_their_order_at_once_with_progress():
+    market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.SquaredSpread())
+    allocation = cm.allocate(market, gap=1e-8)
+    seen = []
+    everyone = cm.estimate_payments(
+        market, allocation, progress=lambda done, of: seen.append((done, of))
+    )
+    bought = allocation.n_bought
+    assert seen[-1] == (bought, bought)
+    assert len(seen) == bought
+    assert everyone.n_solves >= bought
+    with joblib.parallel_config(backend="threading"):
+        some = cm.estimate_payments(market, allocation, sellers=[3, 1], jobs=2)
+    assert some.sellers.tolist() == [3, 1]
+    np.testing.assert_allclose(some.amounts, everyone.amounts[[3, 1]], rtol=1e-4)
+    assert np.all(everyone.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
+    assert "total=" in repr(everyone)
+
+
+def test_a_rough_allocation_is_not_paid_silently():
+    """Its gap shows in the errors, and payments refuses."""
+    market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
+    good = cm.allocate(market, gap=1e-8)
+    rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
+    found = cm.estimate_payments(market, rough)
+    assert found.errors.max() < 1e-5  # the bound is found again
+
+    def value(factor):
+        eta = factor * good.eta
+        return market.objective.value(good.weights, eta, market.sellers.virtual_costs)
+
+    poor = dataclasses.replace(good, eta=1.02 * good.eta, objective=value(1.02))
+    assert 1e-5 < poor.gap < 1e-3
+    assert cm.estimate_payments(market, poor).errors.max() > 1e-4
+    poor = dataclasses.replace(good, eta=1.04 * good.eta, objective=value(1.04))
+    with pytest.raises(cm.AllocationError, match=r"not known well enough.*allocate with a smaller"):
+        cm.payments(market, poor)
+
+
+def test_an_allocation_that_is_not_the_optimum_of_this_market_is_refused():
+    """Same value, but not the least: certified for another market."""
+    market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.SquaredSpread())
+    good = cm.allocate(market, gap=1e-8)
+    eta = 2 * good.eta
+    objective = market.objective.value(good.weights, eta, market.sellers.virtual_costs)
+    wrong = dataclasses.replace(good, eta=eta, objective=objective, lower_bound=objective)
+    with pytest.raises(cm.AllocationError, match="but the optimum of this market is"):
+        cm.payments(market, wrong)
+
+
+# ------------------------------------------------------- curves that are known in closed form
 
 
 @dataclass
-class KnownCurve:
-    """The answers of a buyer whose optimum falls as given; F' = gamma*sold, bounds off by a gap."""
+class FormulaCurve:
+    """The answers of a buyer who buys so much at a virtual cost, and its integral from 0.
 
-    shape: str
+    The optimum has gamma times the integral; its bounds are off by a gap.
+    """
+
+    sold: Callable[[float], float]
+    integral: Callable[[float], float]
     gamma: float = 0.7
     gap: float = 0.0
-    needed: bool = False
+    without: float = np.inf  # the optimum without the seller
     asked: list = field(default_factory=list)
-
-    def sold(self, y: float) -> float:
-        return SHAPES[self.shape][0](y)
 
     def at(self, seller: int, y: float) -> CurvePoint:
         self.asked.append(y)
-        if np.isinf(y):
-            end = SHAPES[self.shape][1]
-            if self.needed or np.isinf(end):
-                return CurvePoint(np.inf, np.inf, 0.0, 0.0)
-            value = 5.0 + self.gamma * self.integral(end)
-            return CurvePoint(value + self.gap, value, 0.0, 0.0)
-        value = 5.0 + self.gamma * self.integral(y)
-        sold = self.sold(y)
+        out = np.isinf(y)
+        value = self.without if out else 5.0 + self.gamma * self.integral(y)
+        sold = 0.0 if out else self.sold(y)
         return CurvePoint(value + self.gap, value, sold, sold)
 
-    def integral(self, y: float) -> float:
-        return INTEGRALS[self.shape](y)
+
+def jump_integral(y):
+    near, far = min(y, 0.8), min(max(y, 0.8), 3.0)
+    return 3 * near - 0.1 * near**2 + 0.9 * (far - 0.8) - 0.15 * (far**2 - 0.64)
 
 
-PRIORS = {
-    "uniform": cm.Uniform(0.1, 1.0),
-    "power": cm.Power(2.5, 1.0),
-    "truncated normal": cm.TruncatedNormal(0.5, 0.2, 0.1, 1.0),
-    "empirical": cm.EmpiricalPrior([0.15, 0.3, 0.32, 0.5, 0.77, 0.9]),
-    "two humps, ironed": cm.Prior.from_scipy(
-        scipy.stats.rv_histogram((np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])))()
-    ),
+#: What is sold at a virtual cost, its integral, and where it ends.
+SHAPES = {
+    "line": (lambda y: max(2.0 - y, 0.0), lambda y: 2 * min(y, 2.0) - min(y, 2.0) ** 2 / 2, 2.0),
+    "hyperbola": (lambda y: 1 / (0.3 + y) ** 2, lambda y: 1 / 0.3 - 1 / (0.3 + y), np.inf),
+    "jump": (lambda y: 3 - 0.2 * y if y < 0.8 else max(0.9 - 0.3 * y, 0.0), jump_integral, 3.0),
+    "constant": (lambda y: 1.5, lambda y: 1.5 * y, np.inf),
 }
+
+
+def known(shape, gamma=0.7, gap=0.0, needed=False) -> FormulaCurve:
+    sold, integral, end = SHAPES[shape]
+    without = np.inf if needed or np.isinf(end) else 5.0 + gamma * integral(end)
+    return FormulaCurve(sold, integral, gamma, gap, without)
+
+
+#: Priors of an affine, a smooth, a step-wise and a kinked virtual cost.
+KINDS = ["uniform", "power", "truncated normal", "empirical", "two humps, ironed"]
 
 
 def place_of(prior, level, low, high) -> float:
@@ -111,23 +396,23 @@ def exact_rent(curve, prior, report) -> float:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", PRIORS)
-def test_chords_enclose_the_rent_and_meet_the_tolerance(name, shape) -> None:
-    prior, report = PRIORS[name], 0.3
-    exact = exact_rent(KnownCurve(shape), prior, report)
+@pytest.mark.parametrize("name", KINDS)
+def test_chords_enclose_the_rent_and_meet_the_tolerance(name, shape):
+    prior, report = prior_of(name), 0.3
+    exact = exact_rent(known(shape), prior, report)
     for tolerance in (1e-1, 1e-3):
-        found = chord_rent(KnownCurve(shape), prior, 0, report, tolerance)
+        found = chord_rent(known(shape), prior, 0, report, tolerance)
         assert abs(found.value - exact) <= found.error + 1e-5
         assert found.error <= tolerance
-    rough = chord_rent(KnownCurve(shape, gap=1e-3), prior, 0, report, 1e-2)
+    rough = chord_rent(known(shape, gap=1e-3), prior, 0, report, 1e-2)
     assert abs(rough.value - exact) <= rough.error + 1e-5
     assert rough.error > 0
 
 
 @pytest.mark.parametrize("gamma", [0.2, 3.0])
-def test_an_affine_virtual_cost_needs_the_two_ends_only(gamma) -> None:
+def test_an_affine_virtual_cost_needs_the_two_ends_only(gamma):
     """F differs by gamma*slope times the rent; a gap of F is a gap of the rent over the same."""
-    prior, curve = PRIORS["uniform"], KnownCurve("jump", gamma, gap=1e-4)
+    prior, curve = prior_of("uniform"), known("jump", gamma, gap=1e-4)
     found = chord_rent(curve, prior, 0, 0.25, 1e-2)
     low, high = 2 * 0.25 - 0.1, 1.9
     rent = (curve.integral(high) - curve.integral(low)) / 2
@@ -136,30 +421,30 @@ def test_an_affine_virtual_cost_needs_the_two_ends_only(gamma) -> None:
     assert np.unique(np.round(curve.asked, 12)).tolist() == pytest.approx([low, high])
 
 
-def test_the_report_at_the_top_earns_nothing_more() -> None:
+def test_the_report_at_the_top_earns_nothing_more():
     for name in ("uniform", "truncated normal"):
-        found = chord_rent(KnownCurve("line"), PRIORS[name], 0, 1.0, 1e-6)
+        found = chord_rent(known("line"), prior_of(name), 0, 1.0, 1e-6)
         assert (found.value, found.error) == (0.0, 0.0)
-        integral = quadrature_rent(KnownCurve("line"), PRIORS[name], 0, 1.0, 1e-6)
+        integral = quadrature_rent(known("line"), prior_of(name), 0, 1.0, 1e-6)
         assert (integral.value, integral.error) == (0.0, 0.0)
 
 
-def test_solves_stop_where_they_are_told_to() -> None:
-    prior = PRIORS["truncated normal"]
-    tight = chord_rent(KnownCurve("hyperbola"), prior, 0, 0.2, 1e-12, max_solves=7)
-    exact = exact_rent(KnownCurve("hyperbola"), prior, 0.2)
+def test_solves_stop_where_they_are_told_to():
+    prior = prior_of("truncated normal")
+    tight = chord_rent(known("hyperbola"), prior, 0, 0.2, 1e-12, max_solves=7)
+    exact = exact_rent(known("hyperbola"), prior, 0.2)
     assert abs(tight.value - exact) <= tight.error
-    curve = KnownCurve("hyperbola")
+    curve = known("hyperbola")
     chord_rent(curve, prior, 0, 0.2, 1e-12, max_solves=7)
     assert len(set(curve.asked)) == 8  # seven cells
 
 
 @pytest.mark.parametrize("halvings", [1, 4, 10])
-def test_sales_end_between_two_reports_that_close_in(halvings) -> None:
-    prior = PRIORS["uniform"]
-    curve = KnownCurve("line")  # sold up to psi = 2z - 0.1 = 2, beyond the top ...
+def test_sales_end_between_two_reports_that_close_in(halvings):
+    prior = prior_of("uniform")
+    curve = known("line")  # sold up to psi = 2z - 0.1 = 2, beyond the top ...
     assert sales_end_between(curve, prior, 0, 0.2, 0.99, halvings) == (0.99, 0.99)
-    curve = KnownCurve("jump")  # ... or never, or to psi = 3
+    curve = known("jump")  # ... or never, or to psi = 3
     wide = cm.Uniform(0.0, 4.0)
     low, high = sales_end_between(curve, wide, 0, 0.2, 4.0, halvings)
     assert high - low == pytest.approx(3.8 / 2**halvings)
@@ -168,41 +453,41 @@ def test_sales_end_between_two_reports_that_close_in(halvings) -> None:
 
 
 @pytest.mark.parametrize("report", [0.2, 0.9])
-def test_quadrature_of_a_curve_that_ends(report) -> None:
+def test_quadrature_of_a_curve_that_ends(report):
     wide = cm.Uniform(0.0, 4.0)
     for shape in ("line", "jump", "hyperbola"):
-        curve = KnownCurve(shape)
+        curve = known(shape)
         found = quadrature_rent(curve, wide, 0, report, 1e-8)
         assert abs(found.value - exact_rent(curve, wide, report)) <= found.error + 1e-6
         assert found.error < 1e-2
 
 
 @pytest.mark.parametrize("name", ["two humps, ironed", "empirical"])
-def test_quadrature_is_cut_at_the_kinks_of_the_virtual_cost(name) -> None:
-    curve = KnownCurve("line")
-    found = quadrature_rent(curve, PRIORS[name], 0, 0.2, 1e-6)
-    assert found.value == pytest.approx(exact_rent(curve, PRIORS[name], 0.2), abs=3e-5)
+def test_quadrature_is_cut_at_the_kinks_of_the_virtual_cost(name):
+    curve = known("line")
+    found = quadrature_rent(curve, prior_of(name), 0, 0.2, 1e-6)
+    assert found.value == pytest.approx(exact_rent(curve, prior_of(name), 0.2), abs=3e-5)
 
 
-def test_an_endless_price_ends_where_next_to_nothing_is_sold() -> None:
+def test_an_endless_price_ends_where_next_to_nothing_is_sold():
     prior = cm.Exponential(0.4)
-    end = end_of_sales(KnownCurve("line"), prior, 0, 0.1)
+    end = end_of_sales(known("line"), prior, 0, 0.1)
     doubled = (end - 0.1) / prior.mean
     assert np.log2(doubled) == pytest.approx(round(np.log2(doubled)), abs=1e-9)
     assert float(prior.ironed_virtual_cost(end)) >= 2.0
     before = 0.1 + (end - 0.1) / 2
     assert end == 0.1 + prior.mean or float(prior.ironed_virtual_cost(before)) < 2.0
     with pytest.raises(cm.NotSupportedError, match="cannot do without"):
-        end_of_sales(KnownCurve("line", needed=True), prior, 0, 0.1)
+        end_of_sales(known("line", needed=True), prior, 0, 0.1)
     with pytest.raises(cm.NotSupportedError, match="cannot do without"):
-        end_of_sales(KnownCurve("constant"), prior, 0, 0.1)
-    assert end_of_sales(KnownCurve("constant"), PRIORS["uniform"], 0, 0.1) == 1.0
+        end_of_sales(known("constant"), prior, 0, 0.1)
+    assert end_of_sales(known("constant"), prior_of("uniform"), 0, 0.1) == 1.0
 
 
-def test_what_may_be_sold_beyond_the_end_is_in_the_error() -> None:
+def test_what_may_be_sold_beyond_the_end_is_in_the_error():
     prior, gap = cm.Exponential(0.4), 1e-3
-    found = chord_rent(KnownCurve("line", gap=gap), prior, 0, 0.1, 1e-2)
-    clean = chord_rent(KnownCurve("line"), prior, 0, 0.1, 1e-2)
+    found = chord_rent(known("line", gap=gap), prior, 0, 0.1, 1e-2)
+    clean = chord_rent(known("line"), prior, 0, 0.1, 1e-2)
     exact = quad(lambda z: max(2 - float(prior.ironed_virtual_cost(z)), 0), 0.1, 2.0,
                  points=[1.0], limit=200)[0]  # fmt: skip
     assert abs(found.value - exact) <= found.error
@@ -215,22 +500,22 @@ def test_what_may_be_sold_beyond_the_end_is_in_the_error() -> None:
 
 def chords(shape="hyperbola", name="truncated normal", start=0.3, end=1.0, **options) -> Chords:
     gap = options.pop("gap", 0.0)
-    return Chords(KnownCurve(shape, gap=gap), PRIORS[name], 0, start, end, **options)
+    return Chords(known(shape, gap=gap), prior_of(name), 0, start, end, **options)
 
 
-@pytest.mark.parametrize("name", PRIORS)
-def test_the_table_rises_from_the_first_report_to_the_last(name) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_the_table_rises_from_the_first_report_to_the_last(name):
     made = chords(name=name)
     assert (made.z[0], made.z[-1]) == (0.3, 1.0)
     assert np.all(np.diff(made.z) > 0)
     assert np.all(made.y[1:] >= made.y[:-1])
     np.testing.assert_allclose(
-        made.y, PRIORS[name].ironed_virtual_cost(made.z), rtol=1e-9, atol=1e-9
+        made.y, prior_of(name).ironed_virtual_cost(made.z), rtol=1e-9, atol=1e-9
     )
-    affine = PRIORS[name].virtual_cost_slope is not None
+    affine = prior_of(name).virtual_cost_slope is not None
     assert made.z.size == 2 if affine else made.z.size > 30_000
     if not affine:
-        kinks = PRIORS[name].breakpoints
+        kinks = prior_of(name).breakpoints
         kinks = kinks[(kinks >= 0.3) & (kinks < 1.0)]
         assert np.isin(kinks, made.z).all()
         assert np.isin(np.nextafter(kinks, np.inf), made.z).all()
@@ -239,7 +524,7 @@ def test_the_table_rises_from_the_first_report_to_the_last(name) -> None:
             assert np.isin(kinks[kinks > 0.3], firsts).all()
 
 
-def test_cells_adjoin_and_splitting_lowers_what_can_be_lowered() -> None:
+def test_cells_adjoin_and_splitting_lowers_what_can_be_lowered():
     made = chords()
     reducible = [made.reducible]
     for _ in range(12):
@@ -253,7 +538,7 @@ def test_cells_adjoin_and_splitting_lowers_what_can_be_lowered() -> None:
     assert made.reducible == pytest.approx(sum(cell.reducible for cell in made.cells))
 
 
-def test_the_worst_cell_is_split() -> None:
+def test_the_worst_cell_is_split():
     made = chords("jump", "truncated normal")
     for _ in range(6):
         worst = max(made.cells, key=lambda cell: cell.reducible)
@@ -263,13 +548,13 @@ def test_the_worst_cell_is_split() -> None:
         assert gone == [worst]
 
 
-def test_without_the_envelope_the_ends_bound_the_rent() -> None:
+def test_without_the_envelope_the_ends_bound_the_rent():
     """Upper and lower sums: half the width times the drop, around the mean of the ends."""
     made = chords(envelope=False, solved=np.array([0.5, 0.8]))
     assert [float(made.z[cell.first]) for cell in made.cells] == [0.3, 0.5, 0.8]
     for cell, (a, b) in zip(made.cells, [(0.3, 0.5), (0.5, 0.8), (0.8, 1.0)], strict=True):
         left, right = (
-            made._curve.sold(float(PRIORS["truncated normal"].ironed_virtual_cost(z)))
+            made._curve.sold(float(prior_of("truncated normal").ironed_virtual_cost(z)))
             for z in (a, b)
         )
         assert cell.value == pytest.approx((b - a) * (left + right) / 2, rel=1e-9)
@@ -277,8 +562,8 @@ def test_without_the_envelope_the_ends_bound_the_rent() -> None:
         assert cell.reducible == cell.error
 
 
-def test_on_an_ironed_interval_there_is_one_answer() -> None:
-    prior = PRIORS["two humps, ironed"]
+def test_on_an_ironed_interval_there_is_one_answer():
+    prior = prior_of("two humps, ironed")
     low, high = prior.breakpoints[:2]
     assert np.ptp(prior.ironed_virtual_cost([low, high])) < 1e-12
     made = chords(name="two humps, ironed", start=low, end=high)
@@ -288,7 +573,7 @@ def test_on_an_ironed_interval_there_is_one_answer() -> None:
     assert not made.split()
 
 
-def test_the_doubt_about_what_is_sold_is_a_root_of_the_gap() -> None:
+def test_the_doubt_about_what_is_sold_is_a_root_of_the_gap():
     """With an elasticity of one the objective rises by spent/2 * (relative move)^2."""
     made = chords(gap=0.02)
     y, sold = float(made.y[0]), made.point(0).sold
@@ -301,7 +586,7 @@ def test_the_doubt_about_what_is_sold_is_a_root_of_the_gap() -> None:
     assert unpaid.doubt(0) == pytest.approx(sold * np.sqrt(2 * 0.02 / upper))
 
 
-def test_roughness_is_one_at_a_jump_and_little_where_sales_fall_evenly() -> None:
+def test_roughness_is_one_at_a_jump_and_little_where_sales_fall_evenly():
     even, jump = chords("line"), chords("jump")
     end = int(np.searchsorted(even.y, 1.9))
     middle = end // 2
@@ -316,24 +601,6 @@ def test_roughness_is_one_at_a_jump_and_little_where_sales_fall_evenly() -> None
 
 
 # ------------------------------------------------- falls and virtual costs of any formula
-
-
-@dataclass
-class FormulaCurve:
-    """What is sold at a virtual cost, and its integral from 0; the optimum has gamma times it."""
-
-    sold: Callable[[float], float]
-    integral: Callable[[float], float]
-    gamma: float = 0.7
-    without: float = np.inf  # the bounds on the optimum without the seller
-    asked: list = field(default_factory=list)
-
-    def at(self, seller: int, y: float) -> CurvePoint:
-        self.asked.append(y)
-        if np.isinf(y):
-            return CurvePoint(self.without, self.without, 0.0, 0.0)
-        value, sold = 5.0 + self.gamma * self.integral(y), self.sold(y)
-        return CurvePoint(value, value, sold, sold)
 
 
 @dataclass
@@ -368,7 +635,7 @@ CONVEX, CONCAVE = Psi(np.square), Psi(np.sqrt)
 
 
 @pytest.mark.parametrize(("psi", "rent"), [(CONVEX, 2 - 1 / 3), (CONCAVE, 2 - 2 / 3)])
-def test_one_chord_knows_the_rent_where_sales_fall_evenly(psi, rent) -> None:
+def test_one_chord_knows_the_rent_where_sales_fall_evenly(psi, rent):
     """Its slope is 1 here; how far psi is from it, on the average over virtual costs, is added."""
     curve = even()
     made = Chords(curve, psi, 0, 0.0, 1.0)
@@ -380,7 +647,7 @@ def test_one_chord_knows_the_rent_where_sales_fall_evenly(psi, rent) -> None:
 @pytest.mark.parametrize(
     ("psi", "report_at"), [(CONVEX, np.sqrt), (CONCAVE, np.square)], ids=["convex", "concave"]
 )
-def test_the_error_of_a_chord_is_what_the_worst_jump_can_make_of_it(psi, report_at) -> None:
+def test_the_error_of_a_chord_is_what_the_worst_jump_can_make_of_it(psi, report_at):
     errors, claims = [], []
     for place in np.linspace(0.004, 0.996, 32):
         made = Chords(step(place), psi, 0, 0.0, 1.0)
@@ -405,7 +672,7 @@ def test_the_error_of_a_chord_is_what_the_worst_jump_can_make_of_it(psi, report_
 )  # fmt: skip
 @pytest.mark.parametrize("unit", [1.0, 0.05])
 @pytest.mark.parametrize("psi", [CONVEX, CONCAVE], ids=["convex", "concave"])
-def test_every_cell_encloses_its_own_part_of_the_rent(psi, unit, sold, integral) -> None:
+def test_every_cell_encloses_its_own_part_of_the_rent(psi, unit, sold, integral):
     scaled = FormulaCurve(lambda y: unit * sold(y), lambda y: unit * integral(y))
     made = Chords(scaled, psi, 0, 0.0, 1.0)
     jumps = [z for y in (0.25, 0.3, 0.98) for z in (y**2, np.sqrt(y))]
@@ -421,7 +688,7 @@ def test_every_cell_encloses_its_own_part_of_the_rent(psi, unit, sold, integral)
         assert made.split()
 
 
-def test_trust_in_an_even_fall_grows_by_half_a_split_and_a_jump_takes_it_away() -> None:
+def test_trust_in_an_even_fall_grows_by_half_a_split_and_a_jump_takes_it_away():
     made = Chords(even(), CONVEX, 0, 0.0, 1.0)
     assert made.cells[0].roughness == 1.0
     for depth in range(1, 7):
@@ -439,7 +706,7 @@ def test_trust_in_an_even_fall_grows_by_half_a_split_and_a_jump_takes_it_away() 
         assert 0.8 < holding.roughness <= 1.0
 
 
-def test_few_solves_do_where_sales_fall_evenly() -> None:
+def test_few_solves_do_where_sales_fall_evenly():
     """The tolerance is met after a handful; at a jump, cells have to close in on it."""
     few, many = even(), step(0.3)
     found = chord_rent(few, CONVEX, 0, 0.0, 2e-3)
@@ -451,7 +718,7 @@ def test_few_solves_do_where_sales_fall_evenly() -> None:
     assert len(set(many.asked)) <= 30
 
 
-def test_a_cell_is_cut_where_the_virtual_cost_is_farthest_from_its_chord() -> None:
+def test_a_cell_is_cut_where_the_virtual_cost_is_farthest_from_its_chord():
     """Not in the middle of it: psi bends at 0.9, between two lines."""
     bent = Psi(lambda z: np.maximum(z, 0.9 + 20 * (z - 0.9)))
     made = Chords(even(), bent, 0, 0.0, 1.0)
@@ -465,7 +732,7 @@ def test_a_cell_is_cut_where_the_virtual_cost_is_farthest_from_its_chord() -> No
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e8])
-def test_of_a_fall_to_an_infinite_virtual_cost_nothing_is_known(scale) -> None:
+def test_of_a_fall_to_an_infinite_virtual_cost_nothing_is_known(scale):
     """Not even where hardly less is sold up to the last finite one."""
     prior = cm.Beta(2, 2, 0.05, 1.0)
     made = Chords(dying(scale), prior, 0, 0.9, 1.0)
@@ -480,7 +747,7 @@ def test_of_a_fall_to_an_infinite_virtual_cost_nothing_is_known(scale) -> None:
     assert made.error < 1e-3
 
 
-def test_where_as_much_is_sold_at_both_ends_nothing_is_left_to_solve() -> None:
+def test_where_as_much_is_sold_at_both_ends_nothing_is_left_to_solve():
     made = chords("constant")
     assert made.value == pytest.approx(1.5 * 0.7, rel=1e-9)
     assert made.reducible == 0
@@ -488,7 +755,7 @@ def test_where_as_much_is_sold_at_both_ends_nothing_is_left_to_solve() -> None:
     assert made._roughness(0, made.z.size // 2, made.z.size - 1) == 1.0
 
 
-def test_sales_that_seem_to_rise_by_the_gap_of_a_solve_take_nothing_off_the_error() -> None:
+def test_sales_that_seem_to_rise_by_the_gap_of_a_solve_take_nothing_off_the_error():
     curve = FormulaCurve(lambda y: 1.0 + 1e-6 * y, lambda y: y)
     made = Chords(curve, CONVEX, 0, 0.0, 1.0)
     assert made.value == pytest.approx(1.0, abs=1e-5)
@@ -496,7 +763,7 @@ def test_sales_that_seem_to_rise_by_the_gap_of_a_solve_take_nothing_off_the_erro
     assert made.reducible >= 0
 
 
-def test_nothing_sold_is_not_doubted_nor_bounds_that_cross_by_rounding() -> None:
+def test_nothing_sold_is_not_doubted_nor_bounds_that_cross_by_rounding():
     sold = chords("line", "uniform", end=2.5, gap=0.02)
     assert sold.point(1).sold == 0
     assert sold.doubt(1) == 0
@@ -506,7 +773,7 @@ def test_nothing_sold_is_not_doubted_nor_bounds_that_cross_by_rounding() -> None
 
 
 @pytest.mark.parametrize(("n", "cut"), [(5, True), (8, True), (9, False), (12, False)])
-def test_few_kinks_are_cut_at_from_the_start_and_many_are_found(n, cut) -> None:
+def test_few_kinks_are_cut_at_from_the_start_and_many_are_found(n, cut):
     kinks = np.linspace(0.05, 0.95, n)
     staircase = Psi(lambda z: z + 0.05 * np.searchsorted(kinks, z), kinks)
     made = Chords(even(), staircase, 0, 0.0, 1.0, solved=np.array([0.4321]))
@@ -521,7 +788,7 @@ def test_few_kinks_are_cut_at_from_the_start_and_many_are_found(n, cut) -> None:
     assert found.error <= 1e-3
 
 
-def test_a_report_at_a_kink_is_cut_from_what_follows_the_jump() -> None:
+def test_a_report_at_a_kink_is_cut_from_what_follows_the_jump():
     staircase = Psi(lambda z: z + 0.5 * (z > 0.25), np.array([0.25]))
     made = Chords(even(), staircase, 0, 0.25, 1.0)
     assert made.z[made.cells[0].last] == np.nextafter(0.25, 1.0)
@@ -531,7 +798,7 @@ def test_a_report_at_a_kink_is_cut_from_what_follows_the_jump() -> None:
 
 
 @pytest.mark.parametrize(("options", "most"), [({}, 100), ({"max_solves": 7}, 7)])
-def test_a_tolerance_that_is_out_of_reach_ends_at_a_hundred_or_as_told(options, most) -> None:
+def test_a_tolerance_that_is_out_of_reach_ends_at_a_hundred_or_as_told(options, most):
     curve = dying()
     found = chord_rent(curve, CONVEX, 0, 0.0, 1e-12, **options)
     assert len(set(curve.asked)) == most + 1
@@ -540,7 +807,7 @@ def test_a_tolerance_that_is_out_of_reach_ends_at_a_hundred_or_as_told(options, 
 
 
 @pytest.mark.parametrize("far", [3.0, 40.0, 1e9, 1e200])
-def test_an_end_of_sales_however_far_off_is_met_by_doubling(far) -> None:
+def test_an_end_of_sales_however_far_off_is_met_by_doubling(far):
     prior = cm.Exponential(0.4)  # psi rises like exp(z / mean)
     curve = FormulaCurve(lambda y: float(y < far), lambda y: min(y, far), without=9.0)
     end = end_of_sales(curve, prior, 0, 0.1)
@@ -550,7 +817,7 @@ def test_an_end_of_sales_however_far_off_is_met_by_doubling(far) -> None:
     assert len(curve.asked) <= 12
 
 
-def test_sales_end_at_once_for_a_seller_who_sells_nothing() -> None:
+def test_sales_end_at_once_for_a_seller_who_sells_nothing():
     prior = cm.Exponential(0.4)
     curve = FormulaCurve(lambda y: 0.0, lambda y: 0.0, without=5.0)
     assert end_of_sales(curve, prior, 0, 0.1) == 0.1 + prior.mean
@@ -559,7 +826,7 @@ def test_sales_end_at_once_for_a_seller_who_sells_nothing() -> None:
     assert quadrature_rent(curve, prior, 0, 0.1, 1e-6) == found
 
 
-def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error() -> None:
+def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error():
     """The optimum there, and not before, is compared with that without the seller."""
     prior = cm.Exponential(0.4)
     place = float(prior.ironed_virtual_cost(0.1 + 4 * prior.mean)) * (1 - 1e-12)
@@ -571,7 +838,7 @@ def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error() -> None:
     assert found.error <= 1e-4
 
 
-def test_what_the_market_without_the_seller_may_cost_more_is_in_the_error() -> None:
+def test_what_the_market_without_the_seller_may_cost_more_is_in_the_error():
     """It counts beside an endless support only, over gamma, and never against the error."""
     prior, errors = cm.Exponential(0.4), []
     total = 5.0 + 0.7 * 2.0
@@ -592,14 +859,14 @@ def test_what_the_market_without_the_seller_may_cost_more_is_in_the_error() -> N
 
 
 @pytest.mark.parametrize("report", [0.0, 0.4])
-def test_quadrature_meets_a_rent_in_closed_form(report) -> None:
+def test_quadrature_meets_a_rent_in_closed_form(report):
     found = quadrature_rent(dying(), CONVEX, 0, report, 1e-10)
     exact = np.sqrt(np.pi) / 2 * (erf(1) - erf(report))
     assert found.value == pytest.approx(exact, rel=1e-12)
     assert found.error < 1e-10
 
 
-def test_quadrature_solves_no_more_than_the_tolerance_asks_for() -> None:
+def test_quadrature_solves_no_more_than_the_tolerance_asks_for():
     """A rule of 21 points does for little accuracy, and the number of intervals has a limit."""
     exact = 10 / 1.05 + np.arctan(np.sqrt(20)) / (2 * 0.05**1.5)  # of 1/(0.05 + z^2)^2
     asked = []
@@ -614,7 +881,7 @@ def test_quadrature_solves_no_more_than_the_tolerance_asks_for() -> None:
     assert asked[2] <= 21 * 19 + 3
 
 
-def test_what_may_be_sold_where_sales_end_is_added_by_half() -> None:
+def test_what_may_be_sold_where_sales_end_is_added_by_half():
     """A step is closed in on to a thousandth of the reports; the rest is no quadrature's."""
     curve = FormulaCurve(lambda y: float(y < 0.7), lambda y: min(y, 0.7))
     found = quadrature_rent(curve, Psi(lambda z: z), 0, 0.1, 1e-6)
@@ -626,7 +893,7 @@ def test_what_may_be_sold_where_sales_end_is_added_by_half() -> None:
 # ------------------------------------------------------------------- markets that are solved
 
 
-def test_a_market_is_solved_once_at_each_cost_and_not_at_the_truth() -> None:
+def test_a_market_is_solved_once_at_each_cost_and_not_at_the_truth():
     market = cm.Market.standard(
         cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5
     )
@@ -649,7 +916,7 @@ def test_a_market_is_solved_once_at_each_cost_and_not_at_the_truth() -> None:
     assert np.isfinite(gone.upper)
 
 
-def test_whom_a_market_needs_makes_it_infinitely_dear() -> None:
+def test_whom_a_market_needs_makes_it_infinitely_dear():
     market = cm.Market.standard(
         cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5, cap=1
     )
@@ -658,7 +925,7 @@ def test_whom_a_market_needs_makes_it_infinitely_dear() -> None:
     assert (gone.upper, gone.lower, gone.epsilon, gone.sold) == (np.inf, np.inf, 0.0, 0.0)
 
 
-def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch) -> None:
+def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch):
     def fail(changed, *arguments, **options):
         raise cm.InfeasibleMarketError("nothing meets the constraints")
 
@@ -672,7 +939,7 @@ def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypa
     assert curve.at(0, np.inf).upper == np.inf
 
 
-def test_branch_and_bound_starts_where_the_last_solve_ended(monkeypatch) -> None:
+def test_branch_and_bound_starts_where_the_last_solve_ended(monkeypatch):
     """At the truth, then at the guarantees of the market that was solved before."""
     market = cm.Market.standard(
         cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5
@@ -694,7 +961,7 @@ def test_branch_and_bound_starts_where_the_last_solve_ended(monkeypatch) -> None
     assert seen == [((), {"gap": 1e-5})]
 
 
-def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter() -> None:
+def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter():
     """The density of a narrow truncated normal underflows long before its support ends."""
     prior = cm.TruncatedNormal(0.1, 0.002, 0.0, 1.0)
     assert np.isinf(prior.virtual_cost(0.5))
@@ -705,7 +972,7 @@ def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter() ->
     assert rent.error <= 1e-5
 
 
-def test_one_step_of_the_table_is_no_certainty() -> None:
+def test_one_step_of_the_table_is_no_certainty():
     """Sales that end between two reports of the table, where psi bends steeply."""
     prior = cm.Beta(2, 2, 0, 1)
     curve = step(2000.0)

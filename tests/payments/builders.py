@@ -1,0 +1,302 @@
+"""Priors of every kind, small markets, and what payments are compared with."""
+
+import functools
+from itertools import pairwise
+
+import numpy as np
+import scipy.stats
+from scipy.integrate import quad
+from scipy.special import lambertw
+
+import convexmarket as cm
+from convexmarket.allocation.curve import OwnReportCurve
+
+
+def normals(first, second, top=1.0):
+    return [cm.TruncatedNormal(*of, 0.1, top) for of in (first, second)]
+
+
+def two_humps():
+    bins = np.array([8, 1, 6]), np.array([0.1, 0.4, 0.7, 1.0])
+    return cm.Prior.from_scipy(scipy.stats.rv_histogram(bins)())
+
+
+#: Priors that payments are computed under, made when they are asked for.
+PRIORS = {
+    "uniform": lambda: cm.Uniform(0.1, 1.0),
+    "uniform from zero": lambda: cm.Uniform(0.0, 1.0),
+    "power": lambda: cm.Power(2.5, 1.0),
+    "power below one": lambda: cm.Power(0.5, 1.0),
+    "beta affine": lambda: cm.Beta(3, 1, 0.0, 1.0),
+    "beta, infinite at the top": lambda: cm.Beta(2, 2, 0.05, 1.0),
+    "beta, ironed at the top": lambda: cm.Beta(2, 0.5, 0.1, 1.0),
+    "exponential": lambda: cm.Exponential(0.4),
+    "lognormal": lambda: cm.LogNormal(-1.0, 0.5),
+    "truncated normal": lambda: cm.TruncatedNormal(0.5, 0.2, 0.1, 1.0),
+    "empirical": lambda: cm.EmpiricalPrior([0.15, 0.3, 0.32, 0.5, 0.77, 0.9]),
+    "long sample": lambda: cm.EmpiricalPrior(np.random.default_rng(0).uniform(0.1, 1, 60)),
+    "two humps, ironed": two_humps,
+    "mixture with jumps": lambda: cm.Mixture([3, 1], [cm.Uniform(0.1, 0.6), cm.Uniform(0.3, 1)]),
+    "mixture, ironed": lambda: cm.Mixture([2, 1], normals((0.3, 0.06), (0.8, 0.05))),
+}
+AFFINE = ["uniform", "uniform from zero", "power", "power below one", "beta affine"]
+
+
+@functools.cache
+def prior_of(name):
+    return PRIORS[name]()
+
+
+def accuracy_under(name):
+    """An ironed mixture has thousands of kinks, where quadrature is less exact."""
+    return 1e-6 if name == "mixture, ironed" else 1e-8
+
+
+def draw(prior, m, seed):
+    return cm.Sellers.draw(m, prior, np.random.default_rng(seed))
+
+
+def small_market(**changes):
+    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0))
+    return cm.Market.standard(sellers, **{"mu": 1, "sigma": 1, "gamma": 0.5, **changes})
+
+
+def quadratic_market(prior=None):
+    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0) if prior is None else prior)
+    return cm.Market(sellers, cm.Spread() + cm.Noise() + 0.6 * cm.Payments(cm.PowerCost(2)))
+
+
+def with_report(market, seller, report):
+    sellers = market.sellers.with_report(seller, float(report))
+    return cm.Market(sellers, market.objective, market.constraints)
+
+
+def guarantee(market, seller, report):
+    """Return what the seller sells when it reports this: the whole market solved again."""
+    return float(cm.allocate(with_report(market, seller, report)).epsilon[seller])
+
+
+# ------------------------------------------------------------------ an independent quadrature
+
+
+def answer(market, seller, report):
+    """Return what the seller sells, and which sellers and limits are active."""
+    found = cm.allocate(with_report(market, seller, report))
+    weights, form = found.weights, market.standard_form
+    active = (weights > 0, weights >= form.max_weight, [found.eta == form.eta_low])
+    return float(found.epsilon[seller]), np.concatenate(active)
+
+
+def corners(market, seller, low, high):
+    """Return the reports at which the guarantee jumps or bends, each to the last digit.
+
+    A long interval with too much of the whole drop, or at whose ends others are active, is halved
+    until it is one corner or none.
+    """
+    at_low, at_high = (answer(market, seller, z) for z in (low, high))
+    found, stack = [], [(low, high, at_low, at_high)]
+    smallest = 0.02 * (at_low[0] - at_high[0])
+    while stack:
+        a, b, at_a, at_b = stack.pop()
+        if at_a[0] - at_b[0] <= smallest and np.array_equal(at_a[1], at_b[1]):
+            continue
+        middle = 0.5 * (a + b)
+        if b - a < 1e-13 * b:
+            found.append(middle)
+            continue
+        at_middle = answer(market, seller, middle)
+        stack += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
+    return sorted(found)
+
+
+def oracle(market, seller, rel):
+    """Return the payment by A's Eq. (8), by adaptive quadrature between corners."""
+    prior, reports = market.sellers.prior_of(seller), market.sellers.sensitivities
+    report, top = reports[seller], prior.support[1]
+    sold = guarantee(market, seller, report)
+    if sold == 0:
+        return 0.0
+    if np.isinf(top):
+        top = report + prior.mean
+        while guarantee(market, seller, top) > 0:
+            top = report + 2 * (top - report)
+    if not OwnReportCurve(market.standard_form).can_do_without():
+        top *= 1 - 1e-13  # at the top itself psi may be infinite, and the market infeasible
+    # Quadrature is told where to look closely: beside the ends of ironed intervals, ...
+    beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
+    closely = np.add.outer(prior.breakpoints, beside).ravel()
+    inner = [z for z in (*reports, *closely) if report < z < top]  # ... and where others are.
+    cuts = np.unique([report, *corners(market, seller, report, top), *inner, top])
+    accuracy = 0.1 * rel * sold * (report + 0.1 * (top - report))
+    rent = sum(
+        quad(lambda z: guarantee(market, seller, z), a, b, epsabs=accuracy, epsrel=0, limit=300)[0]
+        for a, b in pairwise(cuts)
+        if b - a > 1e-12 * top
+    )
+    return report * sold + rent
+
+
+def assert_paid_exactly(market, sellers, rel=1e-8):
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    for seller in sellers:
+        expected = oracle(market, seller, rel)
+        np.testing.assert_allclose(paid[seller], expected, rtol=rel, err_msg=f"seller {seller}")
+    assert np.all(paid >= market.sellers.sensitivities * allocation.epsilon)
+    assert not paid[allocation.weights == 0].any()
+    return paid
+
+
+# ------------------------------------------------------------- markets that are solved again
+
+
+def alone(report, prior, cost, sigma=2.0, gamma=0.5):
+    objective = cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cost)
+    return cm.Market(cm.Sellers([report], prior), objective)
+
+
+def spread_market(prior, cost=None, constraints=(), spread=None, m=4, seed=2):
+    payments = cm.Payments() if cost is None else cm.Payments(cost)
+    objective = (1.5 * cm.Spread() if spread is None else spread) + cm.Noise() + 0.6 * payments
+    return cm.Market(draw(prior, m, seed), objective, constraints)
+
+
+def spread_under_budget(spread, reports, others=()):
+    sellers = cm.Sellers(reports, cm.Uniform(0.0, 1.0))
+    return cm.Market(sellers, spread + 0.5 * cm.Noise(), [cm.Budget(0.5), *others])
+
+
+def quotas(report):
+    """A market with a budget and quotas that make the first two of four sellers complements."""
+    sellers = cm.Sellers([report, 2.3, 0.01, 0.005], cm.Uniform(0, 2.5))
+    sex = ["woman", "man", "woman", "man"]
+    place = ["north", "south", "south", "north"]
+    limits = [
+        cm.Budget(1.0),
+        cm.GroupShare(sex, at_least={"woman": 0.82}, at_most={"woman": 0.82}),
+        cm.GroupShare(place, at_least={"south": 0.74}, at_most={"south": 0.74}),
+    ]
+    return cm.Market(sellers, 1.0 * cm.SquaredSpread() + 0.3 * cm.Noise(), limits)
+
+
+def quotas_without_a_budget():
+    market = quotas(0.2)
+    objective = market.objective + 0.5 * cm.Payments()
+    return cm.Market(market.sellers, objective, market.constraints[1:])
+
+
+def sold_at(market, seller, reports, gap=1e-6):
+    """Return u(eps) of one seller at each of its reports, the market solved again."""
+    found = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
+    return np.array([float(market.privacy_cost(epsilon)) for epsilon in found])
+
+
+def assert_sums_enclose_the_payment(market, seller, z, accuracy):
+    """u(eps) falls with the report, so that upper and lower sums need no smoothness."""
+    found = cm.estimate_payments(
+        market, cm.allocate(market, gap=1e-8), sellers=[seller], accuracy=accuracy
+    )
+    report, sold = z[0], sold_at(market, seller, z, gap=1e-8)
+    assert report == market.sellers.sensitivities[seller]
+    assert np.all(np.diff(sold) <= 1e-3 * sold[0])
+    rent = found.amounts[0] - report * sold[0]
+    slack = found.errors[0] + 1e-3 * sold[0] * (z[-1] - report)
+    assert np.diff(z) @ sold[1:] - slack <= rent <= np.diff(z) @ sold[:-1] + slack
+    assert found.errors[0] < max(2e-3, 2 * accuracy) * found.amounts[0]
+    middle = 0.5 * np.diff(z) @ (sold[1:] + sold[:-1])
+    np.testing.assert_allclose(rent, middle, rtol=0.2)
+
+
+def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
+    report = float(prior.quantile(0.3))
+    market = alone(report, prior, cm.ExponentialCost())
+    allocation = cm.allocate(market, gap=1e-9)
+
+    def sold(z):  # sigma/eps^2 = gamma*psi*exp(eps), and so x*exp(x) with x = eps/2
+        psi = float(prior.ironed_virtual_cost(z))
+        return np.expm1(2.0 * lambertw(0.5 * np.sqrt(4.0 / psi)).real)
+
+    ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
+    rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
+    found = cm.estimate_payments(market, allocation, accuracy=accuracy)
+    paid_rent = found.amounts[0] - report * np.expm1(allocation.epsilon[0])
+    assert abs(paid_rent - rent) <= found.errors[0] + 1e-9
+    assert found.errors[0] < 0.01 * found.amounts[0]
+
+
+def assert_ties_are_broken_evenly(prior, reports, mu):
+    """One ironed interval holds the first three of four."""
+    sellers = cm.Sellers(reports, prior)
+    assert np.ptp(sellers.virtual_costs[:3]) == 0
+    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
+    allocation = cm.allocate(market)
+    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
+    assert allocation.epsilon[0] > 0
+    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
+    audit = cm.audit_incentives(market)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+    assert audit.max_rise == 0
+
+
+# ---------------------------------------------------------------------------- in expectation
+
+
+def assert_identity_holds(prior, *, cap, mu, draws):
+    """A, Eq. (9), by simulation."""
+    found = cm.check_payment_identity(
+        prior, 5, mu=mu, sigma=1, gamma=0.5, cap=cap, draws=draws, rng=np.random.default_rng(12)
+    )
+    assert abs(found.z_score) < 4
+    assert found.draws == draws
+    np.testing.assert_allclose(found.mean_payment, found.mean_virtual_cost, rtol=0.2)
+    assert 0 < found.standard_error < max(0.1, 0.75 / np.sqrt(draws)) * found.mean_payment
+
+
+def assert_fresh_sellers_cost_the_budget(
+    found, prior, n, draws, *, constraints=(), groups=None, pay=False
+):
+    """Average what sellers never seen cost, by their virtual costs or by their payments."""
+    rng, spent = np.random.default_rng(2), []
+    for _ in range(draws):
+        sellers = cm.Sellers.draw(n, prior, rng, groups=groups)
+        market = cm.Market(sellers, found.objective, constraints)
+        allocation = cm.allocate(market)
+        cost = market.privacy_cost(allocation.epsilon)
+        paid = cm.payments(market, allocation).sum() if pay else sellers.virtual_costs @ cost
+        spent.append(float(paid))
+    error = np.hypot(found.standard_error, scipy.stats.sem(spent))
+    assert abs(np.mean(spent) - found.budget) < 4 * error
+
+
+#: A prior (or one for each group), the groups, constraints and a budget, for ten sellers.
+BUDGETS = {
+    "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
+    "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
+    "endless": (lambda: cm.Exponential(0.05), None, (), 1.0),
+    "groups": (
+        lambda: {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)},
+        ["young"] * 6 + ["old"] * 4,
+        (),
+        3.0,
+    ),
+}
+
+
+def assert_the_budget_is_met(name, draws, fresh, pay):
+    make, groups, constraints, budget = BUDGETS[name]
+    prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
+    found = cm.calibrate_gamma(
+        budget,
+        prior,
+        10,
+        objective,
+        constraints,
+        groups=groups,
+        draws=draws,
+        rng=np.random.default_rng(1),
+    )
+    np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
+    assert found.standard_error < 1.5 / np.sqrt(draws) * budget
+    more = {"constraints": constraints, "groups": groups, "pay": pay}
+    assert_fresh_sellers_cost_the_budget(found, prior, 10, fresh, **more)

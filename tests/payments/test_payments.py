@@ -1,0 +1,803 @@
+"""Payments against an independent quadrature that solves the market again at each report."""
+
+import dataclasses
+import importlib
+import itertools
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.allocation.curve import OwnReportCurve
+from tests.payments.builders import (
+    AFFINE,
+    PRIORS,
+    accuracy_under,
+    assert_paid_exactly,
+    corners,
+    draw,
+    guarantee,
+    prior_of,
+    quadratic_market,
+    small_market,
+    with_report,
+)
+
+# NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
+pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
+module = importlib.import_module("convexmarket.payments")  # not the function of that name
+rents = importlib.import_module("convexmarket.rents")
+
+
+def test_the_list_has_priors_of_every_kind():
+    assert not prior_of("two humps, ironed").is_regular
+    assert not prior_of("beta, ironed at the top").is_regular
+    assert not prior_of("mixture, ironed").is_regular
+    assert prior_of("empirical").is_step
+    assert all(prior_of(name).virtual_cost_slope is not None for name in AFFINE)
+    assert np.isinf(prior_of("exponential").support[1])
+
+
+# --------------------------------------------------------------------- exact to 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@pytest.mark.parametrize(("name", "cap"), list(zip(PRIORS, itertools.cycle([None, 2.0]))))
+def test_payments_meet_quadrature(name, cap):
+    """The cheapest seller, or the dearest under a cap; a campaign has all, and more markets."""
+    sellers = draw(prior_of(name), 6, seed=3)
+    market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
+    bought = np.flatnonzero(cm.allocate(market).weights)
+    assert_paid_exactly(market, bought[[0 if cap is None else -1]], accuracy_under(name))
+
+
+@pytest.mark.parametrize("n_cheap", [1, 2])
+@pytest.mark.parametrize(
+    ("family", "numbers"),
+    [
+        (cm.Uniform, (0.0, 1.0)),
+        (cm.Exponential, (1.0,)),
+        (cm.Beta, (1.0, 1.5, 0.0, 1.2)),
+        (cm.Power, (3.0, 1.0)),
+        (cm.EmpiricalPrior, (np.linspace(0.004, 1, 12),)),
+    ],
+)
+def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_cheap):
+    """Somewhere the best answer ceases to rest on few cheap sellers and turns to the many.
+
+    With two of them a cap of one half keeps either from carrying everything.
+    """
+    sellers = cm.Sellers([0.005] * n_cheap + [0.5] * 44, family(*numbers))
+    market = cm.Market.standard(
+        sellers,
+        mu=1.5 * n_cheap**0.4,
+        sigma=2.5,
+        gamma=0.25 / sellers.virtual_costs[-1],
+        cap=None if n_cheap == 1 else 23,
+    )
+    found = corners(market, 0, 0.005, 0.45)  # the instance is what it is meant to be
+    drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in found)
+    assert drop > 0.1 * guarantee(market, 0, 0.005)
+    assert_paid_exactly(market, [0, n_cheap])
+
+
+@pytest.mark.parametrize(
+    ("name", "eta_range"),
+    [
+        ("uniform", (0.1, 1.0)),
+        ("uniform", (6.0, 9.0)),
+        ("beta, infinite at the top", (2.0, 2.0)),
+    ],
+)
+def test_payments_in_a_range_of_eta(name, eta_range):
+    sellers = draw(prior_of(name), 5, seed=1)
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.6, cap=2, eta_range=eta_range)
+    assert_paid_exactly(market, [0])
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_payments_of_the_naive_model_are_posted_prices(sigma):
+    """Without spread the cheapest sells everything, at the report where another becomes cheaper."""
+    sellers = cm.Sellers([0.3, 0.5, 0.8], cm.Uniform(0.1, 1.0))
+    market = cm.Market.standard(sellers, mu=0, sigma=sigma, gamma=0.6, eta_range=(2.0, 2.0))
+    paid = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(paid, [2.0 * 0.5, 0, 0], rtol=1e-12)
+
+
+def test_one_seller_is_paid_up_to_the_top():
+    """Alone, eps(z) = sqrt(sigma/(gamma*psi(z))): the payment is a formula."""
+    market = cm.Market.standard(cm.Sellers([0.4], cm.Uniform(0.0, 1.0)), mu=1, sigma=2.0, gamma=0.5)
+    # 0.4*sqrt(4/0.8) + int_0.4^1 sqrt(4/(2z)) dz
+    expected = 0.4 * np.sqrt(5) + 2 * np.sqrt(2) * (1 - np.sqrt(0.4))
+    assert cm.payments(market, cm.allocate(market)) == pytest.approx([expected], rel=1e-12)
+
+
+@pytest.mark.parametrize("others", [[], [0.6], [0.6, 1.0]])
+def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_top(others):
+    cap = None if not others else (len(others) + 1) / 2
+    market = cm.Market.standard(
+        cm.Sellers([0.4, *others], cm.Beta(2, 2)), mu=1, sigma=1, gamma=0.5, cap=cap
+    )
+    assert_paid_exactly(market, [0])
+
+
+@given(
+    st.sampled_from(AFFINE),
+    st.integers(1, 30),
+    st.integers(0, 10**6),
+    st.sampled_from([None, 1.0, 1.2, 3.0]),
+    st.floats(-1.5, 1.5),
+)
+def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
+    """Where psi is affine: a difference of objectives, or the integral of the curve."""
+    prior = prior_of(name)
+    market = cm.Market.standard(
+        draw(prior, m, seed), mu=10**exponent, sigma=1, gamma=0.5, cap=cap and min(cap, m)
+    )
+    allocation = cm.allocate(market)
+    curve, who = OwnReportCurve(market.standard_form), np.flatnonzero(allocation.weights)
+    reports = market.sellers.sensitivities[who]
+    closed = module.information_rents(curve, prior, who, reports)
+    integrated = module._quadrature(curve, prior, who, reports)
+    paid = reports * allocation.epsilon[who] + integrated
+    np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
+
+
+@given(st.sampled_from(sorted(PRIORS)), st.integers(2, 12), st.integers(0, 10**6), st.booleans())
+def test_sums_over_the_curve_enclose_the_rents(name, m, seed, capped):
+    """Bounds that need no smoothness: guarantees fall, so upper and lower sums enclose the rent."""
+    prior = prior_of(name)
+    cap = 1.5 if capped else None
+    market = cm.Market.standard(draw(prior, m, seed), mu=1, sigma=1, gamma=0.5, cap=cap)
+    reports = market.sellers.sensitivities
+    who = np.arange(m)
+    curve = OwnReportCurve(market.standard_form)
+    if not curve.can_do_without() and np.isinf(prior.support[1]):
+        return
+    rents = module.information_rents(curve, prior, who, reports)
+    end = module.last_sale(curve, prior, who, reports)
+    for seller in who:
+        z = np.linspace(reports[seller], max(end[seller], reports[seller]), 400)
+        psi = np.asarray(prior.ironed_virtual_cost(z))
+        epsilon = curve(np.full(z.size, seller), psi).epsilon
+        upper = float(np.diff(z) @ epsilon[:-1])
+        lower = float(np.diff(z) @ epsilon[1:])
+        slack = 1e-9 * (upper + 1e-12)
+        assert lower - slack <= rents[seller] <= upper + slack
+        beyond = end[seller] * (1 + 1e-9)
+        if beyond < prior.support[1]:
+            psi = np.asarray(prior.ironed_virtual_cost([beyond]))
+            assert curve(np.array([seller]), psi).epsilon == 0
+
+
+# -------------------------------------------------- what the papers' formulas get wrong
+
+
+def test_integrating_beyond_the_support_overpays():
+    """Eq. (9) holds for each seller, whatever the others report: E t_i = E psi(c_i)*eps_i.
+
+    Eq. (8) to infinity, with psi = 2c - c_lo continued past c_hi, breaks it.
+    """
+    prior, gamma = cm.Uniform(0.1, 1.0), 0.2
+    market = cm.Market.standard(cm.Sellers([0.2, 0.35, 0.8], prior), mu=5, sigma=2, gamma=gamma)
+    cuts = np.unique([0.1, *corners(market, 0, 0.1, 1.0), 1.0])
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    paid, virtual = np.zeros((2, cuts.size - 1))
+    for k, (low, high) in enumerate(pairwise(cuts)):
+        for node, weight in zip(nodes, weights, strict=True):
+            report = 0.5 * (low + high + (high - low) * node)
+            changed = with_report(market, 0, report)
+            allocation = cm.allocate(changed)
+            share = 0.5 * (high - low) * weight / 0.9
+            paid[k] += share * cm.payments(changed, allocation)[0]
+            virtual[k] += share * (2 * report - 0.1) * allocation.epsilon[0]
+    # The rest of the integral: from the top, along the formula, to where nothing is sold.
+    curve, first = OwnReportCurve(market.standard_form), np.array([0])
+    at_top, without = (float(curve(first, np.array([y])).value[0]) for y in (1.9, np.inf))
+    wrong = paid.sum() + (without - at_top) / (gamma * 2.0)
+    assert paid.sum() == pytest.approx(virtual.sum(), rel=1e-9)
+    assert wrong > 1.05 * virtual.sum()
+
+
+def test_paying_the_virtual_cost_is_not_truthful():
+    """t = psi(c)*eps (B, Theorem A.3): some seller gains by claiming a higher sensitivity."""
+    prior = cm.Uniform(0.1, 1.0)
+    market = cm.Market.standard(cm.Sellers([0.2, 0.5, 0.7], prior), mu=1, sigma=1, gamma=0.5)
+    truth = 0.2
+
+    def surplus(report):
+        return (float(prior.virtual_cost(report)) - truth) * guarantee(market, 0, report)
+
+    reports = np.linspace(0.2, 0.95, 16)
+    assert max(surplus(z) for z in reports) > surplus(truth) * 1.05
+
+    def truthful_surplus(report):
+        changed = cm.Market(market.sellers.with_report(0, report), market.objective)
+        allocation = cm.allocate(changed)
+        return float(cm.payments(changed, allocation)[0] - truth * allocation.epsilon[0])
+
+    honest = truthful_surplus(truth)
+    assert all(truthful_surplus(z) <= honest + 1e-12 for z in reports)
+
+
+# ----------------------------------------------------------------------- contracts
+
+
+def altered(allocation, **changes):
+    return dataclasses.replace(allocation, **changes)
+
+
+def test_without_a_prior_payments_are_refused():
+    market = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.SellersError, match=r"depend on the reports and the prior: give Sellers"):
+        cm.payments(market, cm.allocate(market))
+
+
+def test_the_allocation_of_another_market_is_refused():
+    other = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
+    with pytest.raises(cm.AllocationError, match="for 2 sellers, the market has 3"):
+        cm.payments(small_market(), cm.allocate(other))
+
+
+def test_an_uncertified_allocation_is_refused():
+    market = small_market()
+    rough = cm.allocate(market, method="line_search", max_solves=1, gap=1e-9)
+    assert rough.gap > 1e-3
+    with pytest.raises(cm.AllocationError, match=r"away from its lower bound.*method='exact'"):
+        cm.payments(market, rough)
+
+
+@pytest.mark.parametrize("other", [2 * cm.SquaredSpread(), 1.1 * cm.Spread(p=3)])
+def test_the_allocation_of_another_objective_is_refused(other):
+    standard = small_market()
+    market = cm.Market(standard.sellers, standard.objective + other)
+    with pytest.raises(cm.AllocationError, match="is the allocation of another one"):
+        cm.payments(market, cm.allocate(standard))
+
+
+@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
+def test_the_certified_search_pays_the_same(formulation):
+    market = small_market(cap=1.5)
+    exact = cm.payments(market, cm.allocate(market))
+    searched = cm.allocate(market, method="line_search", formulation=formulation, gap=1e-8)
+    np.testing.assert_allclose(cm.payments(market, searched), exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
+)
+def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(sensitivities, cap):
+    sellers = cm.Sellers(sensitivities, cm.Exponential(0.5))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
+    with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*bounded support"):
+        cm.payments(market, cm.allocate(market))
+
+
+def test_sellers_alike_are_paid_alike_and_the_order_does_not_matter():
+    sensitivities = np.array([0.3, 0.2, 0.3, 0.9, 0.2])
+    order = np.array([4, 2, 0, 1, 3])
+    for prior in (cm.Uniform(0.1, 1.0), cm.Beta(2, 2, 0.1, 1.0)):
+        market, shuffled = (
+            cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5, cap=3)
+            for c in (sensitivities, sensitivities[order])
+        )
+        paid = cm.payments(market, cm.allocate(market))
+        assert paid[0] == pytest.approx(paid[2], rel=1e-13)
+        again = cm.payments(shuffled, cm.allocate(shuffled))
+        np.testing.assert_allclose(again, paid[order], rtol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_money_has_no_unit(scale):
+    prior, scaled = cm.Beta(2, 2, 0.1, 1.0), cm.Beta(2, 2, 0.1 * scale, scale)
+    c = np.array([0.2, 0.5, 0.7])
+    market = cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5)
+    other = cm.Market.standard(cm.Sellers(c * scale, scaled), mu=1, sigma=1, gamma=0.5 / scale)
+    paid = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "numbers"), [(cm.TruncatedNormal, (0.05, 0.02)), (cm.Beta, (2, 5))]
+)
+def test_a_report_at_the_bottom_of_the_support_is_paid(family, numbers):
+    sellers = cm.Sellers([0.02, 0.05, 0.06], family(*numbers, 0.02, 0.1))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    assert np.all(paid >= np.array([0.02, 0.05, 0.06]) * allocation.epsilon)
+    assert cm.audit_incentives(market).is_incentive_compatible
+
+
+# -------------------------------------------------------------------------- several priors
+
+
+def test_each_seller_is_paid_by_its_own_prior():
+    priors = {"young": cm.Uniform(0.1, 1.0), "old": cm.Beta(2, 2, 0.2, 2.0)}
+    groups = ["young", "old", "young", "old"]
+    sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
+    market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=2)
+    paid = assert_paid_exactly(market, range(4))
+    # The same report is worth another payment in another group.
+    swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
+    other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)
+    assert abs(cm.payments(other, cm.allocate(other))[0] - paid[0]) > 0.01
+    each = cm.Sellers([0.3, 0.4, 0.6, 0.5], [priors[group] for group in groups])
+    same = cm.Market.standard(each, mu=2, sigma=1, gamma=0.5, cap=2)
+    np.testing.assert_array_equal(cm.payments(same, cm.allocate(same)), paid)
+
+
+# ------------------------------------------------------------------------ ironing and ties
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_sellers_on_an_ironed_interval_are_treated_and_paid_alike(mu):
+    prior = prior_of("mixture, ironed")
+    low, high = prior.breakpoints[:2]
+    assert np.ptp(prior.ironed_virtual_cost([low, high])) < 1e-12
+    reports = [low + 0.1 * (high - low), 0.95, high - 0.1 * (high - low), 0.5 * (low + high)]
+    market = cm.Market.standard(
+        cm.Sellers(reports, prior), mu=mu, sigma=1, gamma=0.6, cap=4 / 2.5, eta_range=(0.5, 9)
+    )
+    allocation = cm.allocate(market)
+    tied = [0, 2, 3]
+    assert np.ptp(allocation.epsilon[tied]) < 1e-12
+    assert allocation.epsilon[0] > 0
+    paid = assert_paid_exactly(market, [0], accuracy_under("mixture, ironed"))
+    # c*eps + (high - c)*eps + the rest: the report cancels.
+    np.testing.assert_allclose(paid[tied], paid[0], rtol=1e-8)
+
+
+# --------------------------------------------------------------------------- quadrature
+
+
+@pytest.mark.parametrize("n", [3, 6, 11])
+def test_a_lobatto_rule_is_exact_as_far_as_it_can_be(n):
+    nodes, weights = module._lobatto(n)
+    assert (nodes[0], nodes[-1]) == (-1.0, 1.0)
+    assert nodes.size == np.unique(nodes).size == n
+    for degree in range(2 * n - 2):
+        exact = 2 / (degree + 1) if degree % 2 == 0 else 0.0
+        assert weights @ nodes**degree == pytest.approx(exact, abs=1e-12)
+    assert abs(weights @ nodes ** (2 * n - 2) - 2 / (2 * n - 1)) > 1e-12
+
+
+@st.composite
+def intervals(draw):
+    places = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+    breakpoints = np.unique(draw(st.lists(places, max_size=5)))
+    pairs = draw(st.lists(st.tuples(places, places), min_size=1, max_size=4))
+    return np.array(pairs)[:, 0], np.array(pairs)[:, 1], breakpoints
+
+
+@given(intervals())
+@example((np.array([0.3, 0.8]), np.array([0.2, 0.2]), np.array([0.25, 0.5])))
+def test_intervals_are_cut_at_the_breakpoints_inside_and_nowhere_else(case):
+    """Nothing is left of one that ends, as sales may, before it starts."""
+    start, end, breakpoints = case
+    owner, low, high = module._cut(start, end, breakpoints)
+    assert np.all(low <= high)
+    for k, (a, b) in enumerate(zip(start, end, strict=True)):
+        found = [(x, y) for x, y in zip(low[owner == k], high[owner == k], strict=True) if x < y]
+        ends = [a, *(z for z in breakpoints if a < z < b), b]
+        assert found == ([] if a >= b else list(pairwise(ends)))
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-7, 1e-11])
+def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
+    """Smooth, kinked and with a jump, each in its own interval and to its own tolerance."""
+    functions = [np.exp, lambda z: np.abs(z - 0.3), lambda z: np.where(z < 0.7, 2.0, 0.5), np.sqrt]
+    low, high = np.array([-1.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.0, 1.0, 4.0])
+    exact = np.array([np.exp(2) - np.exp(-1), 0.29, 1.55, 16 / 3])
+
+    def f(k, z):
+        return np.choose(k, [function(np.abs(z) if i == 3 else z)
+                             for i, function in enumerate(functions)])  # fmt: skip
+
+    found = module._adaptive(f, low, high, np.full(4, tolerance))
+    assert np.abs(found - exact).max() <= 30 * tolerance + 1e-11
+    mixed = module._adaptive(f, low, high, np.array([1e-3, 1e-11, 1e-3, 1e-3]))
+    assert abs(mixed[1] - exact[1]) < 1e-10
+
+
+def test_an_interval_is_evaluated_within_its_ends_and_at_both_of_them():
+    seen = []
+
+    def f(k, z):
+        seen.append((k, z))
+        return z**2
+
+    total = module._adaptive(f, np.array([0.1, 3.0]), np.array([0.3, 7.0]), np.full(2, 1e-9))
+    np.testing.assert_allclose(total, [(0.3**3 - 0.1**3) / 3, (343 - 27) / 3], rtol=1e-12)
+    places = [np.concatenate([z[k == i] for k, z in seen]) for i in (0, 1)]
+    assert (places[0].min(), places[0].max()) == (0.1, 0.3)
+    assert (places[1].min(), places[1].max()) == (3.0, 7.0)
+    assert len(seen) == 2  # a polynomial of this degree is no reason to halve
+
+
+class Falls:
+    """Guarantees that fall from one to nothing in a distance of each seller's own; see B's u."""
+
+    def __init__(self, distances, falls):
+        self.distances, self.falls, self.asked = np.array(distances), falls, []
+
+    def __call__(self, seller, virtual_costs):
+        self.asked.append((seller, 0.5 * virtual_costs))  # psi is twice the report
+        return SimpleNamespace(epsilon=self.falls(0.5 * virtual_costs / self.distances[seller]))
+
+
+@pytest.mark.parametrize(
+    ("falls", "integral"),
+    [
+        (lambda x: np.exp(-x), lambda a, b: np.exp(-a) - np.exp(-b)),
+        (lambda x: (1 + x) ** -2.0, lambda a, b: 1 / (1 + a) - 1 / (1 + b)),
+        (lambda x: (x < 1).astype(float), lambda a, b: max(min(b, 1.0) - min(a, 1.0), 0.0)),
+    ],
+    ids=["exponential", "hyperbola", "jump"],
+)
+@pytest.mark.parametrize("report", [0.0, 1e-9, 0.3])
+def test_accuracy_is_relative_to_what_is_paid_within_an_order(falls, integral, report):
+    """Wherever sales end: never to more than the payment, nor to much less than its tenth."""
+    distances = [1e4, 3.0, 1.0, 0.2, 1e-2, 3e-5, 1e-7, 1e-9]
+    curve, who = Falls(distances, falls), np.arange(8)
+    reports, end = np.full(8, report), np.full(8, 2.0)
+    least = module._least_payment(curve, cm.Uniform(0.0, 2.0), who, reports, end)
+    rents = [d * integral(report / d, 2.0 / d) for d in distances]
+    paid = report * falls(report / np.array(distances)) + rents
+    assert np.all(least <= paid * (1 + 1e-12))
+    assert np.all(least >= paid / 15)
+
+
+@pytest.mark.parametrize("report", [0.0, 1e-6, 0.3, 1.9])
+def test_the_scale_of_accuracy_is_sought_only_where_there_is_more_to_find(report):
+    """What is sold at most to a report, times the distance, must exceed what is known by then."""
+    distances = [1e4, 1.7, 0.7, 0.4, 0.1, 1e-2, 1e-4, 1e-6]
+    curve, who = Falls(distances, lambda x: np.exp(-x)), np.arange(8)
+    reports, end = np.full(8, report), np.full(8, 2.0)
+    module._least_payment(curve, cm.Uniform(0.0, 2.0), who, reports, end)
+    (_, first), *others = curve.asked
+    np.testing.assert_array_equal(first, reports)
+    at_report = np.exp(-report / np.array(distances))
+    known = 1e-3 * report * at_report
+    for k, (seller, z) in enumerate(others):
+        most = (z - report) * at_report[seller]
+        assert np.all(z > report)
+        assert k == 0 or np.all(most > known[seller])
+        sold = np.exp(-z / np.array(distances)[seller])
+        known[seller] = np.maximum(known[seller], (z - report) * sold)
+    asked = np.bincount(np.concatenate([seller for seller, _ in others]), minlength=8)
+    assert asked[0] == 1  # half of the way says enough
+    if report == 1.9:
+        assert asked.max() <= 2  # the report itself is worth more than the rest of the way
+
+
+# --------------------------------------------------------------------- the exact payments
+
+
+@pytest.mark.parametrize("mu", [0.3, 0.8, 2.0])
+def test_sales_end_where_the_market_does_without_the_seller(mu):
+    market = small_market(mu=mu)
+    curve = OwnReportCurve(market.standard_form)
+    reports, prior, who = market.sellers.sensitivities, market.sellers.prior, np.arange(3)
+
+    def sold(seller, z):
+        return curve(np.array([seller]), np.asarray(prior.ironed_virtual_cost([z]))).epsilon[0]
+
+    end = module.last_sale(curve, prior, who, reports)
+    for seller in np.flatnonzero(curve.truth):
+        assert end[seller] > reports[seller]
+        assert sold(seller, end[seller] * (1 - 1e-6)) > 0
+        assert end[seller] == 1.0 or sold(seller, end[seller] * (1 + 1e-12)) <= 1e-14
+
+
+@pytest.mark.parametrize("distance", [1e-2, 1e-6, 1e-10, 1e-13])
+def test_a_report_next_to_the_top_earns_a_rent_without_cancellation(distance):
+    """The rent is guarantee times distance there: a difference of objectives has no digits left."""
+    top = 1.0
+    market = cm.Market.standard(
+        cm.Sellers([0.3, top - distance], cm.Uniform(0.1, top)), mu=4, sigma=3, gamma=0.3
+    )
+    allocation = cm.allocate(market)
+    assert allocation.epsilon[1] > 0
+    found = cm.payments(market, allocation)[1] - (top - distance) * allocation.epsilon[1]
+    curve = OwnReportCurve(market.standard_form)
+    who, reports = np.array([1]), np.array([top - distance])
+    rent = module.information_rents(curve, market.sellers.prior, who, reports)[0]
+    exact = (top - reports[0]) * allocation.epsilon[1]
+    assert rent == pytest.approx(exact, rel=2 * distance + 1e-7)
+    assert found == pytest.approx(exact, rel=2 * distance + 1e-7, abs=1e-15)
+
+
+def test_the_errors_of_exact_payments_are_a_share_of_them():
+    market = small_market()
+    found = cm.estimate_payments(market, cm.allocate(market))
+    np.testing.assert_allclose(found.errors, 1e-10 * found.amounts, rtol=1e-12)
+    assert (found.method, found.n_solves) == ("exact", 0)
+
+
+def test_only_the_sellers_asked_for_are_paid_in_their_order():
+    market = small_market(cap=1.5)
+    allocation = cm.allocate(market)
+    everyone = cm.payments(market, allocation)
+    for who in ([0], [2], [2, 0], [1, 1]):
+        found = cm.estimate_payments(market, allocation, sellers=who)
+        np.testing.assert_array_equal(found.amounts, everyone[who])
+        np.testing.assert_array_equal(found.sellers, who)
+    alone = cm.estimate_payments(market, allocation, sellers=2)
+    assert alone.amounts.tolist() == [everyone[2]]
+    with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
+        cm.estimate_payments(market, allocation, sellers=[3])
+    with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
+        cm.estimate_payments(market, allocation, sellers=[-1])
+
+
+def test_sellers_that_are_not_positions_are_refused():
+    """Lists of several lengths are no array at all."""
+    market = small_market()
+    allocation = cm.allocate(market)
+    for sellers in ([[0], [1, 2]], "all", [None], [[0.0]], [True]):
+        with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
+            cm.estimate_payments(market, allocation, sellers=sellers)
+
+
+def test_what_is_not_a_market_is_not_paid():
+    market = small_market()
+    allocation = cm.allocate(market)
+    for pay in (cm.payments, cm.estimate_payments):
+        with pytest.raises(cm.ParameterError, match=r"market is .*; give a Market"):
+            pay(market.sellers, allocation)
+
+
+def test_who_is_not_bought_from_is_paid_nothing_though_the_optimum_buys_a_little():
+    """An allocation may be a little off; its payments are for what it buys."""
+    sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
+    market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)
+    good = cm.allocate(market)
+    assert 0 < good.epsilon[1] < 0.01 * good.epsilon[0]
+    weights = np.array([1.0, 0.0])
+    costs = np.where(weights > 0, sellers.virtual_costs, 0.0)
+    objective = market.objective.value(weights, good.eta, costs)
+    rough = altered(good, weights=weights, objective=objective)
+    assert rough.gap < 1e-3
+    assert cm.payments(market, good)[1] > 0
+    paid = cm.estimate_payments(market, rough)
+    assert (paid.amounts[1], paid.errors[1]) == (0.0, 0.0)
+
+
+def test_what_an_allocation_must_be_for_its_market():
+    """The gap, the objective and the guarantees, each just within its limit and just beyond."""
+    market = small_market()
+    good = cm.allocate(market)
+    value = good.objective
+    cm.payments(market, altered(good, lower_bound=value * (1 - 0.99e-3)))
+    with pytest.raises(cm.AllocationError, match="away from its lower bound"):
+        cm.payments(market, altered(good, lower_bound=value * (1 - 1.01e-3)))
+    cm.payments(market, altered(good, objective=value * (1 + 0.9e-6)))
+    with pytest.raises(cm.AllocationError, match="another one"):
+        cm.payments(market, altered(good, objective=value * (1 + 1.1e-6)))
+    with pytest.raises(cm.AllocationError, match="another one"):
+        cm.payments(market, altered(good, objective=value * (1 - 1.1e-6)))
+    largest = good.epsilon.max()
+    for share, refused in ((0.009, False), (0.011, True), (-0.011, True)):
+        eta = good.eta * (1 + share * largest / good.epsilon.max())
+        moved = altered(
+            good,
+            eta=eta,
+            objective=market.objective.value(good.weights, eta, market.sellers.virtual_costs),
+        )
+        if refused:
+            with pytest.raises(cm.AllocationError, match="differ by up to"):
+                cm.payments(market, moved)
+        else:
+            cm.payments(market, moved)
+
+
+def test_the_optimum_found_again_must_be_the_allocations():
+    good = cm.allocate(quadratic_market(), gap=1e-8)
+
+    def with_objective(objective, gap):
+        return altered(good, objective=objective, lower_bound=objective - gap)
+
+    one = with_objective(2.0, 0.01)
+    module._check_optimal(one, with_objective(2.019, 0.01))
+    module._check_optimal(one, with_objective(1.981, 0.01))
+    for objective in (2.021, 1.979):
+        with pytest.raises(cm.AllocationError, match="the optimum of this market is"):
+            module._check_optimal(one, with_objective(objective, 0.01))
+    exact = with_objective(2.0, 0.0)
+    module._check_optimal(exact, with_objective(2.0 + 1.9e-9, 0.0))
+    with pytest.raises(cm.AllocationError):
+        module._check_optimal(exact, with_objective(2.0 + 2.1e-9, 0.0))
+
+
+# ---------------------------------------------------------------- markets that are solved again
+
+
+def test_errors_are_measured_by_the_cost_of_a_seller_or_the_average_one():
+    market = quadratic_market()
+    allocation = cm.allocate(market, gap=1e-8)
+    costs = [0.2, 0.5, 0.7] * allocation.epsilon**2
+    scales = module._scales(market, allocation)
+    assert allocation.n_bought == 3
+    np.testing.assert_allclose(scales, np.maximum(costs, costs.mean()), rtol=1e-13)
+    assert scales.min() < scales.max()
+
+
+def test_errors_have_a_scale_where_all_who_sell_ask_for_nothing():
+    sellers = cm.Sellers([0.0, 0.0, 0.6], cm.Uniform(0.0, 1.0))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, eta_range=(3.0, 3.0))
+    allocation = altered(cm.allocate(market), weights=np.array([0.5, 0.5, 0.0]))
+    np.testing.assert_allclose(module._scales(market, allocation), 0.2 * 3.0 / 2, rtol=1e-13)
+
+
+@pytest.fixture
+def solves(monkeypatch):
+    """The keyword arguments of every market that is solved for payments."""
+    seen = []
+    solve = module.allocate
+
+    def counted(market, *arguments, **options):
+        seen.append((market, options))
+        return solve(market, *arguments, **options)
+
+    monkeypatch.setattr(module, "allocate", counted)
+    monkeypatch.setattr(rents, "allocate", counted)
+    return seen
+
+
+def test_every_solve_is_counted_and_every_seller_reported(solves):
+    market = quadratic_market()
+    allocation = cm.allocate(market, gap=1e-8)
+    progress = []
+    found = cm.estimate_payments(
+        market, allocation, accuracy=0.05, gap=1e-5, progress=lambda *now: progress.append(now)
+    )
+    assert found.n_solves == len(solves) > 3
+    assert {options["gap"] for _, options in solves} == {1e-5}
+    assert progress == [(1, 3), (2, 3), (3, 3)]
+    assert cm.estimate_payments(market, allocation, accuracy=0.05, gap=1e-5).errors.shape == (3,)
+
+
+def test_the_gap_follows_the_accuracy_within_limits(solves):
+    """Irregular priors, whose sellers' guarantees are as good as a root of it, get the smallest."""
+    market = quadratic_market()
+    allocation = cm.allocate(market, gap=1e-9)
+    gaps, nobody = [], np.array([], dtype=int)
+    for accuracy in (0.3, 1e-5, 1e-6, 1e-13):
+        solves.clear()
+        cm.estimate_payments(market, allocation, accuracy=accuracy, sellers=nobody)
+        gaps.append(solves[0][1]["gap"])
+    money = allocation.objective / 0.6
+    scale = ([0.2, 0.5, 0.7] * allocation.epsilon**2).mean()
+    assert gaps[0] == 1e-6
+    assert gaps[1:3] == pytest.approx([0.1 * a * scale / money for a in (1e-5, 1e-6)], rel=1e-6)
+    assert gaps[3] == 1e-9
+    regular, ironed = cm.Uniform(0.1, 1.0), prior_of("beta, ironed at the top")
+    for prior in (ironed, [regular, ironed, regular]):
+        market = quadratic_market(prior)
+        allocation = cm.allocate(market, gap=1e-8)
+        solves.clear()
+        cm.estimate_payments(market, allocation, accuracy=0.3, sellers=nobody)
+        assert [options["gap"] for _, options in solves] == [1e-9]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "gap"])
+def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
+    market = quadratic_market()
+    allocation = cm.allocate(market, gap=1e-8)
+    for value in (0.0, 1.0, -0.1, 1.5):
+        with pytest.raises(
+            cm.ParameterError, match=f"{name} is {value}; give a number between 0 and 1"
+        ):
+            cm.estimate_payments(market, allocation, **{name: value})
+
+
+def test_what_reports_do_not_change_is_paid_to_those_who_sell():
+    """An unbounded price is no matter where its owner sells nothing."""
+    sellers = cm.Sellers([0.2, 0.5], [cm.Uniform(0.1, 1.0), cm.Exponential(1.0)])
+    limits = [cm.MaxEpsilon([0.5, 0.0])]
+    market = cm.Market(sellers, cm.Spread() + cm.Noise(), limits)
+    allocation = cm.allocate(market)
+    found = cm.estimate_payments(market, allocation)
+    assert found.amounts.tolist() == [1.0 * allocation.epsilon[0], 0.0]
+    assert cm.estimate_payments(market, allocation, sellers=[1]).errors.shape == (1,)
+
+
+def test_a_payment_that_is_known_to_a_percent_is_made(monkeypatch):
+    """The refusal compares each error with one percent of its own scale."""
+    market = quadratic_market()
+    allocation = cm.allocate(market, gap=1e-8)
+    allowed = 0.01 * module._scales(market, allocation)
+    for shares in ([0.99] * 3, [0.5, 1.01, 0.9], [1.5, 0.1, 1.2]):
+        errors = allowed * shares
+        estimate = cm.PaymentEstimate(
+            np.ones(3), errors, np.arange(3), "envelope", market.incentives, 0
+        )
+        monkeypatch.setattr(module, "estimate_payments", lambda *_, found=estimate: found)
+        many = int(np.count_nonzero(errors > allowed))
+        if many:
+            words = f"^{many} payments are not known .* of seller {int(np.argmax(errors))} "
+            with pytest.raises(cm.AllocationError, match=words):
+                cm.payments(market, allocation)
+        else:
+            assert cm.payments(market, allocation) is estimate.amounts
+
+
+def test_a_seller_who_sells_nothing_costs_no_solve(solves):
+    sellers = cm.Sellers([0.99, 0.05, 0.06], cm.Uniform(0.0, 1.0))
+    objective = 0.5 * cm.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
+    market = cm.Market(sellers, objective)
+    allocation = cm.allocate(market, gap=1e-8)
+    assert allocation.n_bought == 2
+    progress = []
+    found = cm.estimate_payments(
+        market, allocation, gap=1e-8, progress=lambda *now: progress.append(now)
+    )
+    assert progress == [(1, 2), (2, 2)]
+    assert (found.amounts[0], found.errors[0]) == (0.0, 0.0)
+    assert np.all(found.amounts[1:] > 0)
+    assert found.n_solves == len(solves)
+    alone = cm.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
+    assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
+
+
+def test_money_has_no_unit_where_markets_are_solved_again():
+    """In another currency: the same payments, from as many solves."""
+    found = []
+    for unit in (1.0, 1e-3, 1e3):
+        sellers = cm.Sellers(np.array([0.2, 0.5]) * unit, cm.Beta(2, 2, 0.1 * unit, unit))
+        market = cm.Market(sellers, cm.SquaredSpread() + cm.Noise() + 0.6 / unit * cm.Payments())
+        allocation = cm.allocate(market, gap=1e-9)
+        found.append(cm.estimate_payments(market, allocation, accuracy=1e-3))
+        allowed = 1e-3 * module._scales(market, allocation)
+        assert np.all(found[-1].errors <= 1.01 * allowed)
+        np.testing.assert_allclose(found[-1].amounts / unit, found[0].amounts, rtol=2e-3)
+    assert len({one.n_solves for one in found}) == 1
+
+
+@pytest.mark.parametrize("term", [cm.Spread(), cm.SquaredSpread()])
+def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term):
+    sellers = cm.Sellers([0.2, 0.5, 1.0], cm.Beta(2, 2, 0.1, 1.0))
+    assert sellers.virtual_costs[2] == np.inf
+    market = cm.Market(sellers, term + cm.Noise() + 0.6 * cm.Payments())
+    allocation = cm.allocate(market, gap=1e-8)
+    paid = cm.payments(market, allocation)
+    assert paid[2] == 0
+    assert np.all(paid[:2] > [0.2, 0.5] * allocation.epsilon[:2])
+
+
+def test_under_a_budget_what_is_sold_is_integrated():
+    """Reports enter by the budget, so that objectives say nothing; there is no price of money."""
+    limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
+    assert limited.incentives == "by construction"
+    nobody = np.array([], dtype=int)
+    found = cm.estimate_payments(limited, cm.allocate(limited, gap=1e-8), sellers=nobody)
+    assert (found.method, found.n_solves) == ("quadrature", 1)
+
+
+def test_a_bound_that_is_found_again_replaces_a_poorer_one():
+    market = quadratic_market()
+    good = cm.allocate(market, gap=1e-8)
+    poor = altered(good, lower_bound=good.objective * (1 - 9e-4))
+    errors = [cm.estimate_payments(market, a, sellers=[0]).errors[0] for a in (good, poor)]
+    assert errors[1] <= 1.5 * errors[0] + 1e-9
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])
+def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
+    """All weights are equal then, and the objective is 10^9 times what is paid."""
+    m, sigma = 3, 1.0
+    market = small_market(mu=1e9, sigma=sigma, gamma=gamma)
+    paid = cm.payments(market, cm.allocate(market))
+    costs = market.sellers.virtual_costs
+    for seller in range(m):
+        others = costs.sum() - costs[seller]
+        scale = np.sqrt(sigma * m / gamma) / m  # eps(z) = scale / sqrt(others + psi(z))
+        sold = scale / np.sqrt(others + costs[seller])
+        rent = scale * (np.sqrt(others + 1.9) - np.sqrt(others + costs[seller]))
+        expected = market.sellers.sensitivities[seller] * sold + rent
+        assert paid[seller] == pytest.approx(expected, rel=1e-8)
