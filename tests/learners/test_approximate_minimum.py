@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -201,7 +201,6 @@ def test_used_rows_pay_for_both_noises(accounting) -> None:
     assert exact[3] == 0.0 or accounting == "paper"
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.integers(1, 6),

@@ -8,7 +8,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 from sklearn.base import clone, is_classifier, is_regressor
@@ -93,7 +93,6 @@ def solve(problem: cp.Problem) -> float:
 # ---------------------------------------------------------------------------- the minimiser
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(LOSSES),
@@ -186,7 +185,6 @@ def test_many_rows_of_low_rank_are_scikit_learns_logistic_regression() -> None:
 # --------------------------------------------------------------------------- the certificate
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(LOSSES),
@@ -266,7 +264,6 @@ def neighbours(X, y, row, loss, rng):
             yield other, labels
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(LOSSES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import (
     KERNEL_PARAMS,
@@ -72,7 +72,6 @@ def test_values_and_diagonal_are_scikit_learns(name) -> None:
     assert kernel.diagonal(X) == pytest.approx(np.diag(REFERENCE[name](X, X)), rel=1e-13)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_features=st.sampled_from([1, 2, 8]),
@@ -154,7 +153,6 @@ def test_other_kernels_have_no_known_lipschitz_constant() -> None:
 # ------------------------------------------------------------------------ pivoted Cholesky
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.sampled_from([1, 2, 15, 40]),

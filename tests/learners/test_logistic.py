@@ -8,7 +8,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import expit
@@ -89,7 +89,6 @@ def test_the_minimiser_is_that_of_the_declared_problem(
     assert model.gradient_norm_ <= 1e-9
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.sampled_from([1, 2, 7, 60]),
@@ -212,7 +211,6 @@ def test_the_released_model_has_the_density_that_is_audited(data_norm) -> None:
     assert stats.kstest(released, lambda w: np.interp(w, grid[::20], cdf)).pvalue > 1e-3
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     log_norm=st.floats(-2, 3),

@@ -5,7 +5,7 @@ import pickle
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.base import clone
@@ -39,7 +39,6 @@ def solution(X, y, weights, alpha):
 # ------------------------------------------------------------------------------ the solve
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.floats(-3, 2))
 def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
     rng = np.random.default_rng(seed)
@@ -157,7 +156,6 @@ def attacks(draw):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weights", ["proportional", "optimal", "equal"])
-@settings(max_examples=100, deadline=None)
 @given(case=attacks())
 def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) -> None:
     X, y, X2, y2, row, epsilon, alpha, rng = case
@@ -223,7 +221,6 @@ def test_sampling_keeps_rows_as_often_as_it_should() -> None:
     assert sampling_probabilities([1e3, 2e3], 2e3) == pytest.approx([0.0, 1.0])
 
 
-@settings(max_examples=60, deadline=None)
 @given(attacks())
 def test_sampling_with_null_rows_keeps_the_promise_exactly(case) -> None:
     """The mixture over all samples of up to four rows, integrated exactly."""
@@ -289,7 +286,6 @@ def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
 # ------------------------------------------------------------------------------ expected losses
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )

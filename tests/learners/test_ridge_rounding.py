@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.base import clone
@@ -52,7 +52,6 @@ def exact_solution(X, y, weights, alpha):
     return [row[-1] for row in table]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
 def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
@@ -69,7 +68,6 @@ def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> No
     assert np.linalg.norm(found) <= bound.norm
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
 def test_whoever_passes_the_check_is_as_near_as_it_says(seed, d, log_alpha, log_off) -> None:
     """A solution that is off by any amount is either found out or within the distance."""
@@ -125,7 +123,6 @@ def attacks(draw):
 
 
 @pytest.mark.parametrize("estimator", [cm.PersonalizedRidge, cm.NonPersonalizedRidge])
-@settings(max_examples=100, deadline=None)
 @given(case=attacks())
 def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     """The largest loss of any output is the steps between two computed models, over the scale."""

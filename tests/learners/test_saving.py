@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jsonschema import Draft202012Validator
@@ -155,7 +155,6 @@ def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     coefficients=arrays(np.float64, st.integers(1, 6), elements=finite),
     epsilon=arrays(np.float64, st.integers(1, 5), elements=st.floats(0.0, np.inf)),
