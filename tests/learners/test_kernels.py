@@ -260,6 +260,13 @@ def test_without_a_norm_the_domain_is_everything(name) -> None:
     kernel.check_domain(np.array([[1e6, 0.0]]), "X")
 
 
+def test_rows_whose_norms_overflow_are_outside_every_domain() -> None:
+    kernel = Kernel("rbf")
+    kernel.check_domain(np.full((1, 2), 1e150), "X")
+    with pytest.raises(DataError, match="X holds rows whose norms overflow: scale them"):
+        kernel.check_domain(np.array([[0.0, 0.0], [1e200, 0.0]]), "X")
+
+
 def test_histograms_are_not_negative() -> None:
     with pytest.raises(DataError, match="X holds negative numbers, but kernel 'chi2'"):
         Kernel("chi2").check_domain(np.array([[0.5, -1e-9]]), "X")
