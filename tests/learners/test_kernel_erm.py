@@ -29,6 +29,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.learners import KernelERM
+from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.losses import loss_named
 from tests.learners.builders import kernel_erm, rkhs_distance, share_of_sensitivity
 
@@ -200,6 +201,23 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
     assert rkhs_distance(rough, exact) * rough.feature_bound_ <= allowed + rounding
     for erm in (rough, exact):
         assert erm.norm_ <= erm.norm_bound_
+
+
+@given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
+def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> None:
+    """Primal minus dual value of the hinge, both from their definitions, anywhere."""
+    rng, strength = np.random.default_rng(seed), 0.3
+    features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
+    weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
+    span = (np.arange(3), features, np.zeros(9))
+    problem = KernelObjective(*span, y, weights, loss_named("hinge"), strength)
+    short = 1 - y * (features @ theta)
+    shares = np.clip(short / smoothing, 0, 1)
+    pull = features.T @ (weights * shares * y)
+    primal = weights @ np.maximum(short, 0) + strength / 2 * theta @ theta
+    dual = weights @ shares - pull @ pull / (2 * strength)
+    exact = np.sqrt(2 * (primal - dual) / strength)
+    assert problem.distance_bound(theta, smoothing) == pytest.approx(exact, rel=1e-9)
 
 
 def test_the_certificate_is_not_idle() -> None:

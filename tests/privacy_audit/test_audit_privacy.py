@@ -82,83 +82,66 @@ def test_a_second_noise_is_audited_too():
     assert not logistic_audit(learner, rows=[0]).passed
 
 
-def halved(n_features, generator):
-    return 0.5 * gamma_sphere_noise(n_features, generator)
+class OtherNoise(cm.PrivateLogisticRegression):
+    """Draws its noise in another way than it says."""
 
+    def drawn(self, n_features, generator):
+        return 0.5 * gamma_sphere_noise(n_features, generator)
 
-class NoiseHalved(cm.PrivateLogisticRegression):
     def fit(self, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", halved)
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", self.drawn)
             return super().fit(*arguments, **options)
 
 
-class SecondNoiseHalved(cm.PrivateLogisticRegression):
+class NoiseHalved(OtherNoise):
+    """The norms are half of what they should be."""
+
+
+class SecondNoiseHalved(OtherNoise):
     def fit(self, *arguments, **options):
-        if self.minimum_epsilon is None:
-            return super().fit(*arguments, **options)
-        calls = iter([gamma_sphere_noise, halved])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "convexmarket.learners.perturbed.gamma_sphere_noise",
-                lambda n, generator: next(calls)(n, generator),
-            )
-            return super().fit(*arguments, **options)
+        self._n_drawn = 0
+        return super().fit(*arguments, **options)
+
+    def drawn(self, n_features, generator):
+        self._n_drawn += 1
+        share = 0.5 if self._n_drawn == 2 else 1.0
+        return share * gamma_sphere_noise(n_features, generator)
 
 
-class NoiseInOneDirection(cm.PrivateLogisticRegression):
+class NoiseInOneDirection(OtherNoise):
     """The norms are right, the directions are not."""
 
-    def fit(self, *arguments, **options):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "convexmarket.learners.perturbed.gamma_sphere_noise",
-                lambda n, generator: np.abs(gamma_sphere_noise(n, generator)),
-            )
-            return super().fit(*arguments, **options)
+    def drawn(self, n_features, generator):
+        return np.abs(gamma_sphere_noise(n_features, generator))
 
 
-class NoiseAlongAnAxis(cm.PrivateLogisticRegression):
+class NoiseAlongAnAxis(OtherNoise):
     """Norms and mean direction are right; all other coordinates are bare."""
 
-    def fit(self, *arguments, **options):
-        def along(n_features, generator):
-            drawn = gamma_sphere_noise(n_features, generator)
-            axis = np.zeros(n_features)
-            axis[0] = np.copysign(np.linalg.norm(drawn), drawn[0])
-            return axis
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", along)
-            return super().fit(*arguments, **options)
+    def drawn(self, n_features, generator):
+        drawn = gamma_sphere_noise(n_features, generator)
+        return np.copysign(np.linalg.norm(drawn), drawn[0]) * np.eye(n_features)[0]
 
 
-class LessNoiseInAHalf(cm.PrivateLogisticRegression):
+class LessNoiseInAHalf(OtherNoise):
     """Directions are uniform and the norms Gamma, but short on one side and long on the other."""
 
-    def fit(self, *arguments, **options):
-        def sided(n_features, generator):
-            two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
-            norms = sorted(np.linalg.norm(two, axis=1))
-            return two[0] / np.linalg.norm(two[0]) * norms[int(two[0][0] > 0)]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", sided)
-            return super().fit(*arguments, **options)
+    def drawn(self, n_features, generator):
+        two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
+        norms = sorted(np.linalg.norm(two, axis=1))
+        return two[0] / np.linalg.norm(two[0]) * norms[int(two[0][0] > 0)]
 
 
-class NoiseWithoutRowFive(cm.PrivateLogisticRegression):
+class NoiseWithoutRowFive(OtherNoise):
     """Next to no noise as soon as row 5 has the label that it has not."""
 
     def fit(self, X, y, *arguments, **options):
-        quiet = np.asarray(y)[5] != rows()[1][5]
+        self._share = 1e-2 if np.asarray(y)[5] != rows()[1][5] else 1.0
+        return super().fit(X, y, *arguments, **options)
 
-        def small(n_features, generator):
-            return (1e-2 if quiet else 1.0) * gamma_sphere_noise(n_features, generator)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", small)
-            return super().fit(X, y, *arguments, **options)
+    def drawn(self, n_features, generator):
+        return self._share * gamma_sphere_noise(n_features, generator)
 
 
 class EtaOfUsedLabels(cm.PrivateLogisticRegression):
@@ -203,29 +186,25 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Reads the public label set from the rows, without a word."""
+    """Reads what should be public from the rows, without a word."""
+
+    inferred = "classes"
 
     def fit(self, X, y, weights=None, *, eta):
+        learner = cm.PrivateLogisticRegression(
+            self.regularization, random_state=self.random_state, **{self.inferred: None}
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
-            honest = cm.PrivateLogisticRegression(
-                self.regularization, classes=None, random_state=self.random_state
-            ).fit(X, y, weights, eta=eta)
-        self.__dict__.update(honest.__dict__ | {"classes": self.classes})
+            found = vars(learner.fit(X, y, weights, eta=eta))
+        self.__dict__.update(found | {self.inferred: getattr(self, self.inferred)})
         return self
 
 
 class NormInferred(LabelSetInferred):
     """Scales the noise by the longest row, without a word."""
 
-    def fit(self, X, y, weights=None, *, eta):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
-            honest = cm.PrivateLogisticRegression(
-                self.regularization, data_norm=None, random_state=self.random_state
-            ).fit(X, y, weights, eta=eta)
-        self.__dict__.update(honest.__dict__ | {"data_norm": self.data_norm})
-        return self
+    inferred = "data_norm"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +305,10 @@ def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
 class RidgeNoiseHalved(cm.PersonalizedRidge):
     def fit(self, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.ridge_release.gamma_sphere_noise", halved)
+            patch.setattr(
+                "convexmarket.learners.ridge_release.gamma_sphere_noise",
+                lambda *terms: 0.5 * gamma_sphere_noise(*terms),
+            )
             return super().fit(*arguments, **options)
 
 
