@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -74,7 +74,7 @@ def test_a_solver_within_tolerance_can_give_a_row_away_with_certainty(monkeypatc
 
 def test_the_second_noise_hides_what_the_solver_wrote(monkeypatch) -> None:
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
-    n_draws = 400
+    n_draws = 150
     right = 0
     for label in (1, -1):
         told, epsilon = told_labels(0.2, label, n_draws)
@@ -114,7 +114,7 @@ def second_noises(minimum_epsilon, n_draws, n_features=3):
 
 def test_the_second_noise_has_the_law_that_is_claimed() -> None:
     """Norm Gamma(n, 1 / rate); direction uniform, and independent of the first noise."""
-    paid, n_draws = 0.5, 300
+    paid, n_draws = 0.5, 150
     drawn = second_noises(paid, n_draws)
     rate = paid * LAMBDA / (2 * TOL)
     norms = np.linalg.norm(drawn, axis=1)
@@ -201,7 +201,6 @@ def test_used_rows_pay_for_both_noises(accounting) -> None:
     assert exact[3] == 0.0 or accounting == "paper"
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.integers(1, 6),

@@ -6,7 +6,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import SolverError
@@ -48,7 +48,6 @@ def instance(rng, n_rows, n_features, size=1.0):
     return X, signs, rng.dirichlet(np.ones(n_rows))
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.sampled_from([1, 3, 17]),

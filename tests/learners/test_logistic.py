@@ -8,9 +8,9 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate
 from scipy.special import expit
 from sklearn import config_context
 from sklearn.base import clone
@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 from convexmarket.errors import (
     DataError,
@@ -32,6 +32,7 @@ from convexmarket.learners import (
     objective_perturbation_log_density,
 )
 from convexmarket.privacy import gamma_sphere_noise, objective_perturbation_guarantee
+from tests.learners.builders import check_released_density
 
 
 def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, noise: float = 0.3):
@@ -89,7 +90,6 @@ def test_the_minimiser_is_that_of_the_declared_problem(
     assert model.gradient_norm_ <= 1e-9
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n_rows=st.sampled_from([1, 2, 7, 60]),
@@ -190,7 +190,7 @@ def test_the_density_integrates_to_one_whatever_the_data(seed, data_norm) -> Non
 
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
     X, y, weights = sample(5, 4, 2)
-    nodes, node_weights = np.polynomial.legendre.leggauss(120)
+    nodes, node_weights = np.polynomial.legendre.leggauss(80)
     grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))
@@ -202,17 +202,9 @@ def test_the_density_integrates_to_one_in_two_dimensions() -> None:
 
 @pytest.mark.parametrize("data_norm", [1.0, 3.0])
 def test_the_released_model_has_the_density_that_is_audited(data_norm) -> None:
-    X, y, weights = sample(6, 4, 1, data_norm)
-    rng = np.random.default_rng(0)
-    model = PrivateLogisticRegression(0.5, data_norm=data_norm, random_state=rng)
-    released = [model.fit(X, y, weights, eta=3.0).coef_[0] for _ in range(600)]
-    grid = np.linspace(-150, 150, 120_001)
-    density = [log_density([w], X, y, weights, 3.0, 0.5, data_norm) for w in grid[::20]]
-    cdf = integrate.cumulative_trapezoid(np.exp(density), grid[::20], initial=0.0)
-    assert stats.kstest(released, lambda w: np.interp(w, grid[::20], cdf)).pvalue > 1e-3
+    check_released_density(*sample(6, 4, 1, data_norm), data_norm, fits=200, cells=2000)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     log_norm=st.floats(-2, 3),
@@ -472,9 +464,8 @@ class Permissive(PrivateLogisticRegression):
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
-@parametrize_with_checks([Permissive()])
-def test_scikit_learn_conventions(estimator, check) -> None:
-    check(estimator)
+def test_scikit_learn_conventions() -> None:
+    check_estimator(Permissive(), on_skip=None)
 
 
 def test_a_fitted_model_can_be_cloned_and_pickled() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -72,7 +72,6 @@ def test_the_loss_of_a_zero_prediction(loss) -> None:
         assert loss.at_zero == np.inf
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     loss=st.sampled_from(LOSSES),
     seed=st.integers(0, 10**6),
@@ -106,7 +105,6 @@ def conjugate(loss: Loss, multiplier: float, y: float) -> float:
     return max([height(f) for f in candidates if np.isfinite(f)] + [-found.fun])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     loss=st.sampled_from(LOSSES),
     f=st.floats(-8, 8),

@@ -5,12 +5,11 @@ import pickle
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import convexmarket as cm
 from convexmarket.learners.ridge_math import (
@@ -20,26 +19,21 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy import ridge_sensitivity
+from tests.learners.builders import (
+    PRIVATE_RIDGES,
+    check_ridge_noise,
+    check_sample_spread,
+    check_simulation,
+    ridge_sample,
+    solution,
+)
 
-PRIVATE = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
 MODES = ["paper", "tight"]
-
-
-def sample(seed, n=60, d=3):
-    rng = np.random.default_rng(seed)
-    X = rng.random((n, d))
-    y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
-    return X, y, rng.uniform(0.05, 1.0, n)
-
-
-def solution(X, y, weights, alpha):
-    return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
 
 
 # ------------------------------------------------------------------------------ the solve
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.floats(-3, 2))
 def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
     rng = np.random.default_rng(seed)
@@ -66,21 +60,21 @@ def test_little_regularisation_costs_no_digits(n, d, alpha) -> None:
 
 
 def test_many_rows_are_summed_in_pieces() -> None:
-    X, y, epsilon = sample(1, 20_001, 4)
+    X, y, epsilon = ridge_sample(1, 20_001, 4)
     weights = epsilon / epsilon.sum()
     reference = Ridge(alpha=0.3, fit_intercept=False).fit(X, y, sample_weight=weights)
     assert solve_ridge(X, y, weights, 0.3) == pytest.approx(reference.coef_, rel=1e-10)
 
 
 def test_no_regularisation_gives_the_solution_of_least_norm() -> None:
-    X, y, _ = sample(2, 30, 2)
+    X, y, _ = ridge_sample(2, 30, 2)
     X = np.hstack([X, X])
     theta = solve_ridge(X, y, np.full(30, 1 / 30), 0.0)
     assert theta == pytest.approx(np.linalg.lstsq(X, y, rcond=None)[0], abs=1e-12)
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    X, y, epsilon = sample(3)
+    X, y, epsilon = ridge_sample(3)
     order = np.random.default_rng(0).permutation(60)
     model = cm.PersonalizedRidge(0.5, random_state=1)
     first = clone(model).fit(X, y, epsilon=epsilon)
@@ -95,7 +89,7 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bound", [None, 0.7])
 def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None:
-    X, y, epsilon = sample(4)
+    X, y, epsilon = ridge_sample(4)
     model = cm.PersonalizedRidge(2.0, bound=bound, sensitivity=mode, random_state=0)
     model.fit(X, y, epsilon=epsilon)
     assert model.noise_rate_ == pytest.approx(
@@ -106,7 +100,7 @@ def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None
 
 
 def test_theorems_3_2_and_3_4_to_the_letter() -> None:
-    X, y, epsilon = sample(5, 40, 4)
+    X, y, epsilon = ridge_sample(5, 40, 4)
     total = epsilon.sum()
     for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
         known = bound if (alpha, bound) == (0.25, 0.5) else None
@@ -116,21 +110,7 @@ def test_theorems_3_2_and_3_4_to_the_letter() -> None:
 
 
 def test_the_noise_has_the_density_that_was_promised() -> None:
-    X, y, epsilon = sample(6, 40, 3)
-    model = cm.PersonalizedRidge(1.0)
-    exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
-    rng = np.random.default_rng(0)
-    noise = np.array(
-        [
-            clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon).coef_ - exact
-            for _ in range(500)
-        ]
-    )
-    rate = epsilon.sum() / ridge_sensitivity(1.0, 3)
-    norms = np.linalg.norm(noise, axis=1)
-    assert stats.kstest(norms, stats.gamma(3, scale=1 / rate).cdf).pvalue > 0.01
-    # The first coordinate of a uniform direction in three dimensions is uniform.
-    assert stats.kstest(noise[:, 0] / norms, stats.uniform(-1, 2).cdf).pvalue > 0.01
+    check_ridge_noise(500)
 
 
 def released(model, X, y, epsilon):
@@ -157,7 +137,6 @@ def attacks(draw):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weights", ["proportional", "optimal", "equal"])
-@settings(max_examples=100, deadline=None)
 @given(case=attacks())
 def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) -> None:
     X, y, X2, y2, row, epsilon, alpha, rng = case
@@ -186,7 +165,7 @@ def test_the_promise_is_nearly_used_up_where_no_tighter_one_exists() -> None:
 
 
 def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
-    X, y, epsilon = sample(7)
+    X, y, epsilon = ridge_sample(7)
     for noise in (0.01, 0.1, 1.0):
         bounds = {}
         for weights in ("proportional", "optimal"):
@@ -206,7 +185,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
 
 
 def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
-    X, y, epsilon = sample(8)
+    X, y, epsilon = ridge_sample(8)
     model = cm.NonPersonalizedRidge(1.0, sensitivity="paper", random_state=0)
     model.fit(X, y, epsilon=epsilon)
     same = cm.PersonalizedRidge(1.0, sensitivity="paper", random_state=0)
@@ -223,7 +202,6 @@ def test_sampling_keeps_rows_as_often_as_it_should() -> None:
     assert sampling_probabilities([1e3, 2e3], 2e3) == pytest.approx([0.0, 1.0])
 
 
-@settings(max_examples=60, deadline=None)
 @given(attacks())
 def test_sampling_with_null_rows_keeps_the_promise_exactly(case) -> None:
     """The mixture over all samples of up to four rows, integrated exactly."""
@@ -272,14 +250,14 @@ def test_sampling_as_published_breaks_its_promise() -> None:
 
 
 def test_an_empty_sample_gives_the_zero_model() -> None:
-    X, y, _ = sample(9, 3)
+    X, y, _ = ridge_sample(9, 3)
     model = cm.SampledRidge(normalization="sample", threshold=50.0, random_state=0)
     model.fit(X, y, epsilon=1e-9)
     assert np.array_equal(model.coef_, np.zeros(3))
 
 
 def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
-    X, y, epsilon = sample(10)
+    X, y, epsilon = ridge_sample(10)
     model = cm.SampledRidge(normalization="sample", random_state=0).fit(X, y, epsilon=epsilon)
     assert np.all(model.epsilon_ == epsilon.max())
     rows = cm.SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=epsilon)
@@ -289,7 +267,6 @@ def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
 # ------------------------------------------------------------------------------ expected losses
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
@@ -313,46 +290,17 @@ def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
     assert loss.std == pytest.approx(np.sqrt(variance), rel=1e-7)
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
-@pytest.mark.parametrize("penalty", [0.0, 0.5])
-def test_expected_losses_are_those_of_a_simulation(estimator, penalty) -> None:
-    X, y, epsilon = sample(11, 30)
-    X_test, y_test, _ = sample(12, 40)
-    model = estimator(0.5, target_range=(-2.0, 1.0))
-    expected = cm.expected_loss(
-        model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty, samples=2000
-    )
-    rng, losses = np.random.default_rng(3), []
-    for _ in range(3000):
-        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
-        # Back to the unit scale, on which the model is penalised.
-        unit = fitted.coef_ / 1.5
-        error = np.mean((y_test - fitted.predict(X_test)) ** 2)
-        losses.append(error + 1.5**2 * penalty * unit @ unit)
-    losses = np.array(losses)
-    standard_error = np.hypot(losses.std() / np.sqrt(losses.size), expected.simulation_error)
-    assert abs(losses.mean() - expected.mean) < 4 * standard_error
-    fourth = np.mean((losses - losses.mean()) ** 4)
-    spread_error = np.sqrt((fourth - losses.var() ** 2) / losses.size)
-    assert abs(losses.var() - expected.std**2) < 5 * spread_error
-    assert (expected.simulation_error > 0) == (estimator is cm.SampledRidge)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
+def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
+    check_simulation(estimator, penalty=0.5, fits=400, samples=400)
 
 
 def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
-    """Little noise, so that nearly all of the spread is that of the sample."""
-    X, y, _ = sample(20, 12)
-    epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
-    model = cm.SampledRidge(0.05)
-    expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=3000)
-    rng, losses = np.random.default_rng(1), []
-    for _ in range(1500):
-        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
-        losses.append(np.mean((y - fitted.predict(X)) ** 2))
-    assert expected.std == pytest.approx(np.std(losses), rel=0.15)
+    check_sample_spread(fits=500, samples=500)
 
 
 def test_without_noise_the_expected_loss_is_the_loss() -> None:
-    X, y, _ = sample(13)
+    X, y, _ = ridge_sample(13)
     loss = cm.expected_loss(cm.NonPrivateRidge(0.1), X, y, X, y)
     fitted = cm.NonPrivateRidge(0.1).fit(X, y)
     assert loss.mean == pytest.approx(np.mean((y - fitted.predict(X)) ** 2))
@@ -391,7 +339,7 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
 
 
 def test_the_market_constants_are_the_bound() -> None:
-    _, _, epsilon = sample(14)
+    _, _, epsilon = ridge_sample(14)
     alpha, d, noise, delta = 2.0, 3, 0.2, 0.1
     mu, sigma = cm.ridge_risk_constants(alpha, d, noise, delta)
     weights, eta = epsilon / epsilon.sum(), epsilon.sum()
@@ -407,11 +355,42 @@ def test_the_market_constants_are_the_bound() -> None:
     assert mu * np.linalg.norm(weights) + sigma / eta == pytest.approx(bound.total, rel=1e-12)
 
 
+CONSTANTS = {"alpha": 1.0, "n_features": 2, "label_noise": 0.1, "delta": 0.5}
+BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
+REFUSED = [
+    ("alpha", 0.0, "alpha must be positive and finite, not 0.0"),
+    ("alpha", np.inf, "alpha must be positive and finite, not inf"),
+    ("n_features", 0, "n_features must be at least 1, not 0"),
+    ("label_noise", -0.1, "label_noise must be nonnegative and finite, not -0.1"),
+    ("label_noise", np.nan, "label_noise must be nonnegative and finite, not nan"),
+    ("delta", 0.0, "delta must lie strictly between 0 and 1, not 0.0"),
+    ("delta", 1.0, "delta must lie strictly between 0 and 1, not 1.0"),
+]
+OF_BOUND = [
+    ("coef_norm", -1.0, "coef_norm must be nonnegative and finite, not -1.0"),
+    ("smallest_eigenvalue", np.inf, "smallest_eigenvalue must be nonnegative and finite, not inf"),
+    ("rate", 0.0, "rate must be positive"),
+    ("rate", np.nan, "rate must be positive"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), REFUSED)
+def test_risk_constants_refuse(name, value, message) -> None:
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.ridge_risk_constants(**CONSTANTS | {name: value})
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [*REFUSED, *OF_BOUND])
+def test_the_error_bound_refuses(name, value, message) -> None:
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
+
+
 # ------------------------------------------------------------------------------ ranges
 
 
 def test_public_ranges_are_another_unit_and_nothing_else() -> None:
-    X, y, epsilon = sample(15)
+    X, y, epsilon = ridge_sample(15)
     plain = cm.PersonalizedRidge(0.4, random_state=5).fit(X, y, epsilon=epsilon)
     low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
     model = cm.PersonalizedRidge(
@@ -423,7 +402,7 @@ def test_public_ranges_are_another_unit_and_nothing_else() -> None:
 
 
 def test_ranges_from_the_data_leak_and_say_so() -> None:
-    X, y, epsilon = sample(16)
+    X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
     model = cm.PersonalizedRidge(feature_range=None, target_range=None, random_state=0)
     with pytest.warns(cm.PrivacyLeakWarning) as caught:
@@ -434,7 +413,6 @@ def test_ranges_from_the_data_leak_and_say_so() -> None:
     assert np.all(np.isfinite(model.coef_))
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
 @pytest.mark.parametrize(
     ("parameters", "X", "y", "epsilon", "error", "words"),
     [
@@ -465,9 +443,10 @@ def test_ranges_from_the_data_leak_and_say_so() -> None:
         ({"target_range": ([0, 1], 2)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
     ],
 )
-def test_bad_input_is_named(estimator, parameters, X, y, epsilon, error, words) -> None:
-    with pytest.raises(error, match=words):
-        estimator(**parameters).fit(X, y, epsilon=epsilon)
+def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
+    for estimator in PRIVATE_RIDGES:
+        with pytest.raises(error, match=words):
+            estimator(**parameters).fit(X, y, epsilon=epsilon)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +468,7 @@ def test_bad_parameters_are_named(model, words) -> None:
 
 
 def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
-    X, y, epsilon = sample(18)
+    X, y, epsilon = ridge_sample(18)
     epsilon[:5] = np.inf
     model = cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon)
     assert np.all(np.isinf(model.epsilon_[:5]))
@@ -510,7 +489,7 @@ def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
     ],
 )
 def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> None:
-    X, y, epsilon = sample(19)
+    X, y, epsilon = ridge_sample(19)
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):
         cm.expected_loss(cm.PersonalizedRidge(), X, y, **given)
@@ -542,14 +521,13 @@ class Permissive(cm.PersonalizedRidge):
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
-@parametrize_with_checks([Permissive()])
-def test_scikit_learn_conventions(estimator, check) -> None:
-    check(estimator)
+def test_scikit_learn_conventions() -> None:
+    check_estimator(Permissive(), on_skip=None)
 
 
-@pytest.mark.parametrize("estimator", [*PRIVATE, cm.NonPrivateRidge])
+@pytest.mark.parametrize("estimator", [*PRIVATE_RIDGES, cm.NonPrivateRidge])
 def test_models_can_be_cloned_and_pickled(estimator) -> None:
-    X, y, epsilon = sample(17)
+    X, y, epsilon = ridge_sample(17)
     model = estimator(0.5).fit(X, y, epsilon=epsilon)
     assert clone(model).get_params() == model.get_params()
     copy = pickle.loads(pickle.dumps(model))

@@ -5,9 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from sklearn.base import clone
 
 import convexmarket as cm
@@ -16,16 +15,7 @@ from convexmarket.learners import ridge_lattice as room
 from convexmarket.learners.ridge_baselines import _attainable
 from convexmarket.learners.ridge_lattice import solve_error
 from convexmarket.learners.ridge_math import sampling_probabilities, solve_ridge
-
-PRIVATE = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
-
-
-def sample(seed, n=60, d=3):
-    rng = np.random.default_rng(seed)
-    X = rng.random((n, d))
-    y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
-    return X, y, rng.uniform(0.05, 1.0, n)
-
+from tests.learners.builders import PRIVATE_RIDGES, check_lattice_noise, ridge_sample
 
 # ------------------------------------------------------------------ the error of the solve
 
@@ -52,7 +42,6 @@ def exact_solution(X, y, weights, alpha):
     return [row[-1] for row in table]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
 def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
@@ -69,7 +58,6 @@ def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> No
     assert np.linalg.norm(found) <= bound.norm
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
 def test_whoever_passes_the_check_is_as_near_as_it_says(seed, d, log_alpha, log_off) -> None:
     """A solution that is off by any amount is either found out or within the distance."""
@@ -94,7 +82,7 @@ def test_the_bound_costs_next_to_nothing() -> None:
 
 
 def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
-    X, y, epsilon = sample(0)
+    X, y, epsilon = ridge_sample(0)
     account = cm.PrivacyAccountant(epsilon)
     monkeypatch.setattr(
         room, "solve_ridge", lambda *arguments: solve_ridge(*arguments) * (1.0 + 1e-6)
@@ -125,7 +113,6 @@ def attacks(draw):
 
 
 @pytest.mark.parametrize("estimator", [cm.PersonalizedRidge, cm.NonPersonalizedRidge])
-@settings(max_examples=100, deadline=None)
 @given(case=attacks())
 def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     """The largest loss of any output is the steps between two computed models, over the scale."""
@@ -146,7 +133,7 @@ def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
 def test_the_moves_by_hand(distance, monkeypatch) -> None:
     """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
     monkeypatch.setattr(room, "solve_error", lambda *_: room.SolveError(1.0, 1.0, distance))
-    epsilon, step = sample(1, 8, 3)[2], 2.0**-12
+    epsilon, step = ridge_sample(1, 8, 3)[2], 2.0**-12
     model = cm.PersonalizedRidge(1.0, rounding=step)
     plan = model._plan(epsilon, 3, np.random.default_rng(0))
     lattice = model._lattice(plan, 3)
@@ -158,7 +145,7 @@ def test_the_moves_by_hand(distance, monkeypatch) -> None:
 
 def test_weights_that_sum_to_more_than_one_are_counted() -> None:
     """Weights of one's own may be off by rounding; the sensitivity is that of what they are."""
-    epsilon = sample(1, 8, 2)[2]
+    epsilon = ridge_sample(1, 8, 2)[2]
     scales = []
     for total in (1.0, 1.0 + 9e-7):
         model = cm.PersonalizedRidge(0.5, weights=np.full(8, total / 8), rounding=2.0**-40)
@@ -168,7 +155,7 @@ def test_weights_that_sum_to_more_than_one_are_counted() -> None:
 
 
 def test_a_row_without_weight_loses_nothing() -> None:
-    X, y, epsilon = sample(2, 10, 2)
+    X, y, epsilon = ridge_sample(2, 10, 2)
     weights = np.array([0.0] * 5 + [0.2] * 5)
     model = cm.PersonalizedRidge(1.0, weights=weights, rounding=1e-6).fit(X, y, epsilon=epsilon)
     assert np.all(model.epsilon_[:5] == 0)
@@ -179,7 +166,7 @@ def test_a_row_without_weight_loses_nothing() -> None:
 @pytest.mark.parametrize("normalization", ["rows", "sample"])
 def test_noise_does_not_tell_who_was_sampled(normalization) -> None:
     """Under "rows" the noise is that of the threshold, whoever is in the sample, or nobody."""
-    X, y, _ = sample(3, 6, 2)
+    X, y, _ = ridge_sample(3, 6, 2)
     epsilon = np.full(6, 0.3)
     model = cm.SampledRidge(
         1.0, threshold=3.0, normalization=normalization, rounding=2.0**-30, random_state=0
@@ -219,24 +206,13 @@ def test_the_chance_of_a_row_is_never_above_the_one_it_was_promised(epsilon, thr
 
 
 def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:
-    X, y, epsilon = sample(4, 40, 3)
-    step = 2.0**-30
-    model, rng = cm.PersonalizedRidge(1.0, rounding=step), np.random.default_rng(0)
-    exact = solve_ridge(X, y, epsilon / epsilon.sum(), 1.0)
-    fits = [
-        clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon) for _ in range(600)
-    ]
-    released = np.array([fit.coef_ for fit in fits])
-    assert np.array_equal(released / step, np.rint(released / step))
-    noise = (released - exact) * fits[0].noise_rate_
-    assert stats.kstest(noise.ravel(), stats.laplace.cdf).pvalue > 1e-3
-    assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 0.15
+    check_lattice_noise(150)
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
 def test_what_exact_noise_costs(d) -> None:
     """Root mean squares: sqrt(2 d) scales of sqrt(d) each, beside sqrt(d (d + 1))."""
-    X, y, epsilon = sample(5, 50, d)
+    X, y, epsilon = ridge_sample(5, 50, d)
     plain = cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
     exact = cm.PersonalizedRidge(1.0, rounding=2.0**-40, random_state=0).fit(X, y, epsilon=epsilon)
     spherical = np.sqrt(d * (d + 1)) / plain.noise_rate_
@@ -245,7 +221,7 @@ def test_what_exact_noise_costs(d) -> None:
 
 
 def test_the_released_model_is_on_the_lattice_in_units_of_the_data() -> None:
-    X, y, epsilon = sample(6)
+    X, y, epsilon = ridge_sample(6)
     model = cm.PersonalizedRidge(
         1.0, feature_range=(0.0, 2.0), target_range=(-4.0, 4.0), rounding=0.001, random_state=0
     ).fit(2 * X, 4 * y, epsilon=epsilon)
@@ -256,13 +232,13 @@ def test_the_released_model_is_on_the_lattice_in_units_of_the_data() -> None:
 
 
 def test_without_rounding_the_assumption_stays() -> None:
-    X, y, epsilon = sample(6)
+    X, y, epsilon = ridge_sample(6)
     model = cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
     assert any("real numbers" in words for words in model.guarantee_.assumptions)
 
 
 def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeypatch) -> None:
-    X, y, epsilon = sample(7)
+    X, y, epsilon = ridge_sample(7)
     X[0], X[1], y[:2] = 1.0 + 9e-13, -9e-13, [1.0 + 9e-13, -1.0 - 9e-13]
     seen = []
 
@@ -288,15 +264,15 @@ def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeyp
         ({"rounding": 1e-6, "alpha": 1e-8}, 9, 2, NotSupportedError, "too small"),
     ],
 )
-@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, words) -> None:
-    X, y, epsilon = sample(8, n, d)
+    X, y, epsilon = ridge_sample(8, n, d)
     with pytest.raises(error, match=words):
         estimator(**parameters).fit(X, y, epsilon=epsilon)
 
 
 def test_expected_losses_are_those_without_rounding() -> None:
-    X, y, epsilon = sample(9)
+    X, y, epsilon = ridge_sample(9)
     with pytest.raises(NotSupportedError, match="rounding"):
         cm.expected_loss(cm.PersonalizedRidge(rounding=1e-6), X, y, X, y, epsilon=epsilon)
 
@@ -304,10 +280,10 @@ def test_expected_losses_are_those_without_rounding() -> None:
 # ------------------------------------------------------------------ the account
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @pytest.mark.parametrize("rounding", [None, 1e-9])
 def test_a_fit_is_charged_once_and_in_full(estimator, rounding) -> None:
-    X, y, epsilon = sample(10)
+    X, y, epsilon = ridge_sample(10)
     account = cm.PrivacyAccountant(np.full(100, 1.5))
     places = np.random.default_rng(0).permutation(100)[:60]
     model = estimator(1.0, rounding=rounding, random_state=0)
@@ -333,7 +309,7 @@ class Watched:
 
 @pytest.mark.parametrize("rounding", [None, 1e-9])
 def test_the_charge_comes_before_the_noise(rounding) -> None:
-    X, y, epsilon = sample(11)
+    X, y, epsilon = ridge_sample(11)
     rng = np.random.default_rng(0)
     account, untouched = Watched(rng), rng.bit_generator.state["state"]
     model = cm.PersonalizedRidge(1.0, rounding=rounding, random_state=rng)
@@ -353,7 +329,7 @@ class Unreadable:
         raise AssertionError("a private row was looked at")
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 def test_a_refusal_comes_before_any_row_is_looked_at(estimator) -> None:
     account = cm.PrivacyAccountant(np.full(60, 0.1))
     with pytest.raises(BudgetExceededError):
@@ -364,19 +340,19 @@ def test_a_refusal_comes_before_any_row_is_looked_at(estimator) -> None:
     assert np.all(account.spent == 0)
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @pytest.mark.parametrize("leak", ["feature_range", "target_range"])
 def test_what_is_read_from_private_rows_cannot_be_charged(estimator, leak) -> None:
-    X, y, epsilon = sample(12)
+    X, y, epsilon = ridge_sample(12)
     account = cm.PrivacyAccountant(epsilon)
     with pytest.raises(cm.ParameterError, match=leak):
         estimator(**{leak: None}).fit(X, y, epsilon=epsilon, accountant=account)
     assert np.all(account.spent == 0)
 
 
-@pytest.mark.parametrize("estimator", PRIVATE)
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 def test_rows_that_are_refused_cost_nothing(estimator) -> None:
-    X, y, epsilon = sample(13)
+    X, y, epsilon = ridge_sample(13)
     account = cm.PrivacyAccountant(epsilon)
     X[3, 1] = 7.0
     with pytest.raises(cm.DataError, match="outside feature_range"):
@@ -385,7 +361,7 @@ def test_rows_that_are_refused_cost_nothing(estimator) -> None:
 
 
 def test_a_second_release_of_the_same_rows_is_refused() -> None:
-    X, y, epsilon = sample(14)
+    X, y, epsilon = ridge_sample(14)
     account = cm.PrivacyAccountant(epsilon)
     cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, accountant=account)
     with pytest.raises(BudgetExceededError, match="ridge regression"):
@@ -394,7 +370,7 @@ def test_a_second_release_of_the_same_rows_is_refused() -> None:
 
 
 def test_only_an_infinite_budget_pays_for_no_noise() -> None:
-    X, y, epsilon = sample(16)
+    X, y, epsilon = ridge_sample(16)
     with pytest.raises(BudgetExceededError):
         cm.NonPrivateRidge().fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
     account = cm.PrivacyAccountant(np.full(60, np.inf))
@@ -407,6 +383,6 @@ def test_only_an_infinite_budget_pays_for_no_noise() -> None:
     [({"rows": [0]}, "pass accountant="), ({"accountant": "mine"}, "accountant must be")],
 )
 def test_a_wrong_account_is_refused(arguments, words) -> None:
-    X, y, epsilon = sample(15)
+    X, y, epsilon = ridge_sample(15)
     with pytest.raises(cm.ParameterError, match=words):
         cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, **arguments)

@@ -9,20 +9,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
-from scipy.special import gammaln
 
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
-from convexmarket.privacy import Guarantee, PrivacyAccountant
+from convexmarket.privacy import PrivacyAccountant
+from tests.privacy.builders import check_advanced_composition, guarantee
 
 NEAR = 1e-9  # relative; a decision this close to the budget may fall either way
-
-
-def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
-    return Guarantee(np.asarray(epsilon, dtype=float), delta, mechanism, "tight", ())
 
 
 def state(account: PrivacyAccountant):
@@ -94,7 +90,6 @@ def histories(draw):
     return budget, delta, composition, releases
 
 
-@settings(max_examples=300, deadline=None)
 @given(histories())
 def test_no_history_of_releases_exceeds_what_was_sold(history) -> None:
     budget, delta, composition, releases = history
@@ -167,42 +162,50 @@ def check_remaining(account: PrivacyAccountant) -> None:
 @pytest.mark.parametrize("budget", [1e-6, 0.01, 1.0, 30.0, 1e4])
 def test_what_remains_can_be_charged_and_nothing_after_it(composition, budget) -> None:
     account = PrivacyAccountant([budget], 1e-6, composition=composition)
-    for _ in range(3):
-        account.charge(guarantee([account.remaining[0] / 3]))
-    account.charge(guarantee(account.remaining))
+    ledger = Ledger([budget], 1e-6, composition)
+    for share in (1 / 3, 1 / 3, 1 / 3, 1.0):
+        epsilon = share * account.remaining
+        account.charge(guarantee(epsilon))
+        ledger.charge(0, epsilon[0], 0.0)
     assert account.spent == pytest.approx(account.budget, rel=1e-9)
+    assert float(ledger.used(0, 0.0)) == pytest.approx(ledger.limit(0), rel=1e-9)
     with pytest.raises(BudgetExceededError, match="row 0 has spent"):
         account.charge(guarantee([1e-3 * budget]))
+
+
+def test_a_budget_may_be_used_up_to_rounding_and_no_further() -> None:
+    account = PrivacyAccountant([1.0, 3.0])
+    account.check(guarantee([1.0 + 0.9e-12, 3.0]))
+    with pytest.raises(BudgetExceededError, match="1 of 2 rows sold: row 0"):
+        account.check(guarantee([1.0 + 2e-12, 3.0]))
+    account.charge(guarantee([1.0, 1.0]))
+    with pytest.raises(BudgetExceededError, match="1 of 2 rows sold: row 0"):
+        account.check(guarantee([1e-9, 1.0]))
+    account.check(guarantee([0.0, 2.0]))
+    assert account.remaining.tolist() == [0.0, 2.0]
+    assert account.spent.tolist() == [1.0, 1.0]
+
+
+def test_the_deltas_of_releases_add_up_to_the_accounts_and_no_further() -> None:
+    account = PrivacyAccountant([5.0, 5.0], delta=1e-6)
+    account.charge(guarantee([1.0, 0.0], delta=6e-7))
+    assert account.spent_delta.tolist() == [6e-7, 0.0]
+    with pytest.raises(BudgetExceededError, match="delta of 1 of 2 rows: row 0 has"):
+        account.check(guarantee([1.0, 1.0], delta=6e-7))
+    account.check(guarantee([0.0, 1.0], delta=6e-7))
+    account.check(guarantee([1.0, 1.0], delta=4e-7))
+    account.check(guarantee([1.0, 1.0], delta=4e-7 * (1 + 1e-13)))
+    with pytest.raises(BudgetExceededError, match="delta"):
+        account.check(guarantee([1.0, 1.0], delta=4e-7 * (1 + 1e-9)))
 
 
 # --------------------------------------------------------------------- what "advanced" promises
 
 
-def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
-    """Return the exact delta of so many randomised responses."""
-    true = np.arange(count + 1)
-    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
-    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
-    losses = (2 * true - count) * epsilon_each
-    gain = losses > epsilon
-    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
-
-
-@pytest.mark.parametrize(
-    ("budget", "each"), [(0.5, 0.01), (2.0, 0.01), (10.0, 0.01), (10.0, 0.1), (10.0, 0.3)]
-)
+@pytest.mark.parametrize(("budget", "each"), [(0.5, 0.01), (2.0, 0.01), (10.0, 0.1), (10.0, 0.3)])
 @pytest.mark.parametrize("delta", [1e-8, 1e-4])
 def test_advanced_composition_keeps_its_promise_to_the_worst_mechanism(budget, each, delta) -> None:
-    account = PrivacyAccountant([budget], delta, composition="advanced")
-    count = 0
-    with contextlib.suppress(BudgetExceededError):
-        while True:
-            account.charge(guarantee([each]))
-            count += 1
-    assert responses_delta(each, count, budget) <= delta / 2
-    assert count >= 8
-    # two and a half times as many would break it
-    assert responses_delta(each, 5 * count // 2 + 1, budget) > delta
+    check_advanced_composition(budget, each, delta)
 
 
 def test_advanced_composition_pays_for_many_small_releases_only() -> None:
@@ -287,6 +290,61 @@ def test_many_threads_charge_exactly_the_budget() -> None:
     assert np.array_equal(account.spent, [1.0, 0.5])
 
 
+# --------------------------------------------------------------------------- brought forward
+
+
+@pytest.mark.parametrize("composition", ["basic", "advanced"])
+def test_what_is_brought_forward_is_what_would_have_been_charged(composition) -> None:
+    one, other = (PrivacyAccountant([3.0, 3.0, 3.0], 1e-5, composition=composition) for _ in "ab")
+    one.charge(guarantee([0.3, 0.2], delta=1e-6), rows=[0, 2])
+    one.charge(guarantee([0.1], delta=2e-6), rows=[0])
+    other.bring_forward([0, 2, 0], [0.3, 0.2, 0.1], [1e-6, 1e-6, 2e-6])
+    np.testing.assert_allclose(other.spent, one.spent, rtol=1e-14)
+    np.testing.assert_allclose(other.spent_delta, one.spent_delta, rtol=1e-14)
+    np.testing.assert_allclose(other.remaining, one.remaining, rtol=1e-14)
+    other.bring_forward([], [], [])
+    np.testing.assert_allclose(other.spent, one.spent, rtol=1e-14)
+
+
+def test_facts_count_where_they_exceed_a_budget() -> None:
+    account = PrivacyAccountant([1.0, 1.0])
+    account.bring_forward([1, 1], [0.8, 0.7], [0.0, 0.0])
+    assert account.spent.tolist() == [0.0, 1.5]
+    assert account.remaining.tolist() == [1.0, 0.0]
+    with pytest.raises(BudgetExceededError):
+        account.check(guarantee([1e-6]), rows=[1])
+
+
+def test_rows_that_are_not_used_are_not_asked_for_room() -> None:
+    """What was brought forward may exceed a budget; a release that leaves those rows out may go."""
+    account = PrivacyAccountant([1.0, 1.0], 1e-6)
+    account.bring_forward([1, 1, 0], [0.8, 0.7, 0.0], [1e-6, 1e-6, 0.0])
+    assert account.spent.tolist() == [0.0, 1.5]
+    account.charge(guarantee([1.0, 0.0], delta=1e-6))
+    account.charge(guarantee([0.0, 0.0]))
+    assert account.spent.tolist() == [1.0, 1.5]
+    assert account.spent_delta.tolist() == [1e-6, 2e-6]
+
+
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "delta", "words"),
+    [
+        ([0], [0.1, 0.2], [0.0, 0.0], "shapes"),
+        ([0, 1], [0.1, 0.2], [0.0], "shapes"),
+        ([[0, 1]], [[0.1, 0.2]], [[0.0, 0.0]], "shapes"),
+        ([2], [0.1], [0.0], "positions from 0 to 1"),
+        ([-1], [0.1], [0.0], "positions from 0 to 1"),
+        ([0, 1], [0.1, -0.1], [0.0, 0.0], "nonnegative"),
+        ([0, 1], [0.1, 0.1], [0.0, -1e-9], "nonnegative"),
+    ],
+)
+def test_what_cannot_be_brought_forward_is_refused(rows, epsilon, delta, words) -> None:
+    account = PrivacyAccountant([1.0, 1.0])
+    with pytest.raises(ParameterError, match=words):
+        account.bring_forward(rows, epsilon, delta)
+    assert account.spent.tolist() == [0.0, 0.0]
+
+
 # ----------------------------------------------------------------------- what can be charged
 
 
@@ -319,11 +377,13 @@ def test_a_row_that_is_not_used_pays_nothing() -> None:
         account.charge(guarantee([1e-300, 0.0]))
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
 def test_a_row_without_a_limit_may_lose_everything(composition) -> None:
     account = PrivacyAccountant([np.inf, 1.0], 1e-6, composition=composition)
     for epsilon in (1.0, 1e4, np.inf):
         account.charge(guarantee([epsilon]), rows=[0])
+        assert account.remaining[0] == np.inf
     assert account.spent[0] == np.inf
     assert account.spent[1] == 0.0
 
@@ -340,6 +400,17 @@ def test_the_refusal_says_what_is_left_and_what_to_do() -> None:
     ):
         assert words in str(caught.value)
     assert account.releases == (("first", 0.5, 0.0),)
+
+
+def test_a_refusal_calls_the_rows_by_their_ids() -> None:
+    account = PrivacyAccountant([1.0, 1.0], 1e-6, ids=["ann", "bob"])
+    with pytest.raises(BudgetExceededError, match=r"row 1 \('bob'\) has spent 0 of epsilon 1"):
+        account.check(guarantee([0.5, 1.5]))
+    with pytest.raises(BudgetExceededError, match=r"row 0 \('ann'\) has spent 0 of 1e-06"):
+        account.check(guarantee([0.5, 0.5], delta=1e-3))
+    for ids in (["ann"], ["ann", "bob", "eve"]):
+        with pytest.raises(ParameterError, match=f"ids names {len(ids)} rows, and epsilon has 2"):
+            PrivacyAccountant([1.0, 1.0], ids=ids)
 
 
 def test_the_account_cannot_be_changed_from_outside() -> None:
@@ -406,6 +477,14 @@ def test_a_bad_charge_is_refused_and_changes_nothing(epsilon, rows, words, compo
         with pytest.raises(ParameterError, match=words):
             method(guarantee(epsilon), rows)
     assert state(account) == before
+
+
+@pytest.mark.parametrize("delta", [1.0, -0.1, np.nan])
+def test_a_release_has_a_delta_below_one(delta) -> None:
+    account = PrivacyAccountant([1.0], 0.5)
+    with pytest.raises(ParameterError, match="delta must be at least 0 and below 1"):
+        account.charge(guarantee([0.5], delta=delta))
+    assert account.spent.tolist() == [0.0]
 
 
 def test_a_delta_without_any_epsilon_is_refused():

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, signal, stats
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
@@ -24,6 +24,7 @@ from convexmarket.privacy.composition import (
     selection_moments,
     update_moments,
 )
+from tests.privacy.builders import responses_delta
 
 ROUNDING = 1e-12  # of sums of a few hundred logarithms, relative to the larger of 1 and the sum
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
@@ -114,7 +115,6 @@ def test_randomised_response_attains_the_moments_of_a_pure_answer(epsilon) -> No
     assert not exceeds(laplace_moments(epsilon), bound).any()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     log_epsilon=st.floats(-4, 1.5),
@@ -127,7 +127,6 @@ def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     assert not exceeds(found, gaussian_moments(epsilon)).any()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     log_spread=st.floats(-4, 2),
@@ -187,7 +186,6 @@ def extreme_pair(epsilon, share_up, share_down):
 NO_UPDATE_FIRST = np.array([False, True, True])
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     log_epsilon=st.floats(-4, 1.5),
@@ -266,7 +264,6 @@ def round_with_laplace_noise(d, moved, tau, order) -> tuple[float, float]:
     return silent(d) ** (1 + order) * silent(moved) ** -order, spoken
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     disagreement=st.floats(-12, 12),
     shift=st.floats(0.01, 2.0),
@@ -348,16 +345,6 @@ def test_the_orders_are_close_enough(shift) -> None:
     best = optimize.minimize_scalar(value, bounds=(np.log(1e-3), np.log(1e8)), method="bounded")
     assert best.fun <= bound * (1 + 1e-12)
     assert bound <= 1.001 * min(best.fun, bound)
-
-
-def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
-    """Sum the binomial distribution of how many of the responses are true."""
-    true = np.arange(count + 1)
-    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
-    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
-    losses = (2 * true - count) * epsilon_each
-    gain = losses > epsilon
-    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
 
 
 RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]

@@ -11,10 +11,10 @@ from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile, sharp_guarantee
 
-REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e4]
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are found once
 
 
-def sampled_pulls(regularization, n_samples=60_000):
+def sampled_pulls(regularization, n_samples=30_000):
     """Pulls and curvatures of configurations whose gradient is that of two explicit rows."""
     rng = np.random.default_rng(0)
     s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
@@ -48,15 +48,16 @@ def test_no_configuration_exceeds_the_profile_and_some_nearly_reach_it(regulariz
 @given(
     st.integers(1, 4),
     st.integers(1, 6),
-    st.sampled_from([0.01, 0.1, 1.0, 20.0]),
+    st.sampled_from(REGULARIZATIONS[1:4]),
     st.floats(0.05, 100.0),
     st.sampled_from([0.5, 1.0, 3.0]),
     st.integers(0, 2**32 - 1),
 )
-def test_no_data_set_exceeds_the_claim(n_features, n_rows, regularization, scale, norm, seed):
+def test_no_data_set_exceeds_the_claim(n_features, n_rows, strength, scale, norm, seed):
     """The exact loss between random neighbours, nearly opposite ones among them."""
     rng = np.random.default_rng(seed)
-    eta = scale * norm**2 / regularization
+    regularization = strength * norm**2
+    eta = scale / strength
     weights = rng.dirichlet(np.full(n_rows, 0.5))
     X = rng.normal(size=(n_rows, n_features))
     X *= norm / np.linalg.norm(X, axis=1)[:, None]
@@ -74,7 +75,7 @@ def test_no_data_set_exceeds_the_claim(n_features, n_rows, regularization, scale
 @given(
     st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6).filter(lambda w: sum(w) > 1e-3),
     st.floats(0.01, 1e5),
-    st.sampled_from([1e-5, 1e-3, 0.02, 0.5, 7.0]),
+    st.sampled_from([1e-5, *REGULARIZATIONS]),
 )
 def test_it_is_never_above_joint_and_at_least_half_of_what_was_sold(weights, eta, regularization):
     a = np.array(weights) / sum(weights)
@@ -87,9 +88,9 @@ def test_it_is_never_above_joint_and_at_least_half_of_what_was_sold(weights, eta
 
 def test_it_scales_with_the_bound_on_rows():
     a = np.array([0.2, 0.3, 0.5])
-    one = objective_perturbation_guarantee(a, 40.0, 0.1, 1.0, "sharp")
+    one = objective_perturbation_guarantee(a, 40.0, 0.3, 1.0, "sharp")
     np.testing.assert_allclose(
-        objective_perturbation_guarantee(a, 40.0, 0.9, 3.0, "sharp"), one, rtol=1e-12
+        objective_perturbation_guarantee(a, 40.0, 2.7, 3.0, "sharp"), one, rtol=1e-12
     )
 
 

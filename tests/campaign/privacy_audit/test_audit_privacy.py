@@ -1,0 +1,67 @@
+"""Audits of larger data with more draws, and how often they are wrong over many seeds."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from tests.privacy_audit.builders import (
+    check_release,
+    check_statistical_bound,
+    laplace_audit,
+    logistic_audit,
+    ridge_audit,
+    rows,
+)
+
+
+@pytest.mark.parametrize("accounting", ["sharp", "joint", "tight", "paper"])
+def test_an_honest_logistic_regression_passes(accounting):
+    learner = cm.PrivateLogisticRegression(0.05, accounting=accounting)
+    audit = logistic_audit(learner, data=rows(60, 4), draws=400, n_rows=5)
+    assert audit.passed, audit.statement()
+
+
+def test_honest_mechanisms_are_rarely_refuted():
+    """Forty seeds at confidence 0.99 each: four are refuted by chance once in 1,500 times."""
+    learner = cm.PrivateLogisticRegression(0.1, accounting="joint")
+    options = {"data": rows(30, 2), "eta": 100.0, "rows": [0], "confidence": 0.99}
+    refuted = [
+        seed
+        for seed in range(40)
+        if not logistic_audit(learner, random_state=seed, **options).passed
+    ]
+    assert len(refuted) <= 3, refuted
+
+
+@pytest.mark.parametrize("rounding", [2.0**-12, 0.25])
+def test_a_lattice_is_not_mistaken_for_wrong_noise(rounding):
+    audit = ridge_audit(cm.PersonalizedRidge(1.0, rounding=rounding), size=50, draws=400)
+    assert audit.passed, audit.statement()
+
+
+@pytest.mark.parametrize("others", ["worst", "given"])
+def test_a_ridge_regression_of_many_rows_passes(others):
+    audit = ridge_audit(cm.PersonalizedRidge(1.0), size=50, draws=1000, n_rows=5, others=others)
+    assert audit.passed, audit.statement()
+
+
+def test_a_sampled_ridge_is_audited_by_frequencies():
+    epsilon = np.full(50, 1.0)
+    epsilon[0] = 4.0
+    learner = cm.SampledRidge(10.0, threshold=4.0)
+    audit = ridge_audit(learner, epsilon, size=50, draws=3000, rows=[0])
+    assert audit.passed
+    assert audit.measured[0] > 0.05
+
+
+def test_a_test_set_release_keeps_its_guarantee_and_a_quarter_of_its_noise_does_not():
+    check_release(3.0, draws=2000, least=0.6)
+
+
+def test_a_statistical_bound_is_rarely_above_the_truth():
+    check_statistical_bound(200, draws=600)
+
+
+def test_frequencies_prove_nearly_all_of_a_laplace_mechanism():
+    audit = laplace_audit(1.0, claimed=1.0, draws=100_000)
+    assert 0.9 < audit.measured[0] <= 1.0

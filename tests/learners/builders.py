@@ -1,0 +1,149 @@
+"""Data sets and models that several tests fit, and checks of any size."""
+
+import numpy as np
+from scipy import integrate, optimize, stats
+from sklearn.base import clone
+
+import convexmarket as cm
+from convexmarket.learners import PrivateLogisticRegression, objective_perturbation_log_density
+from convexmarket.learners.ridge_math import solve_ridge
+from convexmarket.privacy import ridge_sensitivity
+
+PRIVATE_RIDGES = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
+
+
+# ------------------------------------------------------------------------------- ridge
+
+
+def ridge_sample(seed, n=60, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
+    return X, y, rng.uniform(0.05, 1.0, n)
+
+
+def solution(X, y, weights, alpha):
+    return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
+
+
+def check_simulation(estimator, penalty, fits, samples) -> None:
+    """Hold the expected loss and its spread against those of so many fits."""
+    X, y, epsilon = ridge_sample(11, 30)
+    X_test, y_test, _ = ridge_sample(12, 40)
+    model = estimator(0.5, target_range=(-2.0, 1.0))
+    expected = cm.expected_loss(
+        model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty, samples=samples
+    )
+    rng, losses = np.random.default_rng(3), []
+    for _ in range(fits):
+        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        # Back to the unit scale, on which the model is penalised.
+        unit = fitted.coef_ / 1.5
+        error = np.mean((y_test - fitted.predict(X_test)) ** 2)
+        losses.append(error + 1.5**2 * penalty * unit @ unit)
+    losses = np.array(losses)
+    standard_error = np.hypot(losses.std() / np.sqrt(losses.size), expected.simulation_error)
+    assert abs(losses.mean() - expected.mean) < 4 * standard_error
+    fourth = np.mean((losses - losses.mean()) ** 4)
+    spread_error = np.sqrt((fourth - losses.var() ** 2) / losses.size)
+    assert abs(losses.var() - expected.std**2) < 5 * spread_error
+    assert (expected.simulation_error > 0) == (estimator is cm.SampledRidge)
+
+
+def check_sample_spread(fits, samples) -> None:
+    """Little noise, so that nearly all of the spread is that of the sample."""
+    X, y, _ = ridge_sample(20, 12)
+    epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
+    model = cm.SampledRidge(0.05)
+    expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=samples)
+    rng, losses = np.random.default_rng(1), []
+    for _ in range(fits):
+        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        losses.append(np.mean((y - fitted.predict(X)) ** 2))
+    assert np.std(losses) > 0
+    assert abs(expected.std / np.std(losses) - 1) < 0.15, (expected.std, np.std(losses))
+
+
+def check_ridge_noise(fits) -> None:
+    """Norms are Gamma at the promised rate, and directions uniform."""
+    X, y, epsilon = ridge_sample(6, 40, 3)
+    model, rng = cm.PersonalizedRidge(1.0), np.random.default_rng(0)
+    exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
+    released = [clone(model).set_params(random_state=rng) for _ in range(fits)]
+    noise = np.array([one.fit(X, y, epsilon=epsilon).coef_ - exact for one in released])
+    rate = epsilon.sum() / ridge_sensitivity(1.0, 3)
+    norms = np.linalg.norm(noise, axis=1)
+    assert stats.kstest(norms, stats.gamma(3, scale=1 / rate).cdf).pvalue > 0.01
+    # The first coordinate of a uniform direction in three dimensions is uniform.
+    assert stats.kstest(noise[:, 0] / norms, stats.uniform(-1, 2).cdf).pvalue > 0.01
+
+
+def check_lattice_noise(fits) -> None:
+    """In every coordinate discrete Laplace, on multiples of the step, and independent."""
+    X, y, epsilon = ridge_sample(4, 40, 3)
+    step = 2.0**-30
+    model, rng = cm.PersonalizedRidge(1.0, rounding=step), np.random.default_rng(0)
+    exact = solve_ridge(X, y, epsilon / epsilon.sum(), 1.0)
+    copies = [clone(model).set_params(random_state=rng) for _ in range(fits)]
+    released = np.array([one.fit(X, y, epsilon=epsilon).coef_ for one in copies])
+    assert np.array_equal(released / step, np.rint(released / step))
+    noise = (released - exact) * copies[0].noise_rate_
+    assert stats.kstest(noise.ravel(), stats.laplace.cdf).pvalue > 1e-3
+    assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 4 / np.sqrt(fits)
+
+
+# --------------------------------------------------------- logistic regression, one feature
+
+
+def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
+    """Releases follow the density that audits and proofs are about."""
+    rng = np.random.default_rng(0)
+    model = PrivateLogisticRegression(0.5, data_norm=data_norm, random_state=rng)
+    released = [model.fit(X, y, weights, eta=3.0).coef_[0] for _ in range(fits)]
+    grid = np.linspace(-150, 150, cells + 1)
+    terms = (X, y, weights, 3.0, 0.5, data_norm)
+    density = [objective_perturbation_log_density([w], *terms) for w in grid]
+    cdf = integrate.cumulative_trapezoid(np.exp(density), grid, initial=0.0)
+    assert abs(cdf[-1] - 1) < 1e-3
+    assert stats.kstest(released, lambda w: np.interp(w, grid, cdf)).pvalue > 1e-3
+
+
+# ------------------------------------------------------------------------------ kernels
+
+
+def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> cm.KernelERM:
+    options = {"data_norm": 1.0, "gamma": 2.0} | others
+    return cm.KernelERM(loss, kernel, regularization, **options)
+
+
+def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
+    """Return the distance in the RKHS, which bounds that of predictions by R_phi times it."""
+    points = np.vstack([first.pivots_, second.pivots_])
+    coefficients = np.append(first.dual_coef_, -second.dual_coef_)
+    if not len(points):
+        return 0.0
+    return float(np.sqrt(max(coefficients @ first.kernel_(points, points) @ coefficients, 0.0)))
+
+
+def share_of_sensitivity(log_regularization, *versions) -> float:
+    """Return how far one row of fifty moves the logistic model, over what is claimed.
+
+    A version of the row is an angle, a length and the sign of a label; the others are alike.
+    """
+    others, models = np.tile([1.0 - 1e-13, 0.0], (49, 1)), []
+    for angle, radius, label in versions:
+        row = radius * (1 - 1e-13) * np.array([np.cos(angle), np.sin(angle)])
+        erm = kernel_erm("logistic", "linear", 10.0**log_regularization, tolerance=1e-6)
+        signs = np.append(1 if label > 0 else -1, np.ones(49))
+        models.append(erm.fit(np.vstack([row, others]), signs))
+    return rkhs_distance(*models) / models[0].sensitivity_
+
+
+def worst_share(maxiter) -> float:
+    """Search over lambda, the replaced row, its replacement and both labels."""
+    search = optimize.differential_evolution(
+        lambda point: -share_of_sensitivity(point[0], point[1:4], point[4:]),
+        [(-4, 1), *[(-np.pi, np.pi), (0.2, 1), (-1, 1)] * 2],
+        rng=0, maxiter=maxiter, popsize=6, polish=False,
+    )  # fmt: skip
+    return float(-search.fun)

@@ -1,0 +1,85 @@
+"""Data and mechanisms to audit, as small as shows what is asked, and checks of any size."""
+
+import numpy as np
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.privacy import Guarantee
+
+
+def rows(n_rows=10, n_features=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features))
+    X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=n_rows) > 0, 1, -1)
+    return X, y, rng.dirichlet(np.full(n_rows, 2.0))
+
+
+def logistic_audit(mechanism, eta=300.0, data=None, **options):
+    X, y, weights = data or rows()
+    options = {"random_state": 0, "draws": 60, "n_rows": 1} | options
+    return cm.audit_privacy(mechanism, X, y, weights=weights, eta=eta, **options)
+
+
+def ridge_audit(mechanism, epsilon=None, size=20, **options):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((size, 3)), rng.uniform(-1, 1, size)
+    granted = rng.uniform(0.5, 2.0, size) if epsilon is None else epsilon
+    options = {"random_state": 0, "draws": 100, "n_rows": 1} | options
+    return cm.audit_privacy(mechanism, X, y, epsilon=granted, **options)
+
+
+def laplace_audit(scale, claimed, delta=0.0, **options):
+    """Audit the sum of labels 0 and 1 with Laplace noise: one row moves it by one."""
+    X, y = np.eye(10), np.repeat([0, 1], 5)
+
+    def mechanism(X, y):
+        return lambda seed: y.sum() + np.random.default_rng(seed).laplace(scale=scale)
+
+    guarantee = Guarantee(np.full(10, claimed), delta, "a sum", "exact", ())
+    options = {"replacements": (X[:1], [1]), "random_state": 0} | options
+    return cm.audit_privacy(
+        mechanism, X, y, rows=[0], guarantee=guarantee, view=lambda answer: [answer], **options
+    )
+
+
+def release_audit(epsilon, claimed, draws):
+    """Audit a release on a test set, with the noise of one epsilon and the claim of another.
+
+    One row that is not null decides the prediction where it lies.
+    """
+    X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
+    X[0] = 1.0, 0.0
+    points = X[:1]
+
+    def mechanism(X, y):
+        erm = cm.KernelERM("hinge", "linear", regularization=1.0, data_norm=1.0).fit(X, y)
+
+        def release(seed):
+            made = cm.TestSetRelease(erm, points, epsilon=epsilon, delta=1e-6, random_state=seed)
+            said = np.full_like(made.guarantee.epsilon, claimed)
+            object.__setattr__(made.guarantee, "epsilon", said * (made.guarantee.epsilon > 0))
+            return made
+
+        return release
+
+    options = {"points": points, "draws": draws, "rows": [0], "replacements": (points, [1])}
+    return cm.audit_privacy(mechanism, X, y, random_state=0, **options)
+
+
+def check_release(claimed, draws, least):
+    """Hold that an honest release passes, and that a quarter of its noise does not."""
+    audit = release_audit(claimed, claimed, draws)
+    assert audit.passed, audit.statement()
+    assert audit.method == "statistical"
+    assert audit.ratio > least
+    assert not release_audit(4.0 * claimed, claimed, draws).passed
+
+
+def check_statistical_bound(count, draws):
+    """Audit a tight claim with confidence 0.9 each: few bounds may exceed the truth."""
+    excesses = sum(
+        laplace_audit(1.0, 1.0, draws=draws, confidence=0.9, random_state=seed).measured[0] > 1.0
+        for seed in range(count)
+    )
+    assert excesses <= stats.binom.isf(0.01, count, 0.1), excesses
