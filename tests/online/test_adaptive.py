@@ -185,7 +185,7 @@ def test_all_plans_price_truth(options):
 
 
 def test_replanning_helps():
-    check_replanning_helps(1000, 20, growth=4.0)
+    check_replanning_helps(1000, 20, growth=3.0)
 
 
 def test_a_prior_can_be_learnt():
