@@ -5,7 +5,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.joint import model_step, nonlinear
-from tests.joint.instances import convex_joint
+from tests.joint.builders import convex_joint
 
 
 def test_an_older_cvxpy_has_no_nonlinear_interface(monkeypatch):

@@ -6,18 +6,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.single import _fits, buy_from_one
-
-
-def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
-    X[0] = 0.0
-    sellers = cm.Sellers(rng.uniform(0.1, 0.9, 12), prior=cm.Uniform(0, 1))
-    objective = 0.0 * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(cost or cm.LinearCost())
-    if losses:
-        objective += 0.5 * cm.Losses(rng.random(12))
-    market = cm.Market(sellers, objective, constraints)
-    return cm.JointMarket(market, X, y, regularization=0.05, **options)
+from tests.joint.builders import check_eta_is_the_best_of_the_range, naive
 
 
 @pytest.mark.parametrize(
@@ -76,13 +65,7 @@ def test_rows_of_any_length(scale):
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_eta_is_the_best_of_the_range(sigma):
-    joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
-    found = cm.allocate_jointly(joint)
-    for eta in np.geomspace(2.0, 400.0, 200):
-        for weights in np.eye(12):
-            value = joint.objective(best_model(joint, weights, eta), weights, eta)
-            assert found.objective <= value * (1 + 1e-12)
-    assert found.binding == (() if sigma else ("eta_low",))
+    check_eta_is_the_best_of_the_range(sigma, 9)
 
 
 def test_alternation_does_not_get_below_it():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import BudgetExceededError, ParameterError
@@ -15,7 +15,6 @@ def guarantee(epsilon, delta=0.0):
     return Guarantee(np.asarray(epsilon, dtype=float), delta, "a release", "tight", ())
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     releases=st.lists(
         st.tuples(

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -23,6 +22,7 @@ from convexmarket.errors import (
 from convexmarket.ledger import store
 from convexmarket.ledger.account import LedgerAccount
 from convexmarket.privacy import Account, Guarantee, PrivacyAccountant
+from tests.ledger.builders import check_many_sellers
 
 IDS = ["Ann", "Bob", "Cyd"]
 
@@ -446,7 +446,6 @@ class AgainstADictionary(RuleBasedStateMachine):
 
 
 TestAgainstADictionary = AgainstADictionary.TestCase
-TestAgainstADictionary.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
 
 
 # ------------------------------------------------------------------ with what is trained
@@ -551,3 +550,7 @@ def test_sales_never_add_up_to_infinity(ledger, amounts):
             step()
     assert balance(ledger).index.tolist() == [*IDS, "Dan"]
     assert np.isfinite(balance(ledger)).all(axis=None)
+
+
+def test_thousands_of_sellers(tmp_path):
+    check_many_sellers(tmp_path, 3_000)

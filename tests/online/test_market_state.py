@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -653,7 +652,6 @@ class AgainstADictionary(RuleBasedStateMachine):
 
 
 TestAgainstADictionary = AgainstADictionary.TestCase
-TestAgainstADictionary.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 
 
 def test_a_refused_report_leaves_no_plan_behind(tmp_path):

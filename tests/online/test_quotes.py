@@ -1,80 +1,40 @@
 """Quotes: payments against an independent integral, incentives, both fronts of a policy."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate
 
 import convexmarket as cm
+from tests.online.builders import (
+    CHEAP_WITH_CAP,
+    PRIORS,
+    SAMPLES,
+    check_expected_payments,
+    check_payments,
+    check_truth,
+    policy_of,
+    some_reports,
+)
 
-PRIORS = [
-    cm.Uniform(0, 4),
-    cm.Uniform(1, 5),
-    cm.Power(3.0, 2.0),
-    cm.Power(0.4, 1.0),
-    cm.Beta(2, 5),
-    cm.Beta(0.5, 0.5),
-    cm.Exponential(0.05),
-    cm.LogNormal(0.0, 1.0),
-    cm.TruncatedNormal(1.0, 0.5, 0.1, 3.0),
-    cm.Mixture([1, 3], [cm.Uniform(0, 1), cm.Uniform(0.5, 2)]),
-    cm.Prior.from_scipy(stats.weibull_min(1.5)),
-    cm.EmpiricalPrior(np.random.default_rng(0).lognormal(0, 1, 40)),
-    cm.EmpiricalPrior([1.0, 2.0, 2.0, 3.0, 8.0]),
-    cm.EmpiricalPrior([2.0]),
-]
-POLICIES = [
-    cm.OnlinePolicy(prior, m, 1.0, 2.0, 0.5, cap)
-    for prior in PRIORS
-    for m, cap in ((20, None), (10**4, None), (300, 2.0))
+#: Prior, sellers expected and cap: with a cap only where that is planned quickly.
+CASES = [(name, 20, None) for name in PRIORS]
+CASES += [
+    (name, *terms) for name in [*CHEAP_WITH_CAP, *SAMPLES] for terms in ((10**4, None), (300, 2.0))
 ]
 
 
-def some_reports(policy, n, seed=0):
-    """Return reports from the bottom of the support to beyond the last sale."""
-    low, high = policy.support
-    top = high if np.isfinite(high) else policy.prior.quantile(0.999)
-    u = np.random.default_rng(seed).uniform(0, 1, n)
-    return low + (top - low) * u**3
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_payments_are_cost_and_the_integral_of_dearer_sales(case):
+    check_payments(policy_of(*case), 2)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_payments_are_cost_and_the_integral_of_dearer_sales(policy):
-    """A, Eq. (8), the integral by scipy from the quoted guarantees alone."""
-    high = policy.support[1]
-    edges = policy.prior.breakpoints
-    for report in some_reports(policy, 6):
-        epsilon, payment = policy.quote(report)
-        reports = np.linspace(report, min(high, policy.prior.quantile(1 - 1e-9)), 2001)
-        selling = reports[policy.quote(reports).epsilon > 0]
-        rent = 0.0
-        if selling.size:
-            end = min(selling[-1] + reports[1] - reports[0], reports[-1])
-            kinks = edges[(edges > report) & (edges < end)]
-            cuts = np.unique([report, *kinks, *np.linspace(report, end, 40)])
-            for a, b in pairwise(cuts):
-                rent += integrate.quad(lambda z: policy.quote(z).epsilon, a, b, limit=200)[0]
-        largest = policy.quote(policy.support[0])
-        assert payment == pytest.approx(
-            report * epsilon + rent, rel=1e-6, abs=1e-8 * max(largest.payment, 1e-300)
-        )
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_truth_is_a_best_reply_and_nobody_loses(policy):
-    audit = cm.audit_quotes(policy)
-    assert audit.is_incentive_compatible
-    assert audit.is_individually_rational
-    assert audit.max_rise <= 1e-12 * policy.quote(policy.support[0]).epsilon
-    reports = some_reports(policy, 300)
-    audit = cm.audit_quotes(policy, reports, some_reports(policy, 300, seed=1))
-    assert audit.is_incentive_compatible
-    assert audit.is_individually_rational
-    assert (audit.n_truths, audit.n_misreports) == (300, 300)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_truth_is_a_best_reply_and_nobody_loses(case):
+    check_truth(policy_of(*case), 100)
 
 
 def test_the_audit_catches_other_payments(monkeypatch):
@@ -97,28 +57,14 @@ def test_the_audit_catches_other_payments(monkeypatch):
     assert not audit.is_individually_rational
 
 
-@pytest.mark.parametrize("policy", POLICIES[::3], ids=repr)
-def test_expected_payments_are_expected_virtual_costs(policy):
-    """A, Eq. (9): E[t] = E[psi*eps], here for one seller and exactly."""
-    levels = np.linspace(0, 1, 400_001)
-    levels = 0.5 * (levels[1:] + levels[:-1])
-    reports = policy.prior.quantile(levels**2)
-    epsilon, payment = policy.quote(reports)
-    some = epsilon > 0
-    costs = policy.prior.ironed_virtual_cost(reports[some])
-    weight = 2 * levels[some]
-    expected = (weight * costs * epsilon[some]).sum()
-    assert (weight * payment[some]).sum() == pytest.approx(expected, rel=1e-3)
-    m = policy.expected_sellers
-    assert m * (weight * epsilon[some]).sum() / levels.size == pytest.approx(
-        policy.plan.eta, rel=1e-3
-    )
+@pytest.mark.parametrize("name", PRIORS)
+def test_expected_payments_are_expected_virtual_costs(name):
+    check_expected_payments(policy_of(name, 20, None), 40_000)
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_one_report_is_quoted_as_many_are(data):
-    policy = data.draw(st.sampled_from(POLICIES))
+    policy = policy_of(*data.draw(st.sampled_from(CASES)))
     low, high = policy.support
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
     report = data.draw(st.floats(low, top))
@@ -149,8 +95,9 @@ def test_who_reports_the_top_is_paid_its_cost_at_most():
     assert payment == pytest.approx(1.1 * epsilon, rel=1e-14)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_a_policy_survives_json(policy):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_policy_survives_json(case):
+    policy = policy_of(*case)
     again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = some_reports(policy, 200)
     for before, after in zip(policy.quote(reports), again.quote(reports), strict=True):

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -95,7 +95,6 @@ def test_malformed_rows_are_refused(rows):
     norm_bound=st.floats(0.05, 20.0),
     noise=st.floats(-3.0, 3.0),
 )
-@settings(max_examples=100, deadline=None)
 def test_a_correction_lowers_the_distance_from_any_function_in_the_ball(
     seed, kernel, norm_bound, noise
 ):

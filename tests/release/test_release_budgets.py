@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -73,7 +73,6 @@ def attempts(draw):
     composition=st.sampled_from(["basic", "advanced"]),
     zero_rows=st.sampled_from([0, 3]),
 )
-@settings(max_examples=25, deadline=None)
 def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, zero_rows):
     generator, erm = np.random.default_rng(seed), fitted(zero_rows=zero_rows)
     budget = generator.uniform(0.2, 3.0, N_ACCOUNT)

@@ -5,7 +5,7 @@ from functools import cache
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -73,12 +73,18 @@ def p_value(noise, covariance):
 
 
 def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
+    check_process_noise(monkeypatch, 700)
+
+
+def check_process_noise(monkeypatch, n_releases):
     erm, generator = model(), np.random.default_rng(4)
     X = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
     first = release_of(erm, X, noise="process")
     found = first.scale, first.guarantee.epsilon
     monkeypatch.setattr(semi_interactive, "calibrate", lambda *_: found)  # the same every time
-    releases = [release_of(erm, X, noise="process", random_state=generator) for _ in range(2500)]
+    releases = [
+        release_of(erm, X, noise="process", random_state=generator) for _ in range(n_releases)
+    ]
     noise = np.array([r.noisy_predictions - erm.decision_function(X) for r in releases])
     covariance = first.scale**2 * erm.kernel_(X, X)
     assert p_value(noise, covariance) > REJECTED
@@ -149,7 +155,6 @@ def test_points_that_move_together_cost_more_than_points_that_do_not():
     n_points=st.integers(1, 60),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=40, deadline=None)
 def test_scale_is_monotone_and_tight_is_never_above_paper(epsilon, delta, n_points, seed):
     erm, X = model(), public(n_points + 1, seed=seed)
     for accounting in ("tight", "paper"):
@@ -166,7 +171,6 @@ def test_scale_is_monotone_and_tight_is_never_above_paper(epsilon, delta, n_poin
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
 def test_no_row_loses_more_than_it_sold_and_some_row_exactly_that(data):
     erm = model(weighted=True)
     sold = np.array(data.draw(st.lists(st.floats(0.05, 5.0), min_size=N_ROWS, max_size=N_ROWS)))
@@ -216,6 +220,10 @@ def test_the_convolution_finds_what_is_known_in_closed_form():
 @pytest.mark.parametrize("n_points", [1, 2, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
 def test_no_change_of_the_model_reveals_more_than_is_claimed(n_points, epsilon, delta):
+    check_no_change_reveals_more(n_points, epsilon, delta, 5e-4)
+
+
+def check_no_change_reveals_more(n_points, epsilon, delta, step):
     erm = model("linear", n_features=10)
     apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta)
     together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta)
@@ -223,9 +231,9 @@ def test_no_change_of_the_model_reveals_more_than_is_claimed(n_points, epsilon, 
     spread = np.full(n_points, moved / np.sqrt(n_points))  # the model moves along the diagonal
     same = np.full(n_points, shift_of(erm) / together.scale)
     for shifts in (spread, np.array([moved]), same):
-        assert true_delta(shifts, epsilon, 1e-4) <= delta
+        assert true_delta(shifts, epsilon, step) <= delta
     # the claim is not far off: two thirds of the noise would not do
-    assert true_delta(1.5 * same, epsilon, 1e-4) > delta
+    assert true_delta(1.5 * same, epsilon, step) > delta
 
 
 # ------------------------------------------------------------------ the fit
@@ -278,7 +286,7 @@ def test_every_declaration_has_the_same_optimum(formulation):
 
 
 @pytest.mark.parametrize("norm_bound", [0.3, 2.0, 50.0])
-@pytest.mark.parametrize("seed", range(4))
+@given(seed=st.integers(0, 2**32))
 def test_nothing_on_a_fine_grid_of_the_disc_is_better(seed, norm_bound):
     gram, noisy = problem_of(2, seed)
     best = objective(gram, fit_coefficients(gram, noisy, norm_bound), noisy)

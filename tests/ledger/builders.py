@@ -1,4 +1,4 @@
-"""A ledger of a hundred thousand sellers."""
+"""Builders and checks of ledgers."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ import convexmarket as cm
 from convexmarket.privacy import Guarantee
 
 
-def test_a_hundred_thousand_sellers(tmp_path):
-    n = 100_000
+def check_many_sellers(folder, n):
+    """What is sold, charged and left of so many, in the order in which they came."""
     ids, rng = [f"seller-{k:06d}" for k in range(n)], np.random.default_rng(0)
     sold, prices = rng.uniform(0.5, 2.0, n), rng.uniform(0.0, 1.0, n)
-    with cm.Ledger.create(tmp_path / "l") as ledger:
+    with cm.Ledger.create(folder / "l") as ledger:
         assert ledger.sell(ids, sold, prices) == n
         order = rng.permutation(n)
         account = ledger.account([ids[k] for k in order], release="model")

@@ -1,0 +1,63 @@
+"""Releases: laws of noise over many draws, attacks on a fine grid, counts by brute force."""
+
+import pytest
+
+from tests.release.builders import (
+    ATTACKS,
+    check_suggested_rounds,
+    check_suggested_test_size,
+    check_suggestions_stay_in_their_range,
+    check_the_adversary_stays_below_the_claim,
+)
+from tests.release.test_function_release import ORDERS, check_noise_is_a_process
+from tests.release.test_non_interactive import SCALES, check_measurements, check_picks
+from tests.release.test_semi_interactive import check_no_change_reveals_more, check_process_noise
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_drawn_function_has_the_kernel_as_covariance(monkeypatch, kernel, order):
+    check_noise_is_a_process(monkeypatch, kernel, order, 600)
+
+
+def test_a_process_at_public_points_has_the_kernel_as_covariance(monkeypatch):
+    check_process_noise(monkeypatch, 2500)
+
+
+@pytest.mark.parametrize("accounting", SCALES)
+def test_many_points_are_picked_by_the_exponential_mechanism(accounting):
+    check_picks(accounting, 7000, 0.3)
+
+
+def test_many_measurements_have_laplace_noise():
+    check_measurements(7000, 0.1)
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize(("epsilon", "delta"), ATTACKS)
+@pytest.mark.parametrize("threshold", [0.0, 1.0, 3.0, 5.0])
+def test_the_adversary_of_sixty_questions(updates, epsilon, delta, threshold):
+    check_the_adversary_stays_below_the_claim(updates, epsilon, delta, threshold, 60)
+
+
+@pytest.mark.parametrize("n_points", [1, 2, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
+def test_no_change_reveals_more_on_a_fine_grid(n_points, epsilon, delta):
+    check_no_change_reveals_more(n_points, epsilon, delta, 1e-4)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.parametrize(("sensitivity", "delta"), [(1e-1, 1e-6), (1e-3, 1e-6), (1e-3, 1e-9)])
+def test_the_best_of_all_test_sizes(sensitivity, delta, noise):
+    check_suggested_test_size(sensitivity, delta, noise, 120, 1)
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
+@pytest.mark.parametrize("sensitivity", [1e-6, 1e-3, 1.0])
+def test_the_best_of_two_hundred_rounds(sensitivity, accounting):
+    check_suggested_rounds(sensitivity, accounting, 200)
+
+
+@pytest.mark.parametrize("largest", [59, 10**6])
+def test_suggestions_from_a_large_range(largest):
+    check_suggestions_stay_in_their_range(largest)

@@ -1,0 +1,146 @@
+"""Random joint problems, and what holds of their optima."""
+
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.joint.exponential import solve_exponential
+from convexmarket.joint.gradient import descend_jointly
+from convexmarket.joint.model_step import best_model
+from convexmarket.joint.nonlinear import solve_nonlinear
+
+
+def data(m, n, rng):
+    X = rng.normal(size=(m, n))
+    X /= np.linalg.norm(X, axis=1).max()
+    return X, np.where(X @ rng.normal(size=n) + 0.1 * rng.normal(size=m) > 0, 1.0, -1.0)
+
+
+def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
+    """Return a problem that is convex in (w, a) for a fixed eta, by a margin."""
+    rng = np.random.default_rng(seed)
+    X, y = data(m, n, rng)
+    regularization = float(np.exp(rng.uniform(-3, 0)))
+    spectral = np.linalg.norm(X, 2) ** 2
+    cap = options.pop("cap", None)
+    radius = 1.0 if cap is None else np.sqrt(cap / m)
+    mu = margin * spectral / regularization * (0.5 if squared else m * radius**3)
+    return joint_of(
+        X,
+        y,
+        mu * (cm.SquaredSpread() if squared else cm.Spread()),
+        rng,
+        cap,
+        regularization=regularization,
+        **options,
+    )
+
+
+def joint_of(X, y, spread, rng, cap=None, cost=None, constraints=(), **options):
+    prior = cm.Uniform(0.02, 0.1)
+    sellers = cm.Sellers(prior.sample(len(y), rng), prior)
+    objective = spread + float(np.exp(rng.normal())) * 10 * cm.Noise()
+    objective += float(np.exp(rng.normal())) * 0.01 * cm.Payments(cost or cm.LinearCost())
+    limits = [*constraints, *([] if cap is None else [cm.Cap(cap)])]
+    options.setdefault("regularization", 0.05)
+    return cm.JointMarket(cm.Market(sellers, objective, limits), X, y, **options)
+
+
+def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
+    """Return a problem without a spread, whose first row is zero."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
+    X[0] = 0.0
+    sellers = cm.Sellers(rng.uniform(0.1, 0.9, 12), prior=cm.Uniform(0, 1))
+    objective = 0.0 * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(cost or cm.LinearCost())
+    if losses:
+        objective += 0.5 * cm.Losses(rng.random(12))
+    market = cm.Market(sellers, objective, constraints)
+    return cm.JointMarket(market, X, y, regularization=0.05, **options)
+
+
+def check_eta_is_the_best_of_the_range(sigma, n_etas):
+    """No eta of a grid, and none next to the answer, is better with any seller alone."""
+    joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
+    found = cm.allocate_jointly(joint)
+    assert found.binding == (() if sigma else ("eta_low",))
+    near = np.clip(found.eta * np.array([0.99, 1.01]), 2.0, 400.0)
+    for eta in (*np.geomspace(2.0, 400.0, n_etas), *near):
+        for weights in np.eye(12):
+            value = joint.objective(best_model(joint, weights, eta), weights, eta)
+            assert found.objective <= value * (1 + 1e-12)
+
+
+def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
+    """A joint market; with no terms given, one inside the convex region."""
+    rng = np.random.default_rng(seed)
+    X, y = data(m, n, rng)
+    options = {"regularization": 0.1, **options}
+    if terms is None:
+        mu = np.linalg.norm(X, 2) ** 2 / options["regularization"]
+        terms = mu * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments()
+    prior = cm.Uniform(0.02, 0.1)
+    sellers = sellers or cm.Sellers(prior.sample(m, rng), prior)
+    return cm.JointMarket(cm.Market(sellers, terms, constraints), X, y, **options)
+
+
+def monotone(trace):
+    values = np.array([point.objective for point in trace])
+    return bool(np.all(np.diff(values) <= 0))
+
+
+def beginning(joint, eta=50.0):
+    """A start: equal weights and their best model."""
+    m = joint.X.shape[0]
+    weights = np.full(m, 1 / m)
+    return SimpleNamespace(model=best_model(joint, weights, eta), weights=weights, eta=eta)
+
+
+def check_methods_agree(m, seed):
+    """All methods find the optimum of a problem inside the convex region."""
+    joint = instance(m, seed=seed)
+    best = cm.allocate_jointly(joint)
+    assert best.status == "global"
+
+    descended, _ = descend_jointly(joint, grid=1, eps_max=best.eta / m, max_iterations=4000)
+    assert descended.objective == pytest.approx(best.objective, rel=1e-7)
+
+    stepped = solve_exponential(joint, 50.0)
+    assert stepped.objective == pytest.approx(best.objective, rel=1e-5)
+    assert stepped.residual <= 1e-6
+    assert {point.step for point in stepped.trace} >= {"model", "weights", "eta"}
+    assert stepped.weights.sum() == pytest.approx(1, abs=1e-12)
+
+    found = [descended, stepped]
+    if find_spec("unopy"):
+        found.append(solve_nonlinear(joint, beginning(joint)))
+        assert found[-1].objective == pytest.approx(best.objective, rel=1e-5)
+        assert found[-1].residual <= 1e-5
+        assert [point.step for point in found[-1].trace] == ["start", "nonlinear"]
+    for other in found:
+        assert other.objective >= best.lower_bound
+        assert monotone(other.trace)
+
+
+def check_bounds_are_kept(bound, paid, m):
+    """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
+    constraint = {
+        "largest": cm.MaxEpsilon(60 / m),
+        "given": cm.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
+        "budget": cm.Budget(2.0),
+    }[bound]
+    terms = 2.0 * cm.SquaredSpread() + 10.0 * cm.Noise()
+    terms = terms + 0.01 * cm.Payments() if paid else terms
+    joint = instance(m, terms=terms, constraints=[constraint])
+    best = cm.allocate_jointly(joint, starts=1)
+    found = solve_exponential(joint, 50.0, tolerance=1e-10)
+    assert found.objective == pytest.approx(best.objective, rel=1e-6)
+    quantities = found.eta * found.weights
+    if bound == "budget":
+        assert joint.market.sellers.virtual_costs @ quantities <= 2.0 * (1 + 1e-9)
+    else:
+        assert np.all(quantities <= constraint.epsilon * (1 + 1e-9))
+    assert monotone(found.trace)

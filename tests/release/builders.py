@@ -1,0 +1,130 @@
+"""What the tests of several releases share, and comparisons of any size."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.release.scales import calibrate, interactive_epsilon
+
+TERMS = {"epsilon": 1.0, "delta": 1e-6}
+#: Epsilons and deltas that adversaries attack.
+ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
+
+
+def calibrate_once(patch, module):
+    """Make a module remember a scale: for many releases of the same model on the same terms."""
+    calibrate, known = module.calibrate, {}
+
+    def remembered(shifts, sold, epsilon_of):
+        key = shifts.tobytes(), sold.tobytes()
+        if key not in known:
+            known[key] = calibrate(shifts, sold, epsilon_of)
+        return known[key]
+
+    patch.setattr(module, "calibrate", remembered)
+
+
+def check_suggested_test_size(sensitivity, delta, noise, largest, step):
+    """No size of a grid, and none next to the suggestion, has a smaller bound."""
+    terms = {"norm_bound": 2.0, "failure": 0.1, "noise": noise}
+    found = cm.suggest_test_size(sensitivity, 1.0, delta, largest=largest, **terms)
+    tried = {*range(1, largest + 1, step), found - 1, found, found + 1, largest}
+    totals = {
+        n: cm.semi_interactive_error_bound(sensitivity, 1.0, delta, n_points=n, **terms).total
+        for n in tried
+        if 1 <= n <= largest
+    }
+    assert totals[found] == pytest.approx(min(totals.values()), rel=1e-9)
+
+
+def check_suggested_rounds(sensitivity, accounting, largest):
+    """No number of rounds has a smaller bound than the suggestion."""
+    terms = {
+        "net_size": 1e4,
+        "net_radius": 1e-3,
+        "norm_bound": 2.0,
+        "feature_lipschitz": 1.4,
+        "accounting": accounting,
+    }
+    found = cm.suggest_rounds(sensitivity, **TERMS, largest=largest, **terms)
+    bounds = [
+        cm.non_interactive_error_bound(sensitivity, **TERMS, rounds=n, **terms)
+        for n in range(1, largest + 1)
+    ]
+    assert bounds[found - 1] == pytest.approx(min(bounds), rel=1e-9)
+
+
+def check_suggestions_stay_in_their_range(largest):
+    rounds = cm.suggest_rounds(
+        1e-9,
+        **TERMS,
+        net_size=1e3,
+        net_radius=1e-3,
+        norm_bound=2.0,
+        feature_lipschitz=1.0,
+        largest=largest,
+    )
+    points = cm.suggest_test_size(1e-9, **TERMS, norm_bound=2.0, noise="process", largest=largest)
+    assert 1 <= rounds <= largest
+    assert points == largest  # of a process more points never cost anything
+
+
+def outcomes(shift, threshold, offset):
+    """Probabilities of what one question may show, under both data sets.
+
+    First "as the public model says", then the noisy value in cells: merging values into cells
+    hides something, so whatever this reveals the release reveals too.
+    """
+    edges = np.concatenate(
+        [[-np.inf, -threshold, threshold, np.inf], np.linspace(offset, offset + shift, 5)]
+    )
+    edges = np.sort(edges)
+    middle = (edges[1:] + edges[:-1]) / 2.0
+    quiet = np.abs(middle) <= threshold
+    laws = []
+    for centre in (offset, offset + shift):
+        masses = np.diff(stats.laplace.cdf(edges, loc=centre))
+        laws.append(np.append(masses[quiet].sum(), np.where(quiet, 0.0, masses)))
+    return laws
+
+
+def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
+    """Return log-ratio grid and delta of the best adaptive adversary, by dynamic programming.
+
+    The value is that of the likelihood ratio y = Q/P so far and of the updates left, at the end
+    ``max(0, 1 - y)``; started at y = exp(epsilon) it is the delta at epsilon. It is convex in y, so
+    interpolation between points of the grid overstates it.
+    """
+    offsets = np.linspace(-threshold - shift - 0.2, threshold + 0.2, 25)
+    laws = [outcomes(shift, threshold, offset) for offset in offsets]
+    P, Q = (np.array([law[side] for law in laws]) for side in (0, 1))
+    log_ratios = np.linspace(-reach, reach, n_grid)
+    y = np.exp(log_ratios)
+    ratios = np.divide(Q, P, out=np.ones_like(P), where=P > 0)
+    after = y * ratios[:, :, None]
+    place = np.clip(np.searchsorted(y, after) - 1, 0, n_grid - 2)
+    share = np.clip((after - y[place]) / (y[place + 1] - y[place]), 0.0, 1.0)
+
+    def expected(value, of):
+        there = value[place[:, of]] * (1.0 - share[:, of]) + value[place[:, of] + 1] * share[:, of]
+        return np.einsum("ac,acn->an", P[:, of], there)
+
+    stopped = np.maximum(1.0 - y, 0.0)
+    values = [stopped] * (updates + 1)
+    for _ in range(n_questions):
+        values = [stopped] + [
+            (expected(values[left], slice(0, 1)) + expected(values[left - 1], slice(1, None))).max(
+                axis=0
+            )
+            for left in range(1, updates + 1)
+        ]
+    return log_ratios, values[updates]
+
+
+def check_the_adversary_stays_below_the_claim(updates, epsilon, delta, threshold, n_questions):
+    s = calibrate(np.ones(1), np.full(1, epsilon), interactive_epsilon(updates, delta, "tight"))[0]
+    log_ratios, deltas = worst_delta(
+        1.0 / s, threshold, updates, n_questions, max(4.0, 2.0 * epsilon)
+    )
+    assert np.interp(epsilon, log_ratios, deltas) <= delta
