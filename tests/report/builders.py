@@ -1,0 +1,173 @@
+"""What the tests of reports share: the stored results, made-up ones, and what a report says."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.experiments import ReleaseComparisonResult
+from convexmarket.problems import KINDS, parse_problem
+from convexmarket.report import Report, read_results
+from tests import ROOT
+
+#: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
+GOLDEN = ROOT / "tests" / "report" / "golden"
+STORED = sorted(KINDS)
+
+
+@cache
+def stored(kind: str) -> Any:
+    """Return the small result of a kind that is stored."""
+    return read_results(GOLDEN / kind)
+
+
+def problem_text(kind: str) -> str:
+    """Return the problem file of a stored result."""
+    return (GOLDEN / kind / "problem.toml").read_text(encoding="utf-8")
+
+
+def words(report: Report) -> str:
+    """Return what a report says, captions apart."""
+    parts = [*report.summary]
+    for section in report.sections:
+        parts += [*section.prose, *section.points]
+    return plain_blanks(" ".join(parts))
+
+
+def words_of(report: Report, heading: str) -> str:
+    """Return what the section says whose heading begins so."""
+    part = next(item for item in report.sections if item.heading.startswith(heading))
+    return plain_blanks(" ".join((*part.prose, *part.points)))
+
+
+def plain_blanks(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def headings(report: Report) -> list[str]:
+    return [section.heading for section in report.sections]
+
+
+def facts(report: Report) -> dict[str, str]:
+    return {plain_blanks(fact.label): fact.value for fact in report.facts}
+
+
+def table(report: Report, name: str) -> pd.DataFrame:
+    (found,) = (item.frame for item in report.tables if item.name == name)
+    return found
+
+
+# ------------------------------------------------------------- a made-up comparison of releases
+
+#: How much worse than the process each release is made to be.
+WORSE = {
+    "questions, paper": 3000.0,
+    "questions": 12.0,
+    "_low threshold": 3.0,
+    "test set, paper": 40.0,
+    "test set": 4.0,
+    "net": 10.0,
+    "process": 1.0,
+    "linear <i>model</i>": 0.5,
+}
+TOP, LINEAR = 0.98, 0.52
+
+
+def made_point(size: int, epsilon: float, release: str) -> dict[str, Any]:
+    """Return a point of a result whose numbers are easily told."""
+    noise = WORSE.get(release, 5.0) * 20.0 / (size * epsilon)
+    linear = release.startswith("linear")
+    best = LINEAR if linear else TOP
+    accuracy = 0.5 + (best - 0.5) / (1.0 + noise)
+    questions = release in ("questions, paper", "questions", "_low threshold")
+    return {
+        "size": size,
+        "epsilon": epsilon,
+        "release": release,
+        "accuracy": accuracy,
+        "accuracy_low": accuracy - 0.005,
+        "accuracy_high": accuracy + 0.005,
+        "error": np.nan if linear else min(noise, 0.6),
+        "worst": np.nan if linear else 3 * min(noise, 0.6),
+        "updates": {"_low threshold": 8.0}.get(release, 0.0) if questions else np.nan,
+        "answered": 25.0 if release == "_low threshold" and size > 1000 else 40.0,
+        "scale": np.nan if linear else noise,
+        "bound": np.nan if linear else 30.0 * noise,
+        "lost": TOP - accuracy,
+        "refused": "",
+        "seconds": 0.1,
+    }
+
+
+def made(*overrides: str, text: str | None = None) -> ReleaseComparisonResult:
+    """Return a result that was never run."""
+    problem = parse_problem(problem_text("release-comparison") if text is None else text, overrides)
+    study, labels = problem.study, [release.label for release in problem.releases]
+    places = list(itertools.product(study.sizes, study.epsilons, labels))
+    points = pd.DataFrame([made_point(*place) for place in places])
+    kept = ["size", "epsilon", "release", "accuracy", "error", "worst", "updates", "answered"]
+    draws = pd.concat([points[kept].assign(fit=0, draw=draw, seconds=0.1) for draw in (0, 1)])
+    models = pd.DataFrame(
+        {
+            "size": study.sizes,
+            "fit": 0,
+            "accuracy": TOP,
+            "linear_accuracy": LINEAR,
+            "sensitivity": [20.0 / size for size in study.sizes],
+            "norm_bound": 2.6,
+            "norm": 1.5,
+            "typical": 0.4,
+            "rank": 50,
+            "prediction_error": 1e-5,
+            "seconds": 0.5,
+        }
+    )
+    updates = pd.DataFrame(
+        [
+            {
+                "release": label,
+                "epsilon": epsilon,
+                "queries": queries,
+                "updates": (used := 0.0 if label != "_low threshold" else min(8.0, queries / 3)),
+                "low": np.floor(used),
+                "high": np.ceil(used),
+            }
+            for label in labels[:3]
+            for epsilon in study.epsilons
+            for queries in (1, 10, 20, 40)
+        ]
+    )
+    return ReleaseComparisonResult(
+        problem=problem,
+        models=models,
+        draws=draws[[*kept[:3], "fit", "draw", *kept[3:], "seconds"]].reset_index(drop=True),
+        points=points,
+        updates=updates,
+        useful=pd.DataFrame(
+            [
+                made_useful(points, epsilon, label)
+                for epsilon, label in itertools.product(study.epsilons, labels)
+            ]
+        ),
+        caveats=("One kind of data.",),
+        timings={"fits": 1.0},
+        provenance={"versions": {"python": "3"}},
+    )
+
+
+def made_useful(points: pd.DataFrame, epsilon: float, release: str) -> dict[str, Any]:
+    rows = points[(points.epsilon == epsilon) & (points.release == release)]
+    near = rows["size"][rows.lost <= 0.02]
+    bound = np.nan if release.startswith("linear") else WORSE.get(release, 5.0) * 2000.0 / epsilon
+    measured = float(near.min()) if len(near) else np.nan
+    return {
+        "epsilon": epsilon,
+        "release": release,
+        "n_bound": bound,
+        "least": bound / 1e12,
+        "n_measured": measured,
+    }
