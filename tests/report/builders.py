@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import cache
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from convexmarket.experiments import ReleaseComparisonResult
 from convexmarket.problems import KINDS, parse_problem
 from convexmarket.report import Report, read_results
+from convexmarket.report.figures import plain_ticks, report_style
+from convexmarket.report.saving import compact_svg
 from tests import ROOT
 
 #: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
 GOLDEN = ROOT / "tests" / "report" / "golden"
 STORED = sorted(KINDS)
+#: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.
+MADE_UP = ("release-comparison", "solver-study")
 
 
 @cache
@@ -171,3 +180,126 @@ def made_useful(points: pd.DataFrame, epsilon: float, release: str) -> dict[str,
         "least": bound / 1e12,
         "n_measured": measured,
     }
+
+
+# -------------------------------------------------------------------------------------- figures
+
+
+def drawn(report: Report, name: str) -> Figure:
+    """Draw a figure as the report's files show it."""
+    (piece,) = (figure for figure in report.figures if figure.name == name)
+    return laid_out(piece.draw, name)
+
+
+def laid_out(draw: Callable[[], Figure], name: str) -> Figure:
+    with report_style(name):
+        figure = draw()
+        plain_ticks(figure)
+        figure.draw_without_rendering()
+    return figure
+
+
+def save_svg_only(draw: Callable[[], Figure], stem: Path) -> str:
+    """Draw a figure once, which is enough to see what it shows; its other files are empty."""
+    drawing = BytesIO()
+    with report_style(stem.name):
+        figure = draw()
+        plain_ticks(figure)
+        figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+    return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem)
+
+
+def save_a_frame(draw: Callable[[], Figure], stem: Path) -> str:
+    """Stand in for a figure where a test is about everything else."""
+    return _figure_files(f"<svg><title>{stem.name}</title></svg>", stem)
+
+
+def _figure_files(svg: str, stem: Path) -> str:
+    for suffix, content in ((".svg", svg), (".png", ""), (".pdf", "")):
+        stem.with_suffix(suffix).write_text(content, encoding="utf-8")
+    return svg
+
+
+def misplaced(figure: Figure) -> list[str]:
+    """Return the titles and labels that are cut off, and the pairs that lie on each other."""
+    texts = [
+        text
+        for axes in figure.axes
+        for text in (axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label)
+    ]
+    return collisions(
+        figure,
+        [
+            (text.get_text(), text.get_window_extent())
+            for text in [*texts, *figure.texts]
+            if text.get_text()
+        ],
+    )
+
+
+def crowded(figure: Figure) -> list[str]:
+    """Do the same with legends and the labels of ticks."""
+    boxes = [(str(legend), legend.get_window_extent()) for legend in figure.legends]
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        ticks = [tick.label1 for tick in axes.xaxis.get_major_ticks()]
+        texts = [axes._left_title, axes.title, axes.xaxis.label, axes.yaxis.label, *ticks]
+        found = [text for text in texts if text.get_text()] + ([legend] if legend else [])
+        low, high = axes.get_xlim()
+        boxes += [
+            (str(artist), artist.get_window_extent())
+            for artist in found
+            if artist.get_visible()
+            and not (artist in ticks and not low <= artist.get_position()[0] <= high)
+        ]
+    return collisions(figure, boxes)
+
+
+def collisions(figure: Figure, boxes: list[tuple[str, Any]]) -> list[str]:
+    width, height = figure.bbox.width + 1, figure.bbox.height + 1
+    cut = [
+        name for name, box in boxes if min(box.x0, box.y0) < -1 or box.x1 > width or box.y1 > height
+    ]
+    return cut + [
+        f"{name} / {other}"
+        for (name, a), (other, b) in itertools.combinations(boxes, 2)
+        if max(a.x0, b.x0) + 1 < min(a.x1, b.x1) and max(a.y0, b.y0) + 1 < min(a.y1, b.y1)
+    ]
+
+
+# ---------------------------------------------------------------------------------------- pages
+
+
+class Page(HTMLParser):
+    """What a page consists of: start tags with attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def ids(self) -> list[str]:
+        return [attributes["id"] for _, attributes in self.tags if attributes.get("id")]
+
+
+def dead_links(page: Page, folder: Path) -> list[str]:
+    """Return what the page refers to and neither it nor its folder has."""
+    ids = set(page.ids)
+    found = []
+    for tag, attributes in page.tags:
+        target = attributes.get("href") or attributes.get("xlink:href") or ""
+        if target.startswith("#"):
+            found += [target] * (target[1:] not in ids)
+        elif tag == "a":
+            found += [target] * (not (folder / target).is_file())
+        label = attributes.get("aria-labelledby")
+        found += [label] * (label is not None and label not in ids)
+    return found

@@ -3,8 +3,8 @@
     python -m tests.report.golden [KIND ...]          from results.json, running nothing
     python -m tests.report.golden --run [KIND ...]    runs problem.toml first, and stores what came out
 
-The results of two kinds are made up, so that every outcome is in them and no number is a time that
-somebody's machine took: see :data:`MADE_UP`. Read the difference before it is committed.
+Read the difference before it is committed. The results of two kinds are made up: see
+:data:`tests.report.builders.MADE_UP`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,25 @@ import argparse
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from convexmarket.experiments import run_problem
-from convexmarket.problems import load_problem, parse_problem
+from convexmarket.problems import load_problem
 from convexmarket.report import build_report, read_results
 from convexmarket.report.render import markdown_page
 from convexmarket.report.results import write_results
 from tests import ROOT
-from tests.report.builders import GOLDEN, STORED, made, problem_text
-from tests.report.solver_study_runs import make_result, make_runs
+from tests.report.builders import GOLDEN, STORED, made
+from tests.report.solver_study_runs import make_result
 
 
-def made_up_study() -> Any:
-    """Return a study of three seeds at two sizes."""
-    runs = make_runs(seeds=3, sizes=(100, 100_000))
-    problem = parse_problem(problem_text("solver-study"))
-    return make_result(runs[runs.setting == "default"], problem=problem)
-
-
-MADE_UP = {"release-comparison": made, "solver-study": made_up_study}
+MAKE_UP = {"release-comparison": made, "solver-study": make_result}
 
 
 def renew_results(kind: str) -> None:
     """Run the problem of a kind, or make up its result, and store what comes out."""
     folder = GOLDEN / kind
-    if kind in MADE_UP:
-        result = MADE_UP[kind]()
+    if kind in MAKE_UP:
+        result = MAKE_UP[kind]()
     else:  # by its relative path, which is stored with the results
         result = run_problem(load_problem((folder / "problem.toml").relative_to(ROOT)))
     shutil.rmtree(folder / "tables", ignore_errors=True)
