@@ -23,7 +23,6 @@ from tests import ROOT
 from tests.report.builders import GOLDEN, STORED, made
 from tests.report.solver_study_runs import make_result
 
-
 MAKE_UP = {"release-comparison": made, "solver-study": make_result}
 
 
