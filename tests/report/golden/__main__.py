@@ -1,7 +1,7 @@
 """Write the goldens: the Markdown of the report of every stored result.
 
-    python -m tests.report.golden [KIND ...]          from results.json, running nothing
-    python -m tests.report.golden --run [KIND ...]    runs problem.toml first, and stores what came out
+    python -m tests.report.golden [KIND ...]         from results.json, running nothing
+    python -m tests.report.golden --run [KIND ...]   from a new run of problem.toml, stored first
 
 Read the difference before it is committed. The results of two kinds are made up: see
 :data:`tests.report.builders.MADE_UP`.
