@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from io import BytesIO
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 
 from convexmarket.experiments import ReleaseComparisonResult
 from convexmarket.problems import KINDS, parse_problem
-from convexmarket.report import Report, read_results
+from convexmarket.report import Report, build_report, read_results
 from convexmarket.report.figures import plain_ticks, report_style
 from convexmarket.report.saving import compact_svg
 from tests import ROOT
@@ -253,6 +254,22 @@ def crowded(figure: Figure) -> list[str]:
             and not (artist in ticks and not low <= artist.get_position()[0] <= high)
         ]
     return collisions(figure, boxes)
+
+
+def check_long_name(long: str, name: str) -> None:
+    """Check that a figure of releases shows a long name whole, and everything beside it."""
+    found = made(text=problem_text("release-comparison").replace('"_low threshold"', f'"{long}"'))
+    updates = found.updates.assign(release=found.updates.release.replace({"_low threshold": long}))
+    figure = drawn(build_report(replace(found, updates=updates)), name)
+    assert not crowded(figure)
+    texts = [axes.get_title(loc="left").split("\n8 allowed")[0] for axes in figure.axes]
+    texts += [
+        text.get_text()
+        for axes in figure.axes
+        if (legend := axes.get_legend()) is not None
+        for text in legend.get_texts()
+    ]
+    assert "".join(long.split()) in "".join("".join(texts).split())
 
 
 def collisions(figure: Figure, boxes: list[tuple[str, Any]]) -> list[str]:
