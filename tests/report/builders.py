@@ -262,6 +262,8 @@ def check_long_name(long: str, name: str) -> None:
     updates = found.updates.assign(release=found.updates.release.replace({"_low threshold": long}))
     figure = drawn(build_report(replace(found, updates=updates)), name)
     assert not crowded(figure)
+    if name not in ("accuracy-epsilon", "updates"):  # the others name releases beside their axes
+        return
     texts = [axes.get_title(loc="left").split("\n8 allowed")[0] for axes in figure.axes]
     texts += [
         text.get_text()

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from convexmarket.experiments import run_problem
 from convexmarket.problems import load_problem
@@ -94,3 +95,13 @@ def test_a_fresh_run_has_the_fields_and_columns_of_the_stored_one(kind: str) -> 
             # A result that is made up holds what the report reads, and nothing else.
             assert set(known) <= set(found) if kind in MADE_UP else known == found, field.name
     assert markdown_page(build_report(fresh))
+
+
+def test_what_has_no_room_is_found() -> None:
+    def draw() -> Figure:
+        figure = Figure(figsize=(4, 2))
+        for axes in figure.subplots(1, 2):
+            axes.set_xlabel("a label that is much too long for half of it")
+        return figure
+
+    assert misplaced(laid_out(draw, "crowded"))
