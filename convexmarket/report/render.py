@@ -29,7 +29,7 @@ from convexmarket.report.shown import shown_table
 from convexmarket.report.words import printable, without_formulas
 from convexmarket.report.workshop import FRESH, replace, workshop
 
-__all__ = ["check_replaceable", "plain", "write_folder"]
+__all__ = ["check_replaceable", "markdown_page", "plain", "write_folder"]
 
 PAGE = "index.html"
 MARKDOWN = "report.md"
@@ -183,14 +183,21 @@ def _write_contents(report: Report, folder: Path) -> None:
             if figure.frontier is not None
         },
     }
-    for name, environment in ((PAGE, html_environment()), (MARKDOWN, markdown_environment())):
-        text = environment.get_template(f"{name}.j2").render(context)
-        (folder / name).write_text(text, encoding="utf-8")
+    page = html_environment().get_template(f"{PAGE}.j2").render(context)
+    (folder / PAGE).write_text(page, encoding="utf-8")
+    (folder / MARKDOWN).write_text(markdown_page(report), encoding="utf-8")
     write_results(report.results, report.tables, folder)
     if report.model:
         (folder / MODEL).write_text(report.model, encoding="utf-8")
     for name, content in report.attachments.items():
         (folder / name).write_bytes(content)
+
+
+def markdown_page(report: Report) -> str:
+    """Return the report as Markdown; its figures need not be drawn for that."""
+    shown = {table.name: shown_table(table) for table in report.tables}
+    template = markdown_environment().get_template(f"{MARKDOWN}.j2")
+    return template.render(report=report, shown=shown)
 
 
 def _anchors(report: Report) -> list[str]:

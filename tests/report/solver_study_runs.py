@@ -11,8 +11,9 @@ from convexmarket.experiments.solver_study import SolverStudyResult
 from convexmarket.problems import parse_problem
 from convexmarket.study.metrics import PARTS
 from convexmarket.study.summary import summarise
+from tests.report.builders import problem_text
 
-SIZES = (100, 1_000, 10_000, 100_000)
+SIZES = (100, 100_000)
 SETTINGS = {"default": 1e-6, "high-accuracy": 1e-9}
 LIMIT = 60.0
 #: Class: formulation -> how much slower than the first formulation it is.
@@ -30,12 +31,14 @@ SOLVERS = {
 }
 
 
-def make_runs(seeds: int = 4, sizes: tuple[int, ...] = SIZES) -> pd.DataFrame:
+def make_runs(
+    seeds: int = 3, sizes: tuple[int, ...] = SIZES, settings: tuple[str, ...] = ("default",)
+) -> pd.DataFrame:
     """Return the runs; the same in every call."""
     rng = np.random.default_rng(7)
     rows = [
         _run(rng, problem_class, formulation, slower, solver, setting, size, seed)
-        for setting in SETTINGS
+        for setting in settings
         for problem_class, formulations in CLASSES.items()
         for size in sizes
         for seed in range(seeds)
@@ -44,7 +47,7 @@ def make_runs(seeds: int = 4, sizes: tuple[int, ...] = SIZES) -> pd.DataFrame:
     ]
     rows += [
         _run(rng, "allocation", "exact", 1.0, "exact", setting, size, seed)
-        for setting in SETTINGS
+        for setting in settings
         for size in sizes
         for seed in range(seeds)
     ]
@@ -178,25 +181,11 @@ def race(
     return pd.DataFrame(rows)
 
 
-PROBLEM = """
-kind = "solver-study"
-title = "Solvers <b>compared</b>"
-description = "Made-up & small."
-notes = ["A note."]
-[study]
-problems = ["quickstart.toml"]
-solvers = ["CLARABEL", "ECOS", "SCS", "OSQP", "exact", "MOSEK"]
-sizes = [100, 1000, 10000, 100000]
-seeds = 4
-settings = ["default", "high-accuracy"]
-"""
-
-
 def make_result(runs: pd.DataFrame | None = None, **changes: Any) -> SolverStudyResult:
     """Return a result, summarised from runs."""
     runs = make_runs() if runs is None else runs
     fields: dict[str, Any] = {
-        "problem": parse_problem(PROBLEM),
+        "problem": parse_problem(problem_text("solver-study")),
         "runs": runs,
         "references": pd.DataFrame({"reference": [2.0], "certainty": ["exact"]}),
         **vars(summarise(runs)),

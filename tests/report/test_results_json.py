@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import fields, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,10 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from convexmarket.errors import DataError, NotSupportedError
-from convexmarket.experiments import run_problem
-from convexmarket.problems import load_problem
 from convexmarket.report import build_report, read_results, render, rewrite_report, write_report
 from convexmarket.report import results as results_module
-from convexmarket.report.figures import report_style
 from convexmarket.report.model import Table
 from convexmarket.report.results import (
     FORMAT,
@@ -31,75 +25,13 @@ from convexmarket.report.results import (
     write_results,
 )
 from convexmarket.report.results_schema import results_schema
-from convexmarket.report.saving import compact_svg
 from tests import ROOT
-
-GRID = ["objective.gamma=[0.01]", "learner.draws=2"]
-FEW = ["run.draws=1", "run.samples=2", "data.n_rows=2000"]
-#: A shipped problem file of each kind, made small.
-SMALL = {
-    "quickstart": GRID,
-    "joint-methods": [
-        'methods=[{name="fast", method="alternating", starts=1}]',
-        'groups=[{name="few", data={source="synthetic", n_sellers=9, n_features=2}, instances=1, '
-        'mu=1.0, sigma=10.0, gamma=0.1, regularization=0.1, methods=["fast"]}]',
-        "run.restarts=2",
-    ],
-    "joint-noise": ["sweep.draws=2", "data.n_sellers=20"],
-    "joint-wdbc": [
-        *GRID,
-        "objective.mu=[1]",
-        "objective.sigma=[10]",
-        "learner.regularization=[0.1]",
-        "naive.grid=1",
-        "joint.starts=1",
-    ],
-    "online-clinic/market": ["simulation.arrivals=30"],
-    "online-uniform04": ["study.sizes=[100, 1000]", "study.draws=2"],
-    "medical-market": GRID,
-    "release-wdbc": [
-        "study.sizes=[50]",
-        "study.epsilons=[10.0]",
-        "study.fits=1",
-        "study.draws=1",
-    ],
-    "ridge-bound": FEW,
-    "solver-study": [
-        'study.problems=["quickstart.toml"]',
-        'study.solvers=["CLARABEL"]',
-        "study.sizes=[20]",
-        'study.settings=["default"]',
-    ],
-    "variants-norms": [
-        "sellers.count=8",
-        'variants=[{name="one"}, {name="largest", objective={spread={p=inf}}}]',
-    ],
-}
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
-    """Return a small result of every kind."""
-    problems = [
-        load_problem(ROOT / "problems" / f"{name}.toml", [*settings, "run.jobs=1"])
-        for name, settings in SMALL.items()
-    ]
-    return {problem.kind: run_problem(problem) for problem in problems}
+from tests.report.builders import GOLDEN, STORED, save_a_frame, stored
 
 
 @pytest.fixture(autouse=True)
-def _svg_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save every figure once, which is enough to see that it is drawn from the same data."""
-
-    def save(draw: Callable[[], Figure], stem: Path) -> str:
-        drawing = BytesIO()
-        with report_style(stem.name):
-            draw().savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
-        svg = compact_svg(drawing.getvalue().decode("utf-8"))
-        stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
-        return svg
-
-    monkeypatch.setattr(render, "save_figure", save)
+def _no_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "save_figure", save_a_frame)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +39,16 @@ def schema() -> dict[str, Any]:
     return results_schema()
 
 
+@pytest.fixture(scope="module")
+def validator(schema) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
 @pytest.fixture
-def folder(results: dict[str, Any], tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """Return the folder of results whose sellers are a table of their own."""
-    result = results["tradeoff"]
+    result = stored("tradeoff")
     enough = -(-MOST_CELLS // result.sellers.size) + 1
     sellers = pd.concat([result.sellers] * enough, ignore_index=True)
     return written(replace(result, sellers=sellers), tmp_path)
@@ -145,31 +83,30 @@ def files(folder: Path) -> dict[str, bytes]:
 # --------------------------------------------------------------------------- there and back
 
 
-def test_every_kind_of_result_is_here(results) -> None:
-    assert set(results) == set(result_types())
+def test_every_kind_of_result_is_here() -> None:
+    assert sorted(result_types()) == STORED
 
 
-@pytest.mark.parametrize("kind", result_types())
-def test_a_report_is_rendered_again_byte_for_byte(results, kind: str, tmp_path: Path) -> None:
-    first = write_report(results[kind], tmp_path / "first").parent
+@pytest.mark.parametrize("kind", STORED)
+def test_a_report_is_rendered_again_byte_for_byte(kind: str, tmp_path: Path) -> None:
+    first = write_report(stored(kind), tmp_path / "first").parent
     again = rewrite_report(first, tmp_path / "elsewhere" / "again").parent
     assert files(again) == files(first)
-    rewrite_report(again / "results.json")  # and in its own place
-    assert files(again) == files(first)
 
 
-def test_what_is_attached_to_a_report_stays_attached(results, tmp_path: Path) -> None:
-    attached = replace(build_report(results["tradeoff"]), attachments={"runs.jsonl": b"{}\n"})
-    first = write_report(attached, tmp_path / "first").parent
-    again = rewrite_report(first, tmp_path / "again").parent
-    assert files(again) == files(first)
-    assert (again / "runs.jsonl").read_bytes() == b"{}\n"
+def test_a_report_is_rendered_again_in_its_own_place_with_what_is_attached(tmp_path: Path) -> None:
+    attached = replace(build_report(stored("variants")), attachments={"runs.jsonl": b"{}\n"})
+    folder = write_report(attached, tmp_path / "report").parent
+    first = files(folder)
+    rewrite_report(folder / "results.json")
+    assert files(folder) == first
+    assert first["runs.jsonl"] == b"{}\n"
 
 
-@pytest.mark.parametrize("kind", result_types())
-def test_long_frames_come_back_exactly(results, kind: str, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", STORED)
+def test_long_frames_come_back_exactly(kind: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(results_module, "MOST_CELLS", 20)
-    result = results[kind]
+    result = stored(kind)
     found = read_results(written(result, tmp_path))
     for field in fields(result):
         frame = getattr(result, field.name)
@@ -341,18 +278,15 @@ def test_only_so_much_is_read(folder: Path, monkeypatch) -> None:
 # --------------------------------------------------------------------------------- the schema
 
 
-@pytest.mark.parametrize("kind", result_types())
-def test_real_results_follow_the_schema(results, schema, kind: str, tmp_path: Path) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
-    found = content(written(results[kind], tmp_path))
+@pytest.mark.parametrize("kind", STORED)
+def test_real_results_follow_the_schema(validator, kind: str) -> None:
+    found = content(GOLDEN / kind)
     validator.validate(found)
     for wrong in ({"caveats": 1}, {"kind": "diff"}, {"problem": {}}, {"more": 1}):
         assert not validator.is_valid(found | wrong)
 
 
-def test_long_frames_follow_the_schema(folder: Path, schema) -> None:
-    validator = jsonschema.Draft202012Validator(schema)
+def test_long_frames_follow_the_schema(folder: Path, validator) -> None:
     found = content(folder)
     validator.validate(found)
     outside = found | {"sellers": found["sellers"] | {"csv": "../x.csv"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from convexmarket.report.solver_study_findings import summary_words
+from tests.report.builders import plain_blanks
 from tests.report.solver_study_runs import make_result, race
 
 #: Times of a contender that takes a second; their geometric mean is 1.
@@ -20,7 +21,7 @@ def said(times: dict[str, list[float]], sizes: tuple[int, ...] = (100,)) -> tupl
     """Return the headline and the paragraph of a class in which contenders take these seconds."""
     result = make_result(race("lasso", times, sizes))
     headline, words, *_ = summary_words(result)
-    return headline.split(". ")[0], words.replace("\N{NO-BREAK SPACE}", " ")
+    return headline.split(". ")[0], plain_blanks(words)
 
 
 def test_the_fastest_is_faster_than_all_that_can_be_compared() -> None:

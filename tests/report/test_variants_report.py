@@ -1,10 +1,8 @@
-"""The report of a market and its variants says what the result says."""
+"""The report of a market and its variants: certificates, truthful prices, what is compared."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,44 +10,14 @@ import pytest
 
 from convexmarket.experiments.variants import VariantsResult, run_variants
 from convexmarket.problems import parse_problem
-from convexmarket.report import build_report, write_report
+from convexmarket.report import build_report
 from convexmarket.report import variants_figures as figures
 from convexmarket.report.model import Report
 from convexmarket.report.parts import METHOD_WORDS, select, short
 from convexmarket.report.variants_figures import flat_pieces
 from convexmarket.report.variants_words import at_equal
+from tests.report.builders import facts, problem_text, stored, table, words
 
-BASE = """
-kind = "variants"
-title = "Small <b>variants</b>"
-description = "Some & others."
-notes = ["A note."]
-[sellers]
-count = 20
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[objective]
-spread = { weight = 1.0 }
-noise = { weight = 1.0 }
-payments = { weight = 0.02 }
-[run]
-jobs = 1
-"""
-POINTS = """
-[[variants]]
-name = "plain"
-[[variants]]
-name = "capped"
-constraints.cap = 1.5
-[[variants]]
-name = "p = inf"
-objective.spread.p = inf
-[[variants]]
-name = "impossible"
-constraints = { max_epsilon = 0.01, eta_range = [1.0, 2.0] }
-"""
 CURVES = """
 [[variants]]
 name = "over gamma"
@@ -99,13 +67,26 @@ TWO_GROUPS = (
 )
 
 
+IMPOSSIBLE = """
+[[variants]]
+name = "impossible"
+constraints = { max_epsilon = 0.01, eta_range = [1.0, 2.0] }
+"""
+
+
 def run(variants: str, *settings: str) -> VariantsResult:
-    return run_variants(parse_problem(BASE + variants, settings))
+    base, _, _ = problem_text("variants").partition("[[variants]]")
+    return run_variants(parse_problem(base + variants, settings))
 
 
 @pytest.fixture(scope="module")
 def result() -> VariantsResult:
-    return run(POINTS)
+    return stored("variants")
+
+
+@pytest.fixture(scope="module")
+def curves() -> VariantsResult:
+    return run(CURVES)
 
 
 @pytest.fixture(scope="module")
@@ -113,109 +94,79 @@ def report(result: VariantsResult) -> Report:
     return build_report(result)
 
 
-def words(report: Report) -> str:
-    parts = [*report.summary]
-    for section in report.sections:
-        parts += [*section.prose, *section.points]
-    return " ".join(parts).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def facts(report: Report) -> dict[str, str]:
-    return {fact.label: fact.value for fact in report.facts}
-
-
-def test_it_is_written(result: VariantsResult, tmp_path: Path) -> None:
-    folder = write_report(result, tmp_path / "report").parent
-    assert {path.stem for path in (folder / "figures").glob("*.png")} == {"allocations"}
-    table = pd.read_csv(folder / "tables" / "certificates.csv")
-    np.testing.assert_allclose(table.objective, result.points.objective)
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert len(results["points"]["data"]) == 4
-    page = (folder / "index.html").read_text(encoding="utf-8")
-    assert "<b>variants" not in page
-    assert "A note." in page
-
-
-def test_facts_and_first_lines_are_the_numbers(result: VariantsResult, report: Report) -> None:
+def test_facts_count_what_was_solved_and_is_truthful(report: Report) -> None:
     found = facts(report)
-    assert found["variants"] == "4"
-    assert found["markets solved"] == "3 of 4"
+    assert found["variants"] == "5"
+    assert found["markets solved"] == "6 of 7"
     assert found["sellers"] == "20"
-    assert found["truthful prices by construction"] == "4 of 4"
-    rows = result.points.set_index("variant")
-    text = words(report)
-    even = rows.n_effective.idxmax()
-    assert f"It is most even in “{even}”" in text
+    assert found["truthful prices by construction"] == "5 of 5"
+
+
+def test_objectives_of_different_terms_are_not_compared(result, report: Report) -> None:
+    rows = result.points.drop_duplicates("variant").set_index("variant")
     rise = rows.objective["capped"] / rows.objective["plain"] - 1
-    assert f"{100 * rise:.1f}% more in “capped”" in text
-    assert "more in “p = inf”" not in text, "another objective cannot be compared"
-    assert "The variants measure spread differently" in text
-    assert "error" not in report.tables[0].frame
-    assert {"n_effective", "noise"} <= set(report.tables[0].frame)
+    assert f"{100 * rise:.1f}% more in “capped”" in words(report)
+    assert "more in “p = inf”" not in words(report)
+    assert "cannot be compared" in words(report)
+    assert "error" not in table(report, "variants")
+    assert {"n_effective", "noise"} <= set(table(report, "variants"))
 
 
-def test_what_has_no_answer_is_said_with_its_reason(result: VariantsResult, report: Report) -> None:
+def test_what_has_no_answer_is_said_with_its_reason(result, report: Report) -> None:
     text = words(report)
     assert "“impossible” is infeasible" in text
-    assert result.points.message.iloc[-1] in text
-    assert "status" in report.tables[0].frame
-    (failures,) = (table for table in report.tables if table.name == "failures")
-    assert list(failures.frame.variant) == ["impossible"]
-    assert failures.frame.message.iloc[0]
+    assert select(result.points, variant="impossible").message.item() in text
+    assert "status" in table(report, "variants")
+    failures = table(report, "failures")
+    assert list(failures.variant) == ["impossible"]
+    assert failures.message.iloc[0]
 
 
-def test_the_certificate_names_methods_and_solves(result: VariantsResult, report: Report) -> None:
+def test_the_certificate_names_methods_and_solves(result, report: Report) -> None:
     text = words(report)
     assert "in every market" in text
-    assert "Branch and bound" in text
-    assert "closed form" in text
     assert {METHOD_WORDS[name] in text for name in result.points.method.dropna()} == {True}
     conic = result.points[result.points.solver.notna()].solves.sum()
     assert f"and {conic:.0f} conic solves" in text
-    table = next(table for table in report.tables if table.name == "certificates")
-    assert "branch and bound" in set(table.frame.method)
-    assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(table.frame)
+    certificates = table(report, "certificates")
+    assert "branch and bound" in set(certificates.method)
+    assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(certificates)
+    np.testing.assert_array_equal(certificates.objective, result.points.objective)
 
 
-def test_limits_are_said(report: Report) -> None:
-    text = words(report)
-    for phrase in ("one draw from the prior", "cannot be compared", "There is no learner here"):
-        assert phrase in text, phrase
-
-
-def test_curves_are_drawn_and_compared_at_equal_payments(tmp_path: Path) -> None:
-    result = run(CURVES)
-    folder = write_report(result, tmp_path / "report").parent
-    drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
-    assert drawn == {"frontier", "sweep_1", "sweep_2", "sweep_3"}
-    report = build_report(result)
+def test_curves_are_compared_at_equal_payments(curves) -> None:
+    report = build_report(curves)
+    assert {figure.name for figure in report.figures} == {
+        "frontier", "sweep_1", "sweep_2", "sweep_3"
+    }  # fmt: skip
+    for figure in report.figures[1:]:
+        assert figure.draw().axes
     text = words(report)
     assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
     assert "the error of “over budget” is that of “over gamma”, within" in text
     assert "the error of “over cap” is" in text
     assert "the most at cap k = 1" in text
-    verdicts = result.points.drop_duplicates("variant").incentives
-    truthful = (verdicts == "by construction").sum()
-    assert facts(report)["truthful prices by construction"] == f"{truthful} of 3"
-    (equal,) = (table.frame for table in report.tables if table.name == "equal_payments")
+    equal = table(report, "equal_payments")
     assert (equal.variant == "over budget").sum() == 3
     assert equal.change[equal.variant == "over budget"].abs().max() < 0.01
-    assert list(report.tables[0].frame.value) == list(result.points.value)
+    assert list(report.tables[0].frame.value) == list(curves.points.value)
 
 
-def test_curves_with_points_beside_them(tmp_path: Path) -> None:
-    result = run(CURVES + POINTS)
-    folder = write_report(result, tmp_path / "report").parent
-    drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
-    assert {"frontier", "allocations"} <= drawn
+def test_where_truthful_prices_exist_is_counted_with_the_reasons(curves) -> None:
+    report = build_report(curves)
+    truthful = (curves.points.drop_duplicates("variant").incentives == "by construction").sum()
+    assert facts(report)["truthful prices by construction"] == f"{truthful} of 3"
+    for reason in set(curves.points.reason):
+        assert reason in words(report)
 
 
-def test_groups_and_ironing(tmp_path: Path) -> None:
+def test_groups_and_ironing() -> None:
     result = run(GROUPS, f"sellers={TWO_GROUPS}")
-    folder = write_report(result, tmp_path / "report").parent
-    drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
-    assert drawn == {"allocations", "groups", "virtual_costs"}
-    text = words(build_report(result))
+    report = build_report(result)
+    assert {figure.name for figure in report.figures} == {"allocations", "groups", "virtual_costs"}
+    for figure in report.figures[1:]:
+        assert figure.draw().axes
+    text = words(report)
     groups = result.groups.set_index(["variant", "group"])
     assert groups.payment_mean.isna().any(), "so that expected payments are what is compared"
     paid = groups.expected_payment_mean["equal", "land"]
@@ -231,18 +182,11 @@ def test_groups_and_ironing(tmp_path: Path) -> None:
     assert f"the {len(pooled)} sellers in it sell ε = {short(pooled.epsilon.iloc[0])} each" in text
 
 
-def test_reasons_of_verdicts_are_given() -> None:
-    result = run(CURVES)
-    text = words(build_report(result))
-    for reason in set(result.points.reason):
-        assert reason in text
-
-
-def test_two_limits_are_compared_at_equal_largest_guarantees(tmp_path: Path) -> None:
+def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     result = run(LIMITS)
-    folder = write_report(result, tmp_path / "report").parent
-    assert (folder / "figures" / "limits.svg").exists()
     report = build_report(result)
+    (limits,) = (figure for figure in report.figures if figure.name == "limits")
+    assert limits.draw().axes
     assert "At equal largest guarantees the objective of “over cap” is" in words(report)
     assert METHOD_WORDS["projections"] in words(report)
     rows = at_equal(
@@ -262,9 +206,10 @@ def test_a_curve_is_met_at_its_own_points_and_missing_beyond_them() -> None:
     assert at_equal(known[:1], new, "x", "y").change.isna().all()
 
 
-def test_different_privacy_costs_are_drawn(tmp_path: Path) -> None:
-    folder = write_report(run(COSTS), tmp_path / "report").parent
-    assert (folder / "figures" / "privacy_costs.svg").exists()
+def test_different_privacy_costs_are_drawn() -> None:
+    report = build_report(run(COSTS))
+    (costs,) = (figure for figure in report.figures if figure.name == "privacy_costs")
+    assert costs.draw().axes
 
 
 def test_another_prior_is_compared_by_the_objective() -> None:
@@ -275,11 +220,11 @@ def test_another_prior_is_compared_by_the_objective() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0002, 0.2), (4, 200), (0.9, 1.1), (1, 4.1)])
-@pytest.mark.parametrize("most", [3, 5, 9])
-def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float, most: int) -> None:
-    ticks = figures._log_ticks(low, high, most)
-    assert len(ticks) <= max(most, np.log10(high / low) + 1)
-    assert all(0.98 * low <= tick <= 1.02 * high for tick in ticks)
+def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float) -> None:
+    for most in (3, 5, 9):
+        ticks = figures._log_ticks(low, high, most)
+        assert len(ticks) <= max(most, np.log10(high / low) + 1), most
+        assert all(0.98 * low <= tick <= 1.02 * high for tick in ticks), most
 
 
 def test_an_audit_is_reported() -> None:
@@ -299,6 +244,6 @@ def test_an_audit_is_reported() -> None:
 
 
 def test_nothing_was_solved() -> None:
-    report = build_report(run(POINTS[POINTS.rindex("[[variants]]") :]))
+    report = build_report(run(IMPOSSIBLE))
     assert facts(report)["markets solved"] == "0 of 1"
     assert "infeasible" in words(report)

@@ -1,0 +1,137 @@
+"""Markdown that ships and that reports write: tables are tables, and products are no emphasis."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from convexmarket.report import build_report
+from convexmarket.report.render import escape_markdown
+from tests import ROOT
+from tests.report.builders import GOLDEN, STORED, stored
+
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "convexmarket/**/*.md", "problems/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
+#: What stands between a word and its emphasis: blanks, brackets, quotation marks, a sentence's end.
+BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
+AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
+#: What mathematics has and sentences have not.
+FORMULA = re.compile(r"[\^=<>+*]")
+
+
+def parse(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+def tables(tokens: list[Token]) -> int:
+    return sum(token.type == "table_open" for token in tokens)
+
+
+def blocks_of_bars(text: str, tokens: list[Token]) -> int:
+    """Count the runs of lines outside code that begin with a bar."""
+    code = {
+        line
+        for token in tokens
+        if token.type in ("fence", "code_block")
+        for line in range(*(token.map or (0, 0)))
+    }
+    bars = [
+        number not in code and line.lstrip().startswith("|")
+        for number, line in enumerate(text.split("\n"))
+    ]
+    return sum(here and not before for before, here in zip([False, *bars], bars, strict=False))
+
+
+def accidents(tokens: list[Token]) -> list[str]:
+    """Return the emphasis that a formula has become: it touches one, or it is a piece of one."""
+    found = []
+    for token in tokens:
+        children = token.children or []
+        for opening, child in enumerate(children):
+            if child.type not in ("em_open", "strong_open"):
+                continue
+            closed = child.type.replace("open", "close")
+            closing = next(
+                place
+                for place in range(opening, len(children))
+                if children[place].type == closed and children[place].level == child.level
+            )
+            inside = "".join(one.content for one in children[opening:closing] if one.type == "text")
+            before, after = shown(children[:opening])[-1:], shown(children[closing + 1 :])[:1]
+            if (
+                (before and not BEFORE.fullmatch(before))
+                or (after and not AFTER.fullmatch(after))
+                or (child.type == "em_open" and FORMULA.search(inside))
+                or inside.count("(") != inside.count(")")
+            ):
+                found.append(f"{before}{child.markup}{inside}{child.markup}{after}")
+    return found
+
+
+def shown(tokens: list[Token]) -> str:
+    """Return the text of inline tokens; code is a letter, and the end of a line a blank."""
+    text = {"softbreak": " ", "hardbreak": " ", "code_inline": "x", "image": "x"}
+    return "".join(text.get(token.type, token.content) for token in tokens)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_table_of_a_document_is_parsed_as_one(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    tokens = parse(text)
+    assert tables(tokens) == blocks_of_bars(text, tokens)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_table_of_a_shipped_report_is_parsed_as_one(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    tokens = parse(text)
+    assert tables(tokens) == blocks_of_bars(text, tokens) > 0
+    page = (ROOT / name).with_name("index.html").read_text(encoding="utf-8")
+    facts = '<dl class="facts"' in page
+    assert tables(tokens) == page.count("<table") + facts or name == "reports/README.md"
+    assert not accidents(tokens)
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_every_table_that_a_report_writes_is_parsed_as_one(kind: str) -> None:
+    report = build_report(stored(kind))
+    tokens = parse((GOLDEN / kind / "report.md").read_text(encoding="utf-8"))
+    assert tables(tokens) == len(report.tables) + bool(report.facts)
+    assert not accidents(tokens)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_product_of_a_document_becomes_emphasis(name: str) -> None:
+    assert not accidents(parse((ROOT / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "text", ["*Here.* Let", "(*any*)", "**A**: x", "a *b* c", "so *a and b*, c", "**`a*b`** is"]
+)
+def test_emphasis_is_let_be(text: str) -> None:
+    assert any(child.type.endswith("_open") for child in parse(text)[1].children or [])
+    assert not accidents(parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a*b and c*d", "sum (a)*b with c*d", "f(x)*y + z*(w)", "so *a(b* c", "x *y = z* w", "`a`*b*c"],
+)
+def test_products_are_found(text: str) -> None:
+    assert accidents(parse(text))
+
+
+@pytest.mark.parametrize("text", ["a*b*c", "*x*", "a_b_", "|", r"\|", "---:", "a | b", "`*`"])
+def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
+    cell = escape_markdown(text)
+    tokens = parse(f"| h | i |\n|:---|---:|\n| {cell} | x |\n")
+    cells = [token for token in tokens if token.type == "inline"]
+    assert tables(tokens) == 1
+    assert [shown(one.children or []) for one in cells] == ["h", "i", text, "x"]
