@@ -5,13 +5,13 @@ import os
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from convexmarket import cli, writing
 from convexmarket.cli import audit, diff, online, report
 from convexmarket.errors import ParameterError
 from convexmarket.writing import check_place
 from tests import PROBLEMS
+from tests.cli.builders import invoke
 
 COMPARE = sys.modules["convexmarket.cli.compare"]  # its name in the package is a command
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
@@ -60,7 +60,7 @@ def refused_before_any_work(name, place, monkeypatch):
         raise AssertionError("it has begun to work")
 
     monkeypatch.setattr(module, work, never)
-    done = CliRunner().invoke(cli.app, [*arguments, option, place])
+    done = invoke(*arguments, option, place)
     assert done.exit_code == 2, (done.output, done.exception)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
