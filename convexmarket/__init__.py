@@ -1,5 +1,10 @@
 """Convex modelling for markets in private data; the public names, nothing else."""
 
+from convexmarket.starting import interrupts_end_at_once as _interrupts_end_at_once
+
+_interrupts_end_at_once()  # before the imports that take long
+
+# ruff: noqa: E402
 from importlib.metadata import version as _version
 
 from convexmarket import datasets

@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from convexmarket.errors import DataError
+from convexmarket.errors import DataError, ParameterError
 
-__all__ = ["Content", "sync_folder", "write_together"]
+__all__ = ["Content", "check_place", "sync_folder", "write_together"]
 
 #: Of a file: bytes, or a function that is given the open text file.
 Content: TypeAlias = bytes | Callable[[Any], Any]
@@ -62,6 +63,39 @@ def write_together(contents: Mapping[Path, Content]) -> None:
                 path.unlink(missing_ok=True)
     for folder in {path.parent for path in contents}:
         sync_folder(folder)
+
+
+def check_place(path: Path, option: str = "--out", *, folder: bool = False) -> None:
+    """Refuse, before any work, what could not be written in the end; leave nothing behind.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A file that will be written.
+    option : str
+        Where it was named.
+    folder : bool
+        Whether it is a folder instead that will be replaced whole.
+
+    Raises
+    ------
+    ParameterError
+        If the path is that of a folder and no folder is to be written, or a file cannot be made
+        where its folder is, or would be.
+    """
+    if path.is_dir() and not folder:
+        raise ParameterError(f"{option} {path} is a folder; name a file in it")
+    place = path.resolve() if folder else path.absolute()
+    for where in (place, place.parent) if place.is_dir() else (place.parent,):
+        while not os.path.lexists(where):
+            where = where.parent
+        try:
+            tempfile.TemporaryFile(dir=where).close()
+        except OSError as error:
+            raise ParameterError(
+                f"{option} {path}: nothing can be written in {where} "
+                f"({error.strerror or error}); name a place in a folder where you may write"
+            ) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import tomllib
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +18,7 @@ PACKAGE = Path(cm.__file__).parent
 
 #: From what knows nobody to what knows everybody.
 ROOMS = [
+    "starting",
     "errors",
     "arguments",
     "writing",
@@ -81,6 +83,7 @@ def imported_rooms(source, package):
     return found
 
 
+@cache
 def imports_of(path):
     package = ["convexmarket", *path.parts[:-1]]
     return imported_rooms((PACKAGE / path).read_text(), package)
@@ -107,10 +110,10 @@ def test_every_module_lies_in_a_known_room():
     assert len(INSIDE) > len(ROOMS)
 
 
-@pytest.mark.parametrize("path", INSIDE, ids=str)
-def test_a_room_imports_only_rooms_before_it(path):
+def test_a_room_imports_only_rooms_before_it():
     wrong = [
         f"{path}:{line} {why}"
+        for path in INSIDE
         for line, imported in imports_of(path)
         if (why := violation(room_of(path), imported))
     ]
@@ -182,6 +185,8 @@ def test_what_counts_as_wrong(room, imported, wrong):
 def test_the_package_holds_its_public_names_and_nothing_else():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     for node in tree.body:
+        if ast.unparse(node) == "_interrupts_end_at_once()":  # while the rest is imported
+            continue
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         assigned = isinstance(node, ast.Assign) and [target.id for target in node.targets]
         named = assigned in (["__all__"], ["__version__"])
@@ -197,36 +202,35 @@ def test_the_package_holds_its_public_names_and_nothing_else():
     assert len(cm.__all__) == len(set(cm.__all__))
 
 
-@pytest.mark.parametrize("name", cm.__all__)
-def test_every_public_name_is_documented(name):
-    value = getattr(cm, name)
-    documented = inspect.getdoc(value) or ""
-    assert documented.split(), name
-    first = documented.split("\n\n")[0]
-    assert first.endswith("."), f"{name}: a summary is a sentence"
-    if inspect.isclass(value):
-        # Not inherited, and not what dataclasses write themselves: "Cap(k: float)".
-        assert (value.__doc__ or "").split(), name
-        assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
-        for attribute, member in vars(value).items():
-            if not attribute.startswith("_") and (
-                inspect.isfunction(member) or isinstance(member, property)
-            ):
-                assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
+def test_every_public_name_is_documented():
+    for name in cm.__all__:
+        value = getattr(cm, name)
+        documented = inspect.getdoc(value) or ""
+        assert documented.split(), name
+        first = documented.split("\n\n")[0]
+        assert first.endswith("."), f"{name}: a summary is a sentence"
+        if inspect.isclass(value):
+            # Not inherited, and not what dataclasses write themselves: "Cap(k: float)".
+            assert (value.__doc__ or "").split(), name
+            assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
+            for attribute, member in vars(value).items():
+                if not attribute.startswith("_") and (
+                    inspect.isfunction(member) or isinstance(member, property)
+                ):
+                    assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_every_module_says_why_it_exists(path):
-    source = (PACKAGE / path).read_text()
-    if source.strip():
-        assert ast.get_docstring(ast.parse(source))
+def test_every_module_says_why_it_exists():
+    for path in MODULES:
+        source = (PACKAGE / path).read_text()
+        assert not source.strip() or ast.get_docstring(ast.parse(source)), path
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_what_a_room_exports_exists(room):
-    module = importlib.import_module(f"convexmarket.{room}")
-    for name in getattr(module, "__all__", ()):
-        assert hasattr(module, name), f"{room}.{name}"
+def test_what_a_room_exports_exists():
+    for room in ROOMS:
+        module = importlib.import_module(f"convexmarket.{room}")
+        for name in getattr(module, "__all__", ()):
+            assert hasattr(module, name), f"{room}.{name}"
 
 
 def test_every_error_is_public_and_of_the_family():

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from convexmarket.report import render
 from tests import ROOT
+from tests.cli.builders import draw_nothing
 
 NOT_RUN = "<!-- not run -->"
 FENCE = re.compile(
@@ -41,6 +43,7 @@ def test_the_readme_shows_python():
 @pytest.mark.parametrize(("path", "line", "code"), collected())
 def test_the_block_runs(path, line, code, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr(render, "save_figure", draw_nothing)
     # A reader's directory: the problem files are there, and what is written is theirs.
     for name in ("problems", "README.md"):
         (tmp_path / name).symlink_to(ROOT / name)

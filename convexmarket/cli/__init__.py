@@ -27,7 +27,7 @@ from convexmarket.report import write_report
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.results_schema import results_schema
 from convexmarket.report.terminal import offers_summary, summary
-from convexmarket.writing import write_together
+from convexmarket.writing import check_place, write_together
 
 __all__ = ["app", "main"]
 
@@ -173,6 +173,7 @@ def run(
             problem = load_problem(file, [*overrides, rows_setting(problem, data)])
         target = folder or Path("reports", file.stem)
         check_replaceable(target.resolve())
+        check_place(target, folder=True)
         if isinstance(problem, SolverStudyProblem):
             page = run_study(problem, target)
         else:
@@ -224,8 +225,7 @@ def price(
     with errors_in_one_line(), err.status("") as status:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
-        if offers_file.is_dir():
-            raise ParameterError(f"--out {offers_file} is a folder; name a file in it")
+        check_place(offers_file)
         offers = price_offers(
             file,
             parse_prior(prior),

@@ -14,7 +14,7 @@ from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bar
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
 from convexmarket.report.results import plain
-from convexmarket.writing import write_together
+from convexmarket.writing import check_place, write_together
 
 __all__ = ["AUDIT_EXAMPLES", "audit_command"]
 
@@ -56,6 +56,8 @@ def audit_command(
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
             raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
+        if file is not None:
+            check_place(file)
         with progress_bars() as advance:
             audits = audit_mechanisms(
                 seed, advance, mechanisms=mechanisms or (), found=None if err.is_terminal else _tell

@@ -21,6 +21,7 @@ from convexmarket.problems import SolverStudyProblem
 from convexmarket.report import build_report, write_folder
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.terminal import summary
+from convexmarket.writing import check_place
 
 __all__ = ["COMPARE_EXAMPLES", "compare", "run_study"]
 
@@ -150,6 +151,7 @@ def run_study(
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
     check_replaceable(folder.resolve())
+    check_place(folder, folder=True)
     journal = folder / JOURNAL
     try:
         with progress_bars() as advance:

@@ -14,7 +14,7 @@ from convexmarket.report import write_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_summary
 from convexmarket.report.results import plain
-from convexmarket.writing import write_together
+from convexmarket.writing import check_place, write_together
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
 
@@ -52,6 +52,10 @@ def diff_command(
                 _keep_apart(target, source)
         if folder and data and data.resolve().is_relative_to(folder.resolve()):
             raise ParameterError(f"--json {data} lies in --out {folder}, which is replaced whole")
+        if folder is not None:
+            check_place(folder, folder=True)
+        if data is not None:
+            check_place(data, "--json")
         found = diff_results(a, b, tolerance)
         written = [] if folder is None else [write_report(found, folder)]
         if data is not None:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from convexmarket.starting import INTERRUPTED, interrupts_as_usual
+
 __all__ = [
     "BUG",
     "DONE",
@@ -25,7 +27,6 @@ DONE = 0
 BUG = 1
 WRONG = 2
 PARTLY = 3
-INTERRUPTED = 130
 READER_GONE = 141
 
 DEFECT = (
@@ -45,6 +46,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     _settle_streams()
     output = _output()
     try:
+        interrupts_as_usual()
         command()
         code: Any = DONE
     except SystemExit as ended:

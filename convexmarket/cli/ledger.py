@@ -23,7 +23,7 @@ from convexmarket.report.ledger_terminal import (
 )
 from convexmarket.report.results import plain
 from convexmarket.report.words import without_formulas
-from convexmarket.writing import write_together
+from convexmarket.writing import check_place, write_together
 
 __all__ = ["ledger_app"]
 
@@ -196,6 +196,7 @@ def export(
     with errors_in_one_line():
         if file.suffix.lower() not in (".csv", ".json"):
             raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
+        check_place(file)
         with Ledger(path) as ledger:
             if file.exists() and file.samefile(ledger.path):
                 raise ParameterError(f"--out {file} is the ledger itself; name another file")

@@ -33,6 +33,7 @@ from convexmarket.report.online_terminal import (
 )
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.terminal import summary
+from convexmarket.writing import check_place
 
 __all__ = ["online_app"]
 
@@ -214,8 +215,8 @@ def _quote_list(
     clash = offers_file is not None and offers_file.exists() and file.exists()
     if offers_file is not None and clash and offers_file.samefile(file):
         raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
-    if offers_file is not None and offers_file.is_dir():
-        raise ParameterError(f"--out {offers_file} is a folder; name a file for the offers")
+    if offers_file is not None:
+        check_place(offers_file)
     with OnlineMarket(folder) as market, progress_bars() as advance:
         quoted = quote_list(market, file, id_column, sensitivity_column, advance)
         expected = market.policy.expected_sellers
@@ -320,6 +321,7 @@ def close(
         return
     with errors_in_one_line():
         check_replaceable(target.resolve())  # before the market closes for good
+        check_place(target, folder=True)
         with OnlineMarket(folder) as market, progress_bars() as advance:
             result = close_market(
                 market,

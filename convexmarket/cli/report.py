@@ -20,6 +20,7 @@ from convexmarket.problems import Problem, SolverStudyProblem, load_problem
 from convexmarket.report import read_results, rewrite_report, write_report
 from convexmarket.report.index import write_index
 from convexmarket.report.render import check_replaceable
+from convexmarket.writing import check_place
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
 
@@ -90,6 +91,8 @@ def report_command(
         if everything:
             _all(problems or Path("problems"), reports or Path("reports"), bool(rerun))
             return
+        if target is not None:
+            check_place(target, folder=True)
         if folder is not None:
             page = rewrite_report(folder, target)
         elif index is not None:
@@ -126,6 +129,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 def _all(problems: Path, reports: Path, rerun: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
     names = report_names(problems)
+    check_place(reports / "index.html", "--reports")
     outcomes = []
     for number, (name, file) in enumerate(names.items(), start=1):
         err.print(f"{number} of {len(names)}: {escape(name)}", highlight=False)
@@ -170,6 +174,7 @@ def _failure(error: Exception) -> tuple[str, int]:
 
 def _run(problem: Problem, folder: Path, fresh: bool) -> None:
     check_replaceable(folder.resolve())
+    check_place(folder, "--reports", folder=True)
     if isinstance(problem, SolverStudyProblem):
         run_study(problem, folder, fresh=fresh)
         return

@@ -1,17 +1,17 @@
 """The command line, as a user meets it."""
 
 import json
-import re
 
 import pytest
-from typer.testing import CliRunner
 
 from convexmarket import cli
 from convexmarket.problems import json_schema
+from convexmarket.report import render
 from tests import PROBLEMS
+from tests.cli.builders import draw_nothing, invoke, one_setting_each, plain
 
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
-FAST = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
+FAST = one_setting_each("run.jobs=1")
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
 
@@ -21,12 +21,9 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def invoke(*arguments: str):
-    return CliRunner().invoke(cli.app, list(arguments))
-
-
-def plain(text: str) -> str:
-    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
+@pytest.fixture
+def _no_figures(monkeypatch):
+    monkeypatch.setattr(render, "save_figure", draw_nothing)
 
 
 def test_run_writes_a_report_and_says_where(here):
@@ -41,8 +38,10 @@ def test_run_writes_a_report_and_says_where(here):
     assert results["provenance"]["problem_file"]["overrides"][0] == "objective.gamma=[0.01]"
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_run_of_a_regression_market_marks_a_lambda_for_each_gamma(here):
-    done = invoke("run", str(PROBLEMS / "medical-market.toml"), *FAST)
+    few = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
+    done = invoke("run", str(PROBLEMS / "medical-market.toml"), *few)
     assert done.exit_code == 0, done.output
     said = plain(done.stdout)
     assert said.count("1*") == 2  # one gamma, two scenarios; the bound marks the largest lambda
@@ -50,8 +49,10 @@ def test_run_of_a_regression_market_marks_a_lambda_for_each_gamma(here):
     assert (here / "reports" / "medical-market" / "index.html").is_file()
 
 
-TRADEOFF = ["objective.gamma=[0.01]", "objective.mu=[1]", "objective.sigma=[10]", "naive.grid=1"]
+TRADEOFF = ["data={source='synthetic', n_sellers=9, n_features=2, n_validation=9, n_test=9}"]
+TRADEOFF += ["objective.gamma=[0.01]", "objective.mu=[1]", "objective.sigma=[10]", "naive.grid=1"]
 TRADEOFF += ["learner.regularization=[0.1]", "learner.draws=2", "joint.starts=1"]
+TRADEOFF += ["sellers.correlated_with=0"]
 METHODS = ["run.restarts=2", 'methods=[{name="fast", method="alternating", starts=1}]']
 METHODS += [
     "groups=[{name='few', data={source='synthetic', n_sellers=9, n_features=2}, instances=1, "
@@ -67,9 +68,10 @@ METHODS += [
         ("joint-methods", METHODS, "few method solved best excess"),
     ],
 )
+@pytest.mark.usefixtures("_no_figures")
 def test_a_joint_problem_says_what_it_does_not_promise(here, problem, settings, said):
     changes = [part for setting in settings for part in ("--set", setting)]
-    done = invoke("run", str(PROBLEMS / f"{problem}.toml"), *changes, "--jobs", "1")
+    done = invoke("run", PROBLEMS / f"{problem}.toml", *changes, "--jobs", "1")
     assert done.exit_code == 0, done.output
     text = plain(done.stdout)
     assert said in text
@@ -79,6 +81,7 @@ def test_a_joint_problem_says_what_it_does_not_promise(here, problem, settings, 
     assert first.startswith("> Neither the model nor the payments carry a privacy guarantee")
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_run_takes_a_folder_and_opens_it(here, monkeypatch):
     opened = []
     monkeypatch.setattr(cli.webbrowser, "open", opened.append)

@@ -1,77 +1,85 @@
 """``convexmarket compare``, as its users meet it."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
+import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from convexmarket.cli import app
 from convexmarket.problems import load_problem
-from tests import PROBLEMS, ROOT
+from convexmarket.report import render
+from tests import PROBLEMS
+from tests.cli.builders import draw_nothing, invoke, plain
+from tests.experiments.builders import STUBS
 
-STUBS = str(ROOT / "tests" / "study")
-FEW = ["--sizes", "20,30", "--seeds", "1", "--classes", "allocation", "--jobs", "2"]
+FEW = ["--sizes", "20", "--seeds", "1", "--classes", "allocation", "--jobs", "1", "--no-pin"]
+FEW += ["--formulations", "primal,projection", "--title", "S 🚀"]
+SOLVERS = ["--solvers", "exact,clarabel,OSQP,NONESUCH", "--plugin", "LIES=stub_solvers:Liar"]
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+@pytest.fixture(autouse=True, scope="module")
+def _no_figures():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "save_figure", draw_nothing)
+        patch.syspath_prepend(STUBS)
+        yield
 
 
 @pytest.fixture
 def market(tmp_path):
-    path = tmp_path / "market.toml"
-    path.write_text((PROBLEMS / "quickstart.toml").read_text())
-    return path
+    return shutil.copy(PROBLEMS / "quickstart.toml", tmp_path / "market.toml")
 
 
-def test_a_comparison_writes_a_report_and_tells_the_outcome(market, tmp_path):
-    out = tmp_path / "report"
-    found = run("compare", market, *FEW, "--solvers", "exact,clarabel,OSQP,NONESUCH", "--out", out)
-    assert found.exit_code == 0, found.output
-    assert "CLARABEL, projection" in found.output
-    assert "Not installed, and left out: NONESUCH." in found.output
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of one comparison, with its report, and what was printed."""
+    folder = tmp_path_factory.mktemp("compared")
+    market = shutil.copy(PROBLEMS / "quickstart.toml", folder / "market.toml")
+    done = invoke("compare", market, *FEW, *SOLVERS, "--out", folder / "report")
+    assert done.exit_code == 0, done.output
+    return folder, plain(done.output)
+
+
+def test_a_comparison_writes_a_report_and_tells_the_outcome(compared):
+    folder, said = compared
+    out = folder / "report"
+    assert "CLARABEL, projection" in said
+    assert "Not installed, and left out: NONESUCH." in said
+    assert "1 solver claims an answer and is wrong: LIES" in said
     results = json.loads((out / "results.json").read_text())
     assert results["kind"] == "solver-study"
     assert results["absent"] == ["NONESUCH"]
     assert (out / "index.html").exists()
     assert (out / "report.tex").exists()
-    # 2 sizes, each with the reference, one exact and 2 solvers with 4 formulations
+    # the reference, one exact and 3 solvers with 2 formulations
     lines = (out / "runs.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * (1 + 1 + 2 * 4)
+    assert len(lines) == 1 + 1 + 3 * 2
 
-    again = run("compare", market, *FEW, "--solvers", "exact,clarabel,OSQP,NONESUCH", "--out", out)
+
+def test_given_again_it_runs_nothing_again(compared):
+    folder, _ = compared
+    journal = folder / "report" / "runs.jsonl"
+    before = journal.read_bytes()
+    again = invoke("compare", folder / "market.toml", *FEW, *SOLVERS, "--out", folder / "report")
     assert again.exit_code == 0
-    assert (out / "runs.jsonl").read_text().splitlines() == lines  # nothing was run again
-    fresh = run("compare", market, *FEW, "--solvers", "exact,OSQP", "--out", out, "--fresh")
-    assert fresh.exit_code == 0
-    assert len((out / "runs.jsonl").read_text().splitlines()) == 2 * (1 + 1 + 4)
+    assert journal.read_bytes() == before
 
 
-def test_the_options_as_a_problem_file_say_the_same(market, tmp_path):
-    out = tmp_path / "report"
-    run("compare", market, *FEW, "--solvers", "exact", "--out", out, "--no-pin", "--title", "S 🚀")
-    text = json.loads((out / "results.json").read_text())["provenance"]["problem_file"]["text"]
-    file = tmp_path / "study.toml"
-    file.write_text(text)
-    assert load_problem(file).study.sizes == (20, 30)
-    assert not load_problem(file).run.pin
-    assert load_problem(file).title == "S 🚀"
-    found = run("run", file, "--out", tmp_path / "other")
+def test_the_options_as_a_problem_file_say_the_same(compared):
+    folder, _ = compared
+    results = json.loads((folder / "report" / "results.json").read_text())
+    file = folder / "study.toml"
+    file.write_text(results["provenance"]["problem_file"]["text"])
+    problem = load_problem(file)
+    assert problem.study.sizes == (20,)
+    assert not problem.run.pin
+    assert problem.title == "S 🚀"
+    shutil.copytree(folder / "report", folder / "other")
+    journal = folder / "other" / "runs.jsonl"
+    before = journal.read_bytes()
+    found = invoke("run", file, "--out", folder / "other")
     assert found.exit_code == 0, found.output
-    assert (tmp_path / "other" / "index.html").exists()
-
-
-def test_a_solver_of_ones_own(market, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(STUBS)
-    out = tmp_path / "report"
-    plugin = ["--plugin", "LIES=stub_solvers:Liar", "--formulations", "primal"]
-    found = run("compare", market, *FEW, "--solvers", "CLARABEL", *plugin, "--out", out)
-    assert found.exit_code == 0, found.output
-    assert "1 solver claims an answer and is wrong: LIES" in " ".join(found.output.split())
+    assert journal.read_bytes() == before, "the runs are the same"
+    assert (folder / "other" / "index.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -86,47 +94,20 @@ def test_a_solver_of_ones_own(market, tmp_path, monkeypatch):
         (["--classes", "nonesuch"], "study.classes names 'nonesuch'"),
         (["--classes", "ridge"], "no subproblem of the classes ridge"),
         (["--time-limit", "nan"], "limits.seconds is nan"),
-        (["--dask", "tcp://127.0.0.1:1"], "no scheduler answers"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_run(market, tmp_path, arguments, words):
     out = tmp_path / "report"
-    found = run("compare", market, "--sizes", "20", "--out", out, *arguments)
+    found = invoke("compare", market, "--sizes", "20", "--out", out, *arguments)
     assert found.exit_code == 2
-    assert words in " ".join(found.output.split())
+    assert words in plain(found.output)
     assert not out.exists()
 
 
 def test_a_folder_with_something_else_is_left_alone(market, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.doc").write_text("ten years")
-    found = run("compare", market, "--out", tmp_path / "mine")
+    found = invoke("compare", market, "--out", tmp_path / "mine")
     assert found.exit_code == 2
     assert "thesis.doc" in found.output
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["thesis.doc"]
-
-
-def test_control_c_keeps_what_was_run(market, tmp_path):
-    out = tmp_path / "report"
-    command = ["compare", str(market), "--sizes", "20,30,40,50", "--classes", "allocation"]
-    command += ["--seeds", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
-    code = "from convexmarket.cli import app; app()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *command],
-        stderr=subprocess.PIPE,
-        text=True,
-        # a shell's background jobs ignore SIGINT, and so would what they start
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as running:
-        journal = out / "runs.jsonl"
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and running.poll() is None:
-            if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
-                break
-            time.sleep(0.01)
-        running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=60)[1]
-    assert running.returncode == 130, said
-    assert "the same command goes on from there" in " ".join(said.split())
-    assert not (out / "index.html").exists()
-    assert len(journal.read_text().splitlines()) >= 3

@@ -13,6 +13,8 @@ import convexmarket as cm
 from convexmarket import cli
 from convexmarket.privacy import Guarantee
 from tests import PROBLEMS
+from tests.cli import builders
+from tests.cli.builders import plain as said
 
 OFFERS = "id,sensitivity,epsilon,payment\nAnn,0.1,1.0,0.5\nBob,0.2,0.25,0.125\nCyd,0.9,0.0,0.0\n"
 
@@ -27,11 +29,7 @@ def here(tmp_path, monkeypatch):
 
 
 def invoke(*arguments: str):
-    return CliRunner().invoke(cli.app, ["ledger", *arguments])
-
-
-def said(text: str) -> str:
-    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
+    return builders.invoke("ledger", *arguments)
 
 
 def state() -> list[pd.DataFrame]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import time
 from contextlib import suppress
@@ -12,15 +11,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from convexmarket import cli
 from convexmarket.experiments import online_market
 from convexmarket.experiments.online_stream import quote_list
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import objective_perturbation_guarantee
+from convexmarket.report import render
 from convexmarket.report.words import format_number
 from tests import PROBLEMS
+from tests.cli import builders
+from tests.cli.builders import draw_nothing
+from tests.cli.builders import plain as said
 
 CLINIC = PROBLEMS / "online-clinic"
 
@@ -77,12 +78,13 @@ def opened(here):
     return here
 
 
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch):
+    monkeypatch.setattr(render, "save_figure", draw_nothing)
+
+
 def invoke(*arguments: str):
-    return CliRunner().invoke(cli.app, ["online", *arguments])
-
-
-def said(text: str) -> str:
-    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
+    return builders.invoke("online", *arguments)
 
 
 def quoted(folder: str = "m") -> pd.DataFrame:
@@ -573,7 +575,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     changes = ["--set", "simulation.arrivals=30", "--set", "buyer.gamma=0.001"]
     problem = str(CLINIC.parent / "online-wdbc.toml")
-    done = CliRunner().invoke(cli.app, ["run", problem, *changes])
+    done = builders.invoke("run", problem, *changes)
     assert done.exit_code == 0, done.output
     assert "sellers quoted 341 30" in said(done.stdout)
     assert "Error on 114 public rows" in said(done.stdout)

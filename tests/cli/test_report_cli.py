@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from convexmarket import cli
 from convexmarket.cli import report as report_cli
@@ -16,21 +14,35 @@ from convexmarket.problems import load_problem
 from convexmarket.report import read_results, render, write_report
 from convexmarket.report.results_schema import results_schema
 from tests import ROOT
+from tests.cli.builders import draw_nothing, invoke, plain
 
-SMALL = (
-    (ROOT / "problems" / "quickstart.toml")
-    .read_text(encoding="utf-8")
-    .replace("draws = ", "draws = 2  # ")
-)
+SMALL = """
+kind = "tradeoff"
+title = "Two sellers"
+[data]
+source = "inline"
+features = [[1.0], [-1.0]]
+labels = [1, -1]
+[prior]
+family = "uniform"
+low = 0.0
+high = 1.0
+[sellers]
+sensitivities = [0.1, 0.6]
+[objective]
+gamma = [0.01]
+mu = [1.0]
+sigma = [0.1]
+[learner]
+regularization = [0.1]
+draws = 2
+[naive]
+eta_range = [1.0, 30.0]
+grid = 2
+[run]
+jobs = 1
+"""
 IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
-
-
-def invoke(*arguments: str | Path):
-    return CliRunner().invoke(cli.app, list(map(str, arguments)))
-
-
-def plain(text: str) -> str:
-    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
 
 
 def outcomes(text: str) -> dict[str, str]:
@@ -41,13 +53,7 @@ def outcomes(text: str) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    """Leave the drawing out: it is slow, and other tests look at it."""
-
-    def save(draw, stem):
-        stem.with_suffix(".svg").write_text("<svg></svg>")
-        return "<svg></svg>"
-
-    monkeypatch.setattr(render, "save_figure", save)
+    monkeypatch.setattr(render, "save_figure", draw_nothing)
 
 
 @pytest.fixture

@@ -202,8 +202,8 @@ def test_claims_follow_from_the_tables(result):
     assert claims(instances=known)[2].verdict == "not reproduced"
 
 
-def test_the_same_for_any_number_of_jobs(result):
-    settings = ["run.jobs=2", "methods=[{name='alternating', method='alternating'}]"]
+def test_the_same_for_any_number_of_jobs(result, two_jobs):
+    settings = [two_jobs, "methods=[{name='alternating', method='alternating'}]"]
     again = run_problem(parse_problem(SMALL, settings))
     pd.testing.assert_frame_equal(
         rows(result, "alternating").drop(columns=TIMED).reset_index(drop=True),

@@ -94,8 +94,8 @@ def test_points_are_means_and_standard_errors(result):
 @pytest.mark.parametrize("noise", ["expected", "realised", "worst-case"])
 def test_measures_are_those_of_the_library(noise):
     draw, point = 1, 1
-    extra = [f"joint.noise={noise!r}", "constraints.eta_range=[50.0, 80.0]"]
-    problem = parse_problem(BASE + MU, extra)
+    extra = [f"joint.noise={noise!r}", "constraints.eta_range=[50.0, 80.0]", "sweep.draws=2"]
+    problem = parse_problem(BASE + MU.replace(", 10.0]", "]"), extra)
     row = run_joint_sweep(problem).draws.query(f"point == {point} and draw == {draw}").iloc[0]
     rows = load_rows(problem.data)
     m, n = rows.X_train.shape
@@ -159,8 +159,8 @@ def test_another_prior_keeps_the_ranks_of_sellers():
     np.testing.assert_array_equal(*ranks)
 
 
-def test_the_result_does_not_depend_on_the_number_of_jobs(result):
-    again = run(MU + CLAIMS, "run.jobs=2")
+def test_the_result_does_not_depend_on_the_number_of_jobs(result, two_jobs):
+    again = run(MU + CLAIMS, two_jobs)
     pd.testing.assert_frame_equal(
         result.draws.drop(columns="seconds"), again.draws.drop(columns="seconds")
     )

@@ -208,10 +208,10 @@ def test_one_candidate_that_fails_leaves_the_others(monkeypatch):
     assert (result.candidates.message == "not this one").sum() == 4
 
 
-def test_the_same_for_any_number_of_jobs():
+def test_the_same_for_any_number_of_jobs(two_jobs):
     few = [*ONE, "learner.regularization=[0.2]", "learner.draws=2"]
     result = run_joint_tradeoff(parse_problem(SMALL, few))
-    again = run_problem(parse_problem(SMALL, [*few, "run.jobs=2"]))
+    again = run_problem(parse_problem(SMALL, [*few, two_jobs]))
     for name in ("curve", "candidates", "draws", "sellers", "comparisons"):
         pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
     assert result.claims == again.claims

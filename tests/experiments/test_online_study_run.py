@@ -10,40 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.experiments import OnlineStudyResult, run_online_study, run_problem
+from convexmarket.experiments import OnlineStudyResult, run_problem
 from convexmarket.experiments.online_study import MEASURES, limit_of_ratio
 from convexmarket.experiments.online_study_claims import power_fit
 from convexmarket.problems import parse_problem
+from tests.experiments.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_measured_ratios
+from tests.experiments.builders import run_online as run
 
-BASE = """
-kind = "online-study"
-title = "Sellers who come one by one"
-[prior]
-family = "uniform"
-low = 0.0
-high = 4.0
-[guess]
-family = "uniform"
-low = 0.0
-high = 9.0
-[buyer]
-mu = 1.0
-sigma = 2.0
-gamma = 0.5
-[study]
-sizes = [200, 1000]
-policies = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
-draws = 3
-[run]
-seed = 5
-jobs = 1
-"""
-ONE = 'study.policies=["expectation"]'
+SMALL = "study.sizes=[50, 300]"
 FEW = ["study.sizes=[10, 40]", "study.draws=12"]
-
-
-def run(*overrides: str) -> OnlineStudyResult:
-    return run_online_study(parse_problem(BASE, overrides))
 
 
 def claim(**entries: str) -> str:
@@ -59,7 +34,7 @@ def stream(draw: int, number: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def result() -> OnlineStudyResult:
-    return run()
+    return run(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +46,14 @@ def empty() -> OnlineStudyResult:
 def test_there_is_a_row_for_every_policy_size_and_draw(result):
     assert len(result.draws) == 5 * 2 * 3
     assert list(result.points.policy.unique()) == list(result.problem.study.policies)
-    assert list(result.points["size"]) == [200, 1000] * 5
+    assert list(result.points["size"]) == [50, 300] * 5
     assert (result.points.draws == 3).all()
     assert (result.points["empty"] == 0).all()
 
 
 @pytest.mark.parametrize("name", ["expectation", "algorithm-3", "replanned", "learnt", "guess"])
 def test_measures_are_those_of_the_library(result, name):
-    draw, size = 2, 1000
+    draw, size = 2, 300
     row = result.draws.query("policy == @name and size == @size and draw == @draw").iloc[0]
     came = stream(draw, size)
     found = cm.run_online(result.problem.policy(name, size), came)
@@ -103,13 +78,12 @@ def test_hindsight_is_the_declared_optimum_of_those_who_came():
     found = run(ONE, "study.sizes=[60]", "study.fractions=[0.5]", "study.draws=2")
     for row in found.draws.itertuples():
         came = stream(row.draw, 30)
-        best = np.inf
+        best, a, eta = np.inf, cp.Variable(30, nonneg=True), cp.Parameter(nonneg=True)
+        cost = cp.norm(a) + 0.5 * eta * (2.0 * came) @ a
+        problem = cp.Problem(cp.Minimize(cost), [cp.sum(a) == 1])
         for log in np.linspace(-3, 5, 81):  # eta on a grid: the optimum is flat
-            eta = float(np.exp(log))
-            a = cp.Variable(30, nonneg=True)
-            cost = cp.norm(a) + 0.5 * eta * (2.0 * came) @ a
-            value = cp.Problem(cp.Minimize(cost), [cp.sum(a) == 1]).solve(solver="CLARABEL")
-            best = min(best, value + 2.0 / eta)
+            eta.value = float(np.exp(log))
+            best = min(best, problem.solve(solver="CLARABEL") + 2.0 / eta.value)
         assert row.arrived == 30
         np.testing.assert_allclose(row.offline, best, rtol=2e-3)
         assert row.offline <= best * (1 + 1e-7)
@@ -226,19 +200,7 @@ def test_the_loss_has_a_floor_where_privacy_is_never_free(result):
 
 
 def test_the_measured_ratios_of_the_design():
-    """Means of 20 draws, mu = sigma = gamma = 1, within what 20 other draws could give."""
-    ones = ["buyer.mu=1.0", "buyer.sigma=1.0", "buyer.gamma=1.0", "study.draws=60", ONE]
-    sizes = "study.sizes=[1000, 10000, 100000]"
-    for low, high, known in (
-        ("1.0", "5.0", [0.017, 0.005, 0.001]),
-        (0.0, 4.0, [0.029, 0.015, 0.003]),
-    ):
-        guess = 'guess={family="uniform", low=0.0, high=9.0}'
-        found = run(*ones, sizes, guess, f"prior.low={low}", f"prior.high={high}")
-        excess = found.points.ratio.to_numpy() - 1
-        assert (np.abs(np.log(excess / np.array(known))) < np.log(2.5)).all()
-        if high == "5.0":
-            assert found.points.ratio_high.iloc[-1] < 1.005
+    check_measured_ratios(MEASURED_RATIOS[:2], draws=20)
 
 
 def test_fewer_sellers_lose_what_the_limit_says():
@@ -328,8 +290,9 @@ def test_claims_over_fractions():
     assert "m = 1,000:" in told.found
 
 
-def test_the_result_does_not_depend_on_the_number_of_jobs():
-    once, twice = run("study.sizes=[200]"), run("study.sizes=[200]", "run.jobs=2")
+def test_the_result_does_not_depend_on_the_number_of_jobs(two_jobs):
+    few = 'study.policies=["expectation", "replanned"]', "study.sizes=[50]"
+    once, twice = run(*few), run(*few, two_jobs)
     pd.testing.assert_frame_equal(
         once.draws.drop(columns="seconds"), twice.draws.drop(columns="seconds")
     )
@@ -346,4 +309,4 @@ def test_the_result_is_json_as_it_is(result, as_json):
     assert len(plain["points"]["data"]) == 10
     assert plain["provenance"]["seed"] == 5
     assert plain["floor"] == 0
-    assert isinstance(run_problem(parse_problem(BASE, [ONE])), OnlineStudyResult)
+    assert isinstance(run_problem(parse_problem(ONLINE_STUDY, [ONE])), OnlineStudyResult)

@@ -1,7 +1,6 @@
 """Every mechanism under attack, and the command that shows it."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,38 +8,28 @@ import pytest
 from typer.testing import CliRunner
 
 from convexmarket.cli import app
-from convexmarket.datasets import wdbc
-from convexmarket.experiments import privacy_audits
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
 from convexmarket.privacy_audit import Neighbours, PrivacyAudit
+from tests.experiments.builders import LONG_AUDITS, audits_with, check_audits, few_rows
 
 
 @pytest.fixture(scope="module")
-def few_audits():
-    """The real thing on forty rows, with few draws."""
-    market = wdbc()
-    small = replace(market, X_train=market.X_train[:40], y_train=market.y_train[:40])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privacy_audits, "DRAWS", 120)
-        patch.setattr(privacy_audits, "SLOW_DRAWS", 60)
-        heard = []
-        audits = audit_mechanisms(0, lambda *told: heard.append(told), small)
-    assert heard[0] == ("audits", 0, len(audits))
-    return audits
+def heard():
+    return []
 
 
-def test_every_mechanism_holds(few_audits):
-    table = audit_table(few_audits)
-    assert table["passed"].all(), table
-    audited = set(table["mechanism"])
+@pytest.fixture(scope="module")
+def few_audits(heard):
+    """The real thing on few rows and features, with few draws."""
+    with audits_with(60, 30, LONG_AUDITS):
+        return audit_mechanisms(0, lambda *told: heard.append(told), few_rows(features=4))
+
+
+def test_mechanisms_hold_and_objective_perturbation_is_nearly_exhausted(few_audits, heard):
+    audited = check_audits(few_audits)
     assert {"PrivateLogisticRegression", "PersonalizedRidge", "SampledRidge"} <= audited
-    assert {"TestSetRelease", "InteractiveRelease", "PublicRelease", "FunctionRelease"} <= audited
-
-
-def test_objective_perturbation_is_nearly_exhausted(few_audits):
-    table = audit_table(few_audits)
-    sharp = table[table["settings"] == "accounting sharp"]
-    assert sharp["ratio"].item() >= 0.95
+    assert {"TestSetRelease", "InteractiveRelease", "PublicRelease"} <= audited
+    assert heard[0] == ("audits", 0, len(few_audits))
 
 
 def found(passed):
@@ -80,13 +69,14 @@ def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, pass
 def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
     few_audits, monkeypatch
 ):
-    market = wdbc()
-    small = replace(market, X_train=market.X_train[:40], y_train=market.y_train[:40])
     monkeypatch.setattr(
         "convexmarket.cli.audit.audit_mechanisms",
-        lambda seed, advance, **options: audit_mechanisms(seed, advance, small, **options),
+        lambda seed, advance, **options: audit_mechanisms(
+            seed, advance, few_rows(features=4), **options
+        ),
     )
-    result = CliRunner().invoke(app, ["audit", "--mechanism", "NonPersonalizedRidge"])
+    with audits_with(60, 30, LONG_AUDITS):
+        result = CliRunner().invoke(app, ["audit", "--mechanism", "NonPersonalizedRidge"])
     assert result.exit_code == 0, result.output
     expected = audit_table([one for one in few_audits if one.name == "NonPersonalizedRidge"])
     ratio = f"{expected['ratio'].item():.3f}"

@@ -155,8 +155,8 @@ def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     assert (found.curve.bias == 1.0).all()
 
 
-def test_the_same_for_any_number_of_jobs(result):
-    again = run_problem(small("run.jobs=2"))
+def test_the_same_for_any_number_of_jobs(result, two_jobs):
+    again = run_problem(small(two_jobs))
     for name in ("curve", "choices", "baselines", "sellers", "audits"):
         pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
 

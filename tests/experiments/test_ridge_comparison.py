@@ -113,8 +113,8 @@ def test_simulations_confirm_the_closed_forms(result) -> None:
     assert result.confirmation.z.abs().max() < 4
 
 
-def test_results_do_not_depend_on_the_number_of_jobs(result) -> None:
-    again = run_problem(parse_problem(SMALL, ["run.jobs=2"]))
+def test_results_do_not_depend_on_the_number_of_jobs(result, two_jobs) -> None:
+    again = run_problem(parse_problem(SMALL, [two_jobs]))
     pd.testing.assert_frame_equal(again.draws, result.draws)
 
 

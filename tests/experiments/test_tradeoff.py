@@ -68,8 +68,8 @@ def test_one_row_for_each_scenario_model_and_gamma(result):
     ]
 
 
-def test_the_same_with_two_jobs(result):
-    other = run_tradeoff(tiny("run.jobs=2"))
+def test_the_same_with_two_jobs(result, two_jobs):
+    other = run_tradeoff(tiny(two_jobs))
     pd.testing.assert_frame_equal(other.curve, result.curve)
     pd.testing.assert_frame_equal(other.draws, result.draws)
     pd.testing.assert_frame_equal(other.sellers, result.sellers)

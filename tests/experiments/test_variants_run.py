@@ -236,8 +236,8 @@ def test_regular_priors_are_tabulated_beside_an_ironed_one_and_not_alone(result)
     np.testing.assert_allclose(regular.raw, regular.ironed)
 
 
-def test_the_same_for_any_number_of_jobs(result):
-    again = run_problem(parse_problem(SMALL, ["run.jobs=2"]))
+def test_the_same_for_any_number_of_jobs(result, two_jobs):
+    again = run_problem(parse_problem(SMALL, [two_jobs]))
     for name in ("points", "groups", "sellers", "audits"):
         left, right = getattr(result, name), getattr(again, name)
         pd.testing.assert_frame_equal(

@@ -5,6 +5,7 @@ import pytest
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointMethodsProblem, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "joint-methods"
@@ -71,8 +72,7 @@ def test_the_shipped_file_asks_for_both_sides_of_the_region():
     assert {group.spread for group in inside} == {"norm", "squared"}
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("run.time_limit=0", "run.time_limit is 0; it should be greater than 0"),
         ("run.restarts=1", "run.restarts is 1; it should be greater than or equal to 2"),

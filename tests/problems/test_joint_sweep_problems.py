@@ -9,6 +9,7 @@ import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointSweepProblem, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "joint-sweep"
@@ -96,8 +97,7 @@ def test_a_dump_is_a_problem_again():
     assert again.sweep.points == problem.sweep.points
 
 
-@pytest.mark.parametrize(
-    ("sweep", "said"),
+@for_each(
     [
         (
             "values.objective.spread.weight = [1, -1]\n",
@@ -136,8 +136,7 @@ def test_mistakes_in_the_sweep_name_the_key(sweep, said):
     assert said in refused(sweep)
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("objective.spread.p=0.5", "objective.spread.p is 0.5; it should be greater than 1"),
         ("learner.regularization=0", "learner.regularization is 0; it should be greater than 0"),

@@ -5,6 +5,7 @@ import pytest
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointTradeoffProblem, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 GOOD = """
 kind = "joint-tradeoff"
@@ -65,8 +66,7 @@ def test_realised_noise_is_refused_with_the_kind_that_has_it():
     assert "\n" not in words
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
+@for_each(
     [
         ("objective.spread='cube'", "objective.spread is 'cube'"),
         ("objective.spraed='norm'", "did you mean 'spread'?"),

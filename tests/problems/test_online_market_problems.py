@@ -11,6 +11,7 @@ from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors import Uniform
 from convexmarket.problems import OnlineMarketProblem, json_schema, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "online-market"
@@ -85,8 +86,7 @@ def test_the_schema_knows_the_kind():
     assert schema["$defs"]["CsvRows"]["additionalProperties"] is False
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("buyer.expected_sellers=0", "buyer.expected_sellers is 0; it should be greater than or"),
         ("buyer.expected_sellers=1.5", "buyer.expected_sellers is 1.5"),

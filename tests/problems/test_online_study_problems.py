@@ -8,6 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import OnlineStudyProblem, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "online-study"
@@ -82,8 +83,7 @@ def test_algorithm_3_is_refused_where_its_assumption_fails():
     assert 'rule="expectation"' in message
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
+@for_each(
     [
         (
             ['study.policies=["algorithm-3"]', "buyer.cap=2.0"],

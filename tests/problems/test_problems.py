@@ -17,6 +17,7 @@ from convexmarket.problems import (
     parse_problem,
 )
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 SHIPPED = sorted(PROBLEMS.glob("*.toml"))
 
@@ -79,8 +80,7 @@ def test_problems_are_immutable():
         parse_problem(GOOD).title = "another"
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("objective.gamma=[0.1, -0.1]", "objective.gamma[1] is -0.1; it should be greater than 0"),
         ("objective.gamma=[0.1, nan]", "objective.gamma[1] is nan; it should be a finite number"),
@@ -127,8 +127,7 @@ def test_every_mistake_has_its_line():
     assert lines[2] == "my.toml: lerner is not a known key; did you mean 'learner'?"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@for_each(
     [
         ("kind = ", "my.toml: not valid TOML: Invalid value"),
         ('title = "no kind"', "my.toml: kind is missing; give one of 'tradeoff'"),
@@ -162,8 +161,7 @@ def test_overrides_replace_values():
     assert problem.run.seed == 7  # a table that the file does not have
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("objective.gamma", "write KEY=VALUE"),
         ("=3", "write KEY=VALUE"),
@@ -187,12 +185,13 @@ def test_the_main_ones_are_shipped():
     assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
 
 
-@pytest.mark.parametrize(("kind", "model"), KINDS.items())
-def test_the_schema_describes_every_key(kind, model):
-    schema = json_schema()["$defs"][model.__name__]
-    assert schema["properties"]["kind"]["const"] == kind
-    assert schema["additionalProperties"] is False
-    assert set(schema["properties"]) == set(model.model_fields)
+def test_the_schema_describes_every_key():
+    definitions = json_schema()["$defs"]
+    for kind, model in KINDS.items():
+        schema = definitions[model.__name__]
+        assert schema["properties"]["kind"]["const"] == kind
+        assert schema["additionalProperties"] is False, kind
+        assert set(schema["properties"]) == set(model.model_fields), kind
 
 
 def test_the_schema_knows_every_kind_and_has_every_table_that_it_refers_to():
@@ -238,8 +237,7 @@ def test_a_regression_market_and_its_defaults():
     assert RegressionMarketProblem.model_validate(dump).model_dump(mode="json") == dump
 
 
-@pytest.mark.parametrize(
-    ("setting", "key"),
+@for_each(
     [
         ("learner.target_range=[1.0, 1.0]", "learner.target_range"),
         ("learner.regularization=[1.0, 1.0]", "learner.regularization"),

@@ -9,6 +9,7 @@ from convexmarket.datasets import wdbc
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import ReleaseComparisonProblem, load_problem, parse_problem
 from tests import PROBLEMS
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "release-comparison"
@@ -120,8 +121,7 @@ def test_as_many_public_points_as_there_are():
     assert "n_points of 'at points' is missing" in refused(releases(few))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
+@for_each(
     [
         (["study.sizes=[200, 100]"], "study.sizes: the values do not increase"),
         (["study.sizes=[100, 100]"], "study.sizes: the values do not increase"),

@@ -7,6 +7,7 @@ import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import VariantsProblem, parse_problem
 from tests import ROOT
+from tests.problems.builders import for_each
 
 BASE = """
 kind = "variants"
@@ -61,8 +62,7 @@ def test_a_variant_without_changes_is_the_base():
     assert cm.allocate(market).objective == cm.allocate(expected).objective
 
 
-@pytest.mark.parametrize(
-    ("changes", "objective"),
+@for_each(
     [
         ("objective={spread={p=3}}", 1.0 * cm.Spread(3) + 10.0 * cm.Noise() + 0.1 * cm.Payments()),
         (
@@ -98,8 +98,7 @@ def test_terms_are_those_of_python(changes, objective):
     assert repr(market) == repr(cm.Market(SELLERS, objective, [cm.Cap(2)]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "constraints"),
+@for_each(
     [
         ("constraints={cap=false}", []),
         ("constraints={cap=3}", [cm.Cap(3)]),
@@ -119,8 +118,7 @@ def test_constraints_are_those_of_python(changes, constraints):
         assert type(found) is type(expected)
 
 
-@pytest.mark.parametrize(
-    ("share", "arguments"),
+@for_each(
     [
         ("at_least={A=0.2}", {"at_least": {"A": 0.2}}),
         ("at_most={A=0.7, B=0.9}", {"at_most": {"A": 0.7, "B": 0.9}}),
@@ -208,8 +206,7 @@ def test_a_dump_is_a_problem_again():
     )
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
+@for_each(
     [
         ("objective.spread.p=1", "objective.spread.p is 1; it should be greater than 1"),
         ("objective.spread.p=nan", "objective.spread.p is nan; it should be greater than 1"),
@@ -266,8 +263,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
     assert "variants[0]" not in message
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@for_each(
     [
         ("objective={spread={p=0.5}}", "variants[0].objective.spread.p is 0.5; it should be"),
         ("objective={spread={q=3}}", "variants[0].objective.spread.q is not a known key"),

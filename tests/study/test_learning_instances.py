@@ -5,7 +5,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -165,7 +165,6 @@ def test_fewer_rows_are_a_sample_without_replacement():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
 def test_further_rows_are_turned_but_no_longer_than_theirs(seed, more, n_features):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((5, n_features)) * np.array([[0], [1e-200], [1], [1], [1e150]])
@@ -222,7 +221,6 @@ def test_logistic_objective_of_one_row_by_hand():
     st.sampled_from(["plain", "zero weights", "duplicates", "one row", "one label", "wide"]),
     st.sampled_from(WeightedLogisticInstance.formulations),
 )
-@settings(max_examples=30, deadline=None)
 def test_logistic_instances_of_degenerate_data(seed, kind, formulation):
     rng = np.random.default_rng(seed)
     size = {"one row": 1, "wide": 2}.get(kind, 12)
@@ -299,7 +297,6 @@ def test_ridge_of_two_rows_by_hand():
     st.sampled_from(["plain", "zero weights", "duplicates", "one row", "same column"]),
     st.sampled_from(RidgeInstance.formulations),
 )
-@settings(max_examples=30, deadline=None)
 def test_ridge_instances_of_degenerate_data(seed, kind, formulation):
     rng = np.random.default_rng(seed)
     size = 1 if kind == "one row" else 12
@@ -346,7 +343,6 @@ def test_a_fit_to_one_prediction_by_hand():
     st.sampled_from(["plain", "singular", "loose", "one point", "smooth"]),
     st.sampled_from(SemiInteractiveInstance.formulations),
 )
-@settings(max_examples=30, deadline=None)
 def test_fits_of_degenerate_kernels(seed, kind, formulation):
     rng = np.random.default_rng(seed)
     instance = fit(
@@ -369,7 +365,6 @@ def test_fits_of_degenerate_kernels(seed, kind, formulation):
 @given(
     st.integers(0, 2**32 - 1), st.floats(1e-3, 1.0), st.booleans(), st.sampled_from([0.1, 0.5, 5])
 )
-@settings(max_examples=50, deadline=None)
 def test_the_exact_fit_satisfies_the_optimality_conditions(seed, share, repeated, bandwidth):
     found = fit(np.random.default_rng(seed), 15, bandwidth=bandwidth)
     kernel = np.tile(found.kernel[:5, :5], (3, 3)) if repeated else found.kernel

@@ -47,12 +47,22 @@ def budget():
     )
 
 
-MAKERS = [papers, lambda: papers(None), guarantees, squared, cubic, budget]
-NAMES = ["papers", "papers without a cap", "guarantees", "squared", "cubic", "budget"]
+def papers_without_a_cap():
+    return papers(None)
+
+
+MAKERS = {
+    papers: PapersInstance,
+    papers_without_a_cap: PapersInstance,
+    guarantees: GuaranteesInstance,
+    squared: FixedEtaInstance,
+    cubic: FixedEtaInstance,
+    budget: BudgetInstance,
+}
 CASES = [
-    pytest.param(make, formulation, id=f"{name}, {formulation}")
-    for make, name in zip(MAKERS, NAMES, strict=True)
-    for formulation in make().formulations
+    pytest.param(make, formulation, id=f"{make.__name__}, {formulation}")
+    for make, kind in MAKERS.items()
+    for formulation in kind.formulations
 ]
 
 

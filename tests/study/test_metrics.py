@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import ParameterError
@@ -132,7 +132,6 @@ def test_a_study_in_which_nothing_counts_is_refused() -> None:
 seconds = st.floats(1e-3, 50.0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(seconds, min_size=1, max_size=12), st.floats(0.0, 1.0))
 def test_a_shifted_mean_lies_between_the_extremes(values: list[float], shift: float) -> None:
     mean = shifted_geometric_mean(pd.DataFrame({"x": values}), shift)["x"]
@@ -145,7 +144,6 @@ outcomes = st.sampled_from([*COUNTED, "unsupported"])
 cells = st.lists(st.tuples(outcomes, seconds), min_size=8, max_size=8)
 
 
-@settings(max_examples=25, deadline=None)
 @given(cells)
 def test_whatever_happens_frames_are_sane(drawn: list[tuple[str, float]]) -> None:
     places = [(solver, seed) for solver in ("ECOS", "SCS") for seed in range(4)]

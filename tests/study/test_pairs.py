@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.study.pairs import FEWEST_PAIRS, bootstrap_interval, pairs
@@ -78,7 +78,6 @@ def test_the_interval_covers_and_repeats() -> None:
     assert bootstrap_interval(values) == (low, high)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.0, 3.0]), min_size=FEWEST_PAIRS, max_size=20))
 def test_ties_and_outliers_have_a_finite_interval(drawn: list[float]) -> None:
     values = np.array(drawn)

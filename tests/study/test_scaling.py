@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress
 from scipy.stats import t as student
@@ -89,7 +89,6 @@ def test_nothing_solved_is_said_so() -> None:
     assert row["runs"] == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.floats(0.0, 3.0), st.floats(1e-6, 10.0), st.floats(0.1, 10.0))
 def test_units_of_time_do_not_matter(power: float, level: float, unit: float) -> None:
     sizes = pd.Series([10, 30, 300, 900])

@@ -1,0 +1,30 @@
+"""What the tests of several commands share."""
+
+import re
+
+from typer.testing import CliRunner
+
+from convexmarket import cli
+
+
+def invoke(*arguments):
+    """Run a command in this process."""
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def plain(text):
+    """Return what was printed in one line, without colours."""
+    return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
+
+
+def draw_nothing(draw, stem):
+    """Stand in for ``render.save_figure``: drawing is slow, and other tests look at figures."""
+    stem.with_suffix(".svg").write_text("<svg></svg>")
+    return "<svg></svg>"
+
+
+def one_setting_each(*settings):
+    """Return the options that shrink a trade-off to one market and two draws, and further ones."""
+    few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
+    few += ["learner.regularization=[0.1]", "learner.draws=2", "naive.grid=1", *settings]
+    return [part for setting in few for part in ("--set", setting)]

@@ -1,0 +1,121 @@
+"""Where results go is known to be writable before any work, in every command that writes."""
+
+import errno
+import os
+import sys
+
+import pytest
+
+from convexmarket import cli, writing
+from convexmarket.cli import audit, diff, online, report
+from convexmarket.errors import ParameterError
+from convexmarket.writing import check_place
+from tests import PROBLEMS
+from tests.cli.builders import invoke
+
+COMPARE = sys.modules["convexmarket.cli.compare"]  # its name in the package is a command
+QUICKSTART = str(PROBLEMS / "quickstart.toml")
+PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+#: What is given beside the place, the option of the place, and where the work would be done.
+COMMANDS = {
+    "run": (["run", QUICKSTART], "--out", (cli, "run_problem")),
+    "run a study": (
+        ["run", str(PROBLEMS / "solver-study.toml")],
+        "--out",
+        (COMPARE, "run_solver_study"),
+    ),
+    "compare": (["compare", QUICKSTART], "--out", (COMPARE, "run_solver_study")),
+    "report": (["report", "one"], "--out", (report, "rewrite_report")),
+    "report --all": (
+        ["report", "--all", "--problems", str(PROBLEMS)],
+        "--reports",
+        (report, "_one"),
+    ),
+    "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
+    "diff --json": (["diff", "a/one", "b/two"], "--json", (diff, "diff_results")),
+    "price": (["price", "sellers.csv", *PRICE], "--out", (cli, "price_offers")),
+    "audit": (["audit"], "--out", (audit, "audit_mechanisms")),
+    "ledger export": (["ledger", "export", "books.sqlite"], "--out", (cli.ledger, "Ledger")),
+    "online quote": (
+        ["online", "quote", "m", "--csv", "sellers.csv"],
+        "--out",
+        (online, "OnlineMarket"),
+    ),
+    "online close": (["online", "close", "m"], "--out", (online, "OnlineMarket")),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+    return tmp_path
+
+
+def refused_before_any_work(name, place, monkeypatch):
+    """Return what a command says that can write nowhere, and does not begin to work."""
+    arguments, option, (module, work) = COMMANDS[name]
+
+    def never(*_, **__):
+        raise AssertionError("it has begun to work")
+
+    monkeypatch.setattr(module, work, never)
+    done = invoke(*arguments, option, place)
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: {option} {place}")
+    assert "name a place in a folder where you may write" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_below_a_file_nothing_can_be_written(here, monkeypatch, name):
+    place = "sellers.csv/deeper/found.csv"
+    said = refused_before_any_work(name, place, monkeypatch)
+    assert f"in {here / 'sellers.csv'} (Not a directory)" in said
+    assert [path.name for path in here.iterdir()] == ["sellers.csv"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_on_a_disk_that_is_read_only_nothing_can_be_written(here, monkeypatch, name):
+    def refuse(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    monkeypatch.setattr(writing.tempfile, "TemporaryFile", refuse)
+    said = refused_before_any_work(name, "new/found.csv", monkeypatch)
+    assert f"in {here} (Read-only file system)" in said
+    assert [path.name for path in here.iterdir()] == ["sellers.csv"]
+
+
+def test_a_place_that_can_be_written_is_left_as_it_is(here):
+    (here / "mine").mkdir()
+    (here / "link").symlink_to("mine")
+    for place in ("found.csv", "sellers.csv", "new/folder/found.csv", "link/found.csv"):
+        check_place(here / place)
+    for place in ("mine", "link", "new", "new/folder"):
+        check_place(here / place, folder=True)
+    assert sorted(path.name for path in here.rglob("*")) == ["link", "mine", "sellers.csv"]
+
+
+def test_both_a_report_s_folder_and_the_one_around_it_are_tried(here, monkeypatch):
+    """It moves out of the one, and the study's journal is written in the other."""
+    (here / "mine").mkdir()
+    tried, real = [], writing.tempfile.TemporaryFile
+    monkeypatch.setattr(
+        writing.tempfile, "TemporaryFile", lambda dir: tried.append(dir) or real(dir=dir)
+    )
+    check_place(here / "mine", folder=True)
+    assert sorted(tried) == [here, here / "mine"]
+
+
+def test_files_are_no_folders(here):
+    with pytest.raises(ParameterError, match=r"^--json .* is a folder; name a file in it"):
+        check_place(here, "--json")
+
+
+def test_a_link_that_leads_nowhere_is_no_folder(here):
+    (here / "link").symlink_to("nowhere")
+    with pytest.raises(ParameterError, match="nothing can be written in"):
+        check_place(here / "link" / "found.csv")
+    assert not (here / "nowhere").exists()

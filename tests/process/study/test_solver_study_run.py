@@ -1,0 +1,105 @@
+"""Whole studies: hangs and crashes become rows, interrupted studies go on, clusters agree."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from convexmarket.errors import ParameterError
+from convexmarket.experiments import run_solver_study
+from convexmarket.problems import load_problem
+from convexmarket.study.plan import plan_runs
+from tests.experiments.builders import STUBS, outcomes, solver_study_in
+from tests.experiments.builders import stubs as plugins_of
+
+
+@pytest.fixture
+def study(tmp_path):
+    return partial(solver_study_in, tmp_path, sizes=(20, 40), jobs=2)
+
+
+@pytest.fixture
+def stubs(monkeypatch):
+    monkeypatch.syspath_prepend(STUBS)
+    return plugins_of
+
+
+def test_hangs_and_gluttons_are_rows(study, stubs):
+    result = run_solver_study(study(["exact"], seconds=1.5), plugins=stubs("Sleeper", "Glutton"))
+    assert outcomes(result, solver="SLEEPER") == ["time limit"]
+    gluttons = outcomes(result, solver="GLUTTON")
+    assert gluttons
+    assert set(gluttons) <= {"memory limit", "time limit"}
+
+
+def test_crashes_and_errors_are_rows(study, stubs):
+    """With the usual limit: a busy machine may take more than a second to get that far."""
+    result = run_solver_study(study(["CLARABEL"]), plugins=stubs("Suicide", "Quitter"))
+    assert outcomes(result, solver="CLARABEL") == ["solved"]
+    assert outcomes(result, solver="SUICIDE") == ["crashed"]
+    assert set(result.runs[result.runs.solver == "SUICIDE"].status) == {"SIGSEGV"}
+    assert outcomes(result, solver="QUITTER") == ["failed"]
+
+
+def test_a_fresh_study_forgets_what_was_recorded(study, tmp_path):
+    journal = tmp_path / "runs.jsonl"
+    run_solver_study(study(["exact"]), journal=journal)
+    before = journal.read_bytes()
+    run_solver_study(study(["exact"]), journal=journal, fresh=True)
+    assert journal.read_bytes() != before
+    assert journal.read_bytes().count(b"\n") == before.count(b"\n")
+
+
+def test_killed_at_any_time_no_finished_run_is_lost_and_none_repeated(study, tmp_path, stubs):
+    study(["CLARABEL", "SCS", "ECOS"], more="pin = false\n")
+    journal, file = tmp_path / "runs.jsonl", tmp_path / "study.toml"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from convexmarket.problems import load_problem\n"
+        "from convexmarket.experiments import run_solver_study\n"
+        f"run_solver_study(load_problem({str(file)!r}), journal=Path({str(journal)!r}))\n"
+    )
+    seen = b""
+    for wanted in (1, 4, 9):
+        with subprocess.Popen([sys.executable, "-c", program]) as running:
+            deadline = time.monotonic() + 120
+            while running.poll() is None and time.monotonic() < deadline:
+                if journal.exists() and journal.read_bytes().count(b"\n") >= wanted:
+                    break
+                time.sleep(0.01)
+            running.send_signal(signal.SIGKILL)
+        whole = journal.read_bytes()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        assert whole.startswith(seen)
+        seen = whole
+    result = run_solver_study(load_problem(file), journal=journal)
+    assert journal.read_bytes().startswith(seen)
+    keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == len(plan_runs(load_problem(file), {}).runs)
+    assert set(result.runs.key) <= set(keys)
+
+
+def test_on_a_dask_cluster_the_same_is_found(study, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    here = run_solver_study(study(["CLARABEL", "OSQP"]))
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        there = run_solver_study(
+            study(["CLARABEL", "OSQP"]),
+            dask=cluster.scheduler_address,
+            journal=tmp_path / "runs.jsonl",
+        )
+    assert there.runs.key.tolist() == here.runs.key.tolist()
+    assert there.runs.outcome.tolist() == here.runs.outcome.tolist()
+    assert np.array_equal(there.runs.objective, here.runs.objective, equal_nan=True)
+
+
+def test_a_scheduler_that_does_not_answer(study):
+    with pytest.raises(ParameterError, match="no scheduler answers"):
+        run_solver_study(study(), dask="tcp://127.0.0.1:1")
