@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.failures.forked_command import check_one_line, contents, run, stop
 
 from convexmarket import cli, writing
 from convexmarket.cli import report as report_cli
@@ -17,7 +18,6 @@ from convexmarket.experiments import run_problem
 from convexmarket.problems import KINDS, load_problem
 from convexmarket.report import render, workshop, write_report
 from tests import PROBLEMS
-from tests.failures.forked_command import check_one_line, contents, run, stop
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 SMALL = [

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 import pytest
+from tests.failures.forked_command import check_one_line, contents, run, stop
 
 import convexmarket as cm
 from convexmarket import writing
@@ -14,7 +15,6 @@ from convexmarket.cli import online as online_cli
 from convexmarket.ledger import creating
 from convexmarket.ledger.store import Store
 from convexmarket.report import render
-from tests.failures.forked_command import check_one_line, contents, run, stop
 
 PROBLEM = """
 kind = "online-market"

@@ -3,10 +3,11 @@
 import json
 import signal
 
+from tests.failures.forked_command import check_one_line, contents, run, stop
+
 from convexmarket.report import render
 from convexmarket.study.journal import Journal
 from tests import PROBLEMS
-from tests.failures.forked_command import check_one_line, contents, run, stop
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.failures.forked_command import contents
 
 COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
