@@ -1,21 +1,14 @@
-"""Nothing looks beyond this machine: not the tests, not the package, not its command line."""
+"""Nothing looks beyond this machine: neither the tests nor the package."""
 
 import ast
-import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import convexmarket
-from tests import PROBLEMS
 
 PACKAGE = Path(convexmarket.__file__).parent
-PROBLEM = PROBLEMS / "quickstart.toml"
-
-COMMAND_LINE = ("-c", "from convexmarket.cli import main; main()")
 
 #: What opens connections, or calls what does.
 NETWORK = {
@@ -92,54 +85,3 @@ def test_no_module_uses_the_network():
         for name in imported(path.read_text()) & NETWORK
     }
     assert found == ASKED_FOR
-
-
-# ---------------------------------------------------------------------- the command line
-
-
-def without_network(*command, cwd):
-    """Run Python where no network exists, not even the loop to this machine itself."""
-    return subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", sys.executable, *command],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """Return what runs a command without a network, in a folder of its own."""
-    here = tmp_path_factory.mktemp("alone")
-    if not shutil.which("unshare") or without_network("-c", "", cwd=here).returncode:
-        pytest.skip("this system lets no user make a space without a network")
-    return lambda *command: without_network(*command, cwd=here)
-
-
-def test_a_space_without_a_network_has_none(alone):
-    connect = "import socket; socket.create_connection(('127.0.0.1', 80), 1)"
-    done = alone("-c", connect)
-    assert done.returncode
-    assert "Network is unreachable" in done.stderr
-
-
-def test_a_problem_runs_without_a_network(alone, tmp_path):
-    page = tmp_path / "report" / "index.html"
-    done = alone(
-        *(*COMMAND_LINE, "run", PROBLEM, "--out", page.parent, "--jobs", "2"),
-        *("--set", "objective.gamma=[0.01]", "--set", "learner.draws=2"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert page.is_file()
-
-
-def test_sellers_are_priced_without_a_network(alone, tmp_path):
-    (tmp_path / "sellers.csv").write_text("id,sensitivity\na,0.03\nb,0.05\n")
-    offers = tmp_path / "offers.csv"
-    done = alone(
-        *(*COMMAND_LINE, "price", tmp_path / "sellers.csv", "--prior", "uniform:0.02,0.10"),
-        *("--mu", "1", "--sigma", "100", "--gamma", "0.001", "--out", offers),
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(offers.read_text().splitlines()) == 3

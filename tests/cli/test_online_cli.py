@@ -1,11 +1,6 @@
 """The commands of an online market, from opening to the released model, as a user meets them."""
 
 import json
-import os
-import signal
-import time
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -286,44 +281,6 @@ def test_a_list_that_was_interrupted_goes_on():
     assert list(after["id"]) == list("abcde")
     assert f"of them before, at the same terms {len(before)}" in said(done.stdout)
     assert list(pd.read_csv("offers.csv")["id"]) == list("abcde")
-
-
-def _tell(pipe: int, *_step) -> None:
-    os.write(pipe, b".")
-    time.sleep(0.001)  # so that there is a way to be killed on
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
-def test_a_list_that_is_killed_on_the_way_goes_on(here):
-    assert invoke("open", "m", "market.toml", "--set", "buyer.expected_sellers=1000").exit_code == 0
-    rng = np.random.default_rng(0)
-    reports = rng.uniform(1, 5, 900).tolist()
-    lines = [f"s{number},{report!r}" for number, report in enumerate(reports)]
-    (here / "long.csv").write_text("\n".join(["id,sensitivity", *lines]) + "\n")
-    before = quoted()
-    for steps in (1, 40, 101, 30):  # a hundred are quoted in one transaction
-        told, said_so = os.pipe()
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException), OnlineMarket("m") as market:
-                quote_list(market, "long.csv", progress=partial(_tell, said_so))
-            os._exit(0)
-        os.close(said_so)
-        known = sum(len(os.read(told, 1)) for _ in range(steps))
-        time.sleep(rng.uniform(0, 0.01))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(told)
-        after = quoted()
-        assert len(after) >= len(before) + known - 1  # the first call tells what was there before
-        pd.testing.assert_frame_equal(after.head(len(before)), before, check_dtype=False)
-        before = after
-    assert 0 < len(before) < 900
-    assert invoke("quote", "m", "--csv", "long.csv").exit_code == 0
-    complete = quoted()
-    pd.testing.assert_frame_equal(complete.head(len(before)), before)
-    assert list(complete["id"]) == [f"s{number}" for number in range(900)]
-    assert complete["sensitivity"].tolist() == reports
 
 
 @pytest.mark.parametrize(

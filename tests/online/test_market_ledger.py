@@ -1,9 +1,6 @@
 """A market's ledger: whoever accepts has sold, and the model is charged before it is trained."""
 
 import json
-import os
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -247,32 +244,6 @@ def test_a_market_without_a_seller_can_be_closed(tmp_path):
     with OnlineMarket.create(tmp_path, policy) as market:
         assert market.close(lambda accepted: json.dumps(len(accepted))) == "0"
         assert market.ledger.releases()["sellers"].tolist() == [0]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_killed_while_it_is_trained_a_model_is_charged_once(market):
-    heard, write = os.pipe()
-    for _ in range(2):
-        pid = os.fork()
-        if pid == 0:
-
-            def release(accepted):
-                os.write(write, b"x")
-                time.sleep(60)
-                return '"lost"'
-
-            OnlineMarket(market.folder).close(release)
-            os._exit(1)
-        assert os.read(heard, 1) == b"x"
-        os.kill(pid, signal.SIGKILL)
-        assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-        assert market.released is None
-        assert market.ledger.balance()["left"].tolist() == [0.0] * 4  # charged, not published
-        assert len(market.ledger.releases()) == 1
-    os.close(heard)
-    os.close(write)
-    assert market.close(lambda accepted: '"the one"') == '"the one"'
-    assert len(market.ledger.releases()) == 1
 
 
 # ------------------------------------------------------------------ with a learner

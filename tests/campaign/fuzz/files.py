@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import json_schema, parse_problem
 from tests import ROOT
-
-from .running import Target, require
+from tests.campaign.fuzz.running import Target, require
 
 SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SOURCES]
@@ -289,7 +288,9 @@ def check_bytes(data: bytes) -> str:
 TARGETS = [
     Target("problem tables", mutated_tables(), check_text),
     Target("problem schema", schema_files(), check_text),
-    Target("problem bytes", mutated_bytes(), check_bytes),
+    Target("problem bytes", mutated_bytes(), check_bytes, weight=20),
     # 100,000 sellers of a mixture are drawn in four seconds
-    Target("problem overrides", overridden(), lambda pair: check_text(*pair), seconds=20.0),
+    Target(
+        "problem overrides", overridden(), lambda pair: check_text(*pair), seconds=20.0, weight=20
+    ),
 ]

@@ -1,7 +1,7 @@
 """Runs in processes of their own: what misbehaves becomes a reply, and the next run is as good."""
 
 import contextlib
-import multiprocessing
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +16,7 @@ from convexmarket.errors import SolverError
 from convexmarket.study.cores import can_pin, lent_core, usable_cores
 from convexmarket.study.isolation import Isolation
 from tests import ROOT
+from tests.process.builders import Child, needs_fork
 
 PROBLEM = """
 kind = "online-study"
@@ -43,7 +44,7 @@ def job(solver="CLARABEL", plugin="", **changes):
         "seed": [0, 0],
         "formulation": "primal",
         "solver": solver,
-        "plugin": f"stub_solvers:{plugin}" if plugin else "",
+        "plugin": f"tests.study.stub_solvers:{plugin}" if plugin else "",
         "options": {},
         "seconds": 30.0,
         "megabytes": 4_000.0,
@@ -114,16 +115,11 @@ def test_after_all_that_runs_are_as_before(isolation):
     assert isolation.run(job())["result"]["status"] == "optimal"
 
 
-def test_a_server_that_is_killed_is_replaced():
-    with Isolation() as isolation:
-        isolation.run(job())
-        isolation._server.kill()
-        assert isolation.run(job())["ended"] == "finished"
-
-
-def test_a_run_ends_with_its_server_and_one_that_is_killed_again_is_an_error():
+def test_a_server_that_is_killed_is_replaced_once_in_a_run():
     isolation = Isolation()
     isolation.run(job())
+    isolation._server.kill()
+    assert isolation.run(job())["ended"] == "finished"
     failed = []
     waiting = threading.Thread(target=run_and_fail, args=(isolation, failed))
     waiting.start()
@@ -132,7 +128,7 @@ def test_a_run_ends_with_its_server_and_one_that_is_killed_again_is_an_error():
             time.sleep(0.01)
         family = [psutil.Process(isolation._server.pid), *children_of(isolation._server.pid)]
         family[0].kill()
-        assert not psutil.wait_procs(family, timeout=10)[1]
+        assert not psutil.wait_procs(family, timeout=10)[1], "a run outlives its server"
     waiting.join(30)
     assert "ended from outside, twice" in failed[0]
     isolation.close()
@@ -185,19 +181,18 @@ def test_closing_ends_a_run():
 SLEEPING = """
 import sys
 sys.path[:0] = [{path!r}]
-from tests.study.test_isolation import job
 from convexmarket.study.isolation import Isolation
 isolation = Isolation()
-isolation.run(job())
+isolation.run({first!r})
 print(isolation._server.pid, flush=True)
-isolation.run(job(plugin="Sleeper"))
+isolation.run({endless!r})
 """
 
 
 def test_nothing_is_left_of_a_study_that_was_killed():
-    here = str(ROOT)
+    script = SLEEPING.format(path=str(ROOT), first=job(), endless=job(plugin="Sleeper"))
     with subprocess.Popen(
-        [sys.executable, "-c", SLEEPING.format(path=here)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
     ) as study:
         server = psutil.Process(int(study.stdout.readline()))
         while not server.children():
@@ -214,37 +209,27 @@ def test_a_run_is_pinned_to_the_core_it_was_lent(isolation):
     assert f"on cores [{core}]" in reply["result"]["message"]
 
 
-def _hold(ready):
-    with lent_core() as core:
-        ready.put(core)
-        time.sleep(3600)
-
-
 @pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
+@needs_fork
 def test_no_core_is_lent_twice(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # other studies may be running on this machine
     monkeypatch.setattr(tempfile, "tempdir", None)
-    context = multiprocessing.get_context("spawn")
-    ready = context.Queue()
-    holders = [context.Process(target=_hold, args=(ready,), daemon=True) for _ in usable_cores()]
+
+    def hold(tell):
+        with lent_core() as core:
+            tell(core)
+            time.sleep(60)
+
+    holders = [Child(hold) for _ in usable_cores()]
     for holder in holders:
-        holder.start()
-    lent = [ready.get(timeout=60) for _ in holders]
+        holder.wait_until_it_tells()
+    lent = [holder.lines[0][0] for holder in holders]
     assert sorted(lent) == usable_cores()
 
-    got = []
-
-    def ask():
-        with lent_core() as core:
-            got.append(core)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    asking.join(0.5)
-    assert not got  # all are lent
+    another = Child(hold)
+    assert not select.select([another.heard], [], [], 0.5)[0], "all are lent"
     holders[0].kill()  # a lock goes with its holder
-    asking.join(30)
-    for holder in holders:
+    another.wait_until_it_tells()
+    assert another.lines == [[lent[0]]]
+    for holder in [*holders[1:], another]:
         holder.kill()
-    assert len(got) == 1
-    assert got[0] in lent

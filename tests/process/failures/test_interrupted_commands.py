@@ -12,12 +12,21 @@ import pytest
 
 from convexmarket import cli, writing
 from convexmarket.cli import report as report_cli
-from convexmarket.errors import DataError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import KINDS, load_problem
 from convexmarket.report import render, workshop, write_report
 from tests import PROBLEMS
-from tests.failures.forked_command import check_one_line, contents, run, stop
+from tests.process.failures.builders import (
+    INTERRUPTED,
+    NO_ROOM,
+    PRICE,
+    at,
+    check_one_line,
+    contents,
+    run,
+    save_nothing,
+    stop,
+)
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 SMALL = [
@@ -28,9 +37,6 @@ SMALL = [
     "learner.draws=2",
     "naive.grid=1",
 ]
-PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
-NO_ROOM = 300  # bytes; less than any file that a command writes
-INTERRUPTED = 130
 #: A shipped file of each kind of problem.
 FILES = {
     "joint-methods": "joint-methods",
@@ -45,12 +51,6 @@ FILES = {
     "tradeoff": "quickstart",
     "variants": "variants-norms",
 }
-
-
-def save_nothing(draw, stem):
-    for suffix in (".svg", ".png", ".pdf"):
-        stem.with_suffix(suffix).write_text("<svg>" + " " * NO_ROOM + "</svg>")
-    return "<svg></svg>"
 
 
 @pytest.fixture(autouse=True)
@@ -98,26 +98,6 @@ COMMANDS = {
     "schema": ["schema", "--out", "schema.json"],
 }
 REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
-
-
-def at(module, name, call=1, after=False):
-    """Return what makes a command tell and wait at some call of a function."""
-
-    def before(tell):
-        real, left = getattr(module, name), [call]
-
-        def replaced(*arguments, **named):
-            left[0] -= 1
-            if left[0] == 0 and not after:
-                tell()
-            done = real(*arguments, **named)
-            if left[0] == 0 and after:
-                tell()
-            return done
-
-        setattr(module, name, replaced)
-
-    return before
 
 
 MOMENTS = {
@@ -192,46 +172,6 @@ def test_after_sigkill_the_same_command_does_its_work(here, written, name, momen
     if name in REPLACES_A_FOLDER:
         assert not hidden, "what a killed command left is removed by the next one"
     assert len(hidden) <= 4
-
-
-def test_a_report_that_lost_its_place_is_put_back(here):
-    before = contents(here)
-    moment = MOMENTS["between the two renames"]
-    code, _ = stop(COMMANDS["run"], here, moment, signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert not (here / "target").exists()
-    workshop.put_back(here / "target")
-    assert contents(here) == before
-
-
-def test_a_report_that_cannot_be_put_back_at_once_is_put_back_later(here, result, monkeypatch):
-    before = contents(here)
-    rename, renames = workshop.Path.rename, []
-
-    def failing(self, target):
-        renames.append(self.name)
-        if len(renames) > 2:  # of the lock, of the former report
-            raise OSError("no more renames")
-        return rename(self, target)
-
-    monkeypatch.setattr(workshop.Path, "rename", failing)
-    with pytest.raises(DataError, match=r"nor the former one back .*no more renames"):
-        write_report(result, here / "target")
-    assert renames == ["owner.lock.new", "target", "fresh", "previous"]
-    assert not (here / "target").exists()
-    monkeypatch.undo()
-    workshop.put_back(here / "target")
-    assert contents(here) == before
-
-
-def test_a_workshop_in_use_is_left_alone(here, result):
-    with workshop.workshop(here / "target") as folder:
-        (folder / "fresh").mkdir()
-        workshop.put_back(here / "target")
-        assert folder.is_dir()
-        write_report(result, here / "target")
-        assert folder.is_dir()
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from convexmarket.experiments import run_problem
 from convexmarket.experiments.records import result_from_json, result_to_json
 from convexmarket.problems import parse_problem
-
-from .files import Raw, at, document, places
-from .running import Target, require
+from tests.campaign.fuzz.files import Raw, at, document, places
+from tests.campaign.fuzz.running import Target, require
 
 HEAD = """
 title = "Tiny"

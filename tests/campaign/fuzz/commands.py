@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from convexmarket.cli import app
-
-from .lists import tables
-from .running import Target, require
+from tests.campaign.fuzz.lists import tables
+from tests.campaign.fuzz.running import Target, require
 
 WORDS = st.one_of(
     st.sampled_from(

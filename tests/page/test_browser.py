@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from convexmarket.experiments.tradeoff import TradeoffResult
+from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
+from convexmarket.problems import parse_problem
 from convexmarket.report import (
     Figure,
     Report,
@@ -50,9 +51,44 @@ ARGUMENTS = (
 WIDTHS = (1280, 390)
 
 
+PROBLEM = """
+kind = "tradeoff"
+title = "A small market <b>for tests</b>"
+[data]
+source = "synthetic"
+n_sellers = 30
+n_features = 2
+n_validation = 20
+n_test = 20
+[prior]
+family = "uniform"
+low = 0.02
+high = 0.10
+[sellers]
+scenarios = ["independent", "correlated"]
+[objective]
+gamma = [0.001, 0.1]
+mu = [1.0]
+sigma = [30.0]
+[learner]
+regularization = [0.05]
+draws = 2
+[naive]
+eta_range = [5.0, 50.0]
+grid = 1
+[run]
+jobs = 1
+"""
+
+
 @pytest.fixture(scope="module")
-def page(tradeoff_result: TradeoffResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(tradeoff_result, tmp_path_factory.mktemp("browser") / "report")
+def result() -> TradeoffResult:
+    return run_tradeoff(parse_problem(PROBLEM))
+
+
+@pytest.fixture(scope="module")
+def page(result: TradeoffResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(result, tmp_path_factory.mktemp("browser") / "report")
 
 
 def draw_two_lines() -> MatplotlibFigure:
@@ -455,16 +491,20 @@ def test_no_other_script_runs(browser: Any, page: Path, tmp_path: Path) -> None:
     assert any("Content Security Policy" in message for message in refused)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_index_leads_to_the_reports(
-    browser: Any, tradeoff_result: TradeoffResult, tmp_path: Path, width: int
-) -> None:
+@pytest.fixture(scope="module")
+def index(result: TradeoffResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("index")
     for number in range(9):
-        problem = tradeoff_result.problem.model_copy(update={"title": f"Market-{number}"})
-        result = replace(tradeoff_result, problem=problem)
-        write_report(replace(build_report(result), sections=()), tmp_path / f"r {number}")
+        problem = result.problem.model_copy(update={"title": f"Market-{number}"})
+        report = build_report(replace(result, problem=problem))
+        write_report(replace(report, sections=()), folder / f"r {number}")
+    return write_index(folder)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_index_leads_to_the_reports(browser: Any, index: Path, width: int) -> None:
     browser.get_log("browser")
-    open_page(browser, write_index(tmp_path), width)
+    open_page(browser, index, width)
     root = "document.documentElement"
     assert browser.execute_script(f"return {root}.scrollWidth - {root}.clientWidth") <= 0
     browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("market-7")

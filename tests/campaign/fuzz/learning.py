@@ -9,10 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import convexmarket as cm
-
-from .mathematics import any_prior, made
-from .running import Target, require
-from .values import nonnegative, number, ordinary, positive, wide
+from tests.campaign.fuzz.mathematics import any_prior, made
+from tests.campaign.fuzz.running import Target, require
+from tests.campaign.fuzz.values import nonnegative, number, ordinary, positive, wide
 
 # ---------------------------------------------------------------------------------------- accounts
 
@@ -235,8 +234,8 @@ def check_policy(case: dict[str, Any]) -> str:
 
 
 TARGETS = [
-    Target("accounts", accounts(), check_account),
+    Target("accounts", accounts(), check_account, weight=5),
     Target("release bounds", bounds(), check_bound, 10.0),
-    Target("fits", fits(), check_fit, 20.0),
+    Target("fits", fits(), check_fit, 20.0, weight=5),
     Target("online policies", policies(), check_policy, 20.0),
 ]

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.priors.parsing import prior_from_dict
-
-from .running import Target, require
-from .values import costs, nonnegative, number, ordinary, positive, wide
+from tests.campaign.fuzz.running import Target, require
+from tests.campaign.fuzz.values import costs, nonnegative, number, ordinary, positive, wide
 
 LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
@@ -446,10 +445,10 @@ def check_payments(case: dict[str, Any]) -> str:
 
 
 TARGETS = [
-    Target("priors", any_prior(), check_prior),
-    Target("prior texts", prior_texts(), check_prior_text),
-    Target("allocation", standard_markets(), check_allocation),
-    Target("allocation laws", ordinary_markets(), check_laws),
+    Target("priors", any_prior(), check_prior, weight=5),
+    Target("prior texts", prior_texts(), check_prior_text, weight=20),
+    Target("allocation", standard_markets(), check_allocation, weight=5),
+    Target("allocation laws", ordinary_markets(), check_laws, weight=5),
     Target("allocation declared", ordinary_markets(), check_against_declaration, 20.0),
     Target("variants", variants(), check_variant, 20.0),
     Target("variants at any scale", variants(wide), check_variant, 20.0),

@@ -5,10 +5,8 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import threading
 import time
-import traceback
 from collections import Counter
 from dataclasses import asdict
 
@@ -18,64 +16,16 @@ import convexmarket as cm
 from convexmarket.errors import MarketClosedError, OfferError
 from convexmarket.ledger import store, turns
 from convexmarket.ledger.turns import Turns
-from convexmarket.online import AdaptivePolicy, OnlinePolicy
+from convexmarket.online import AdaptivePolicy
 from convexmarket.online.market import OnlineMarket
+from tests.process.builders import at_once, needs_fork
+from tests.process.online.builders import BOUGHT, check_all_told, fixed, report_of
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-BOUGHT = 1.1
-
-
-def fixed(expected):
-    return OnlinePolicy(cm.Uniform(1, 5), expected, mu=1, sigma=1, gamma=1)
-
-
-def report_of(number):
-    return 1.0 + (number % 37) / 10
-
-
-def at_once(folder, works):
-    """Run each work in a process of its own, all from the same instant; return what they return."""
-    wait, go = os.pipe()
-    children = []
-    for k, work in enumerate(works):
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                os.close(go)
-                os.read(wait, 1)  # until the last writing end is closed
-                (folder / f"told-{k}.json").write_text(json.dumps(work()))
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        children.append(pid)
-    os.close(go)
-    statuses = [os.waitpid(pid, 0)[1] for pid in children]
-    os.close(wait)
-    assert statuses == [0] * len(children)
-    return [json.loads((folder / f"told-{k}.json").read_text()) for k in range(len(children))]
+pytestmark = needs_fork
 
 
 def joined(parts):
     return list(itertools.chain.from_iterable(parts))
-
-
-def check(market, told, n):
-    """Check that everybody was told what is stored, and that nothing is lost or doubled."""
-    frame = market.offers()
-    assert frame["number"].tolist() == list(range(1, n + 1))
-    assert frame["id"].is_unique
-    stored = {row["id"]: row for row in frame.drop(columns="plan").to_dict("records")}
-    for offer in told:
-        assert offer.items() <= stored[offer["id"]].items() | {("status", offer["status"])}
-    assert {offer["id"] for offer in told} == stored.keys()
-    market.disconnect()
-    connection = sqlite3.connect(market.folder / "market.sqlite")
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    connection.close()
 
 
 @pytest.fixture(params=["in turns", "in no order"])
@@ -96,9 +46,9 @@ def test_four_processes_quote_the_same_sellers(tmp_path, order, inherited):
         random.Random(seed).shuffle(order)
         return [asdict(opened.quote(f"s{i}", report_of(i))) for i in order]
 
-    told = at_once(tmp_path, [lambda seed=seed: work(seed) for seed in range(4)])
+    told = at_once([lambda seed=seed: work(seed) for seed in range(4)])
     assert [len(part) for part in told] == [n] * 4
-    check(market, joined(told), n)
+    check_all_told(market, joined(told), n)
     reached = [stage for stage in market.policy.stages if stage < n]
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
@@ -115,10 +65,10 @@ def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_p
                 told.append(None)
         return told
 
-    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    told = at_once([lambda k=k: work(k) for k in range(4)])
     for i in range(40):
         assert sum(part[i] is not None for part in told) == 1
-    check(market, [offer for part in told for offer in part if offer is not None], 40)
+    check_all_told(market, [offer for part in told for offer in part if offer is not None], 40)
 
 
 def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path, order):
@@ -146,11 +96,11 @@ def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path, order):
         return told, 30 - len(told)
 
     works = [one_by_one, one_by_one, in_batches, in_batches]
-    results = at_once(tmp_path, [lambda k=k, work=work: work(k) for k, work in enumerate(works)])
+    results = at_once([lambda k=k, work=work: work(k) for k, work in enumerate(works)])
     told = [offer for part, _ in results for offer in part]
     assert len(told) == expected
     assert sum(late for _, late in results) == 4 * 30 - expected
-    check(market, told, expected)
+    check_all_told(market, told, expected)
 
 
 def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
@@ -169,7 +119,7 @@ def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
         return told
 
     names = ["accept", "decline", "accept", "decline"]
-    told = at_once(tmp_path, [lambda name=name: work(name) for name in names])
+    told = at_once([lambda name=name: work(name) for name in names])
     final = market.offers()["status"].tolist()
     for i, status in enumerate(final):
         assert Counter(part[i] for part in told) == {status: 2, None: 2}
@@ -187,7 +137,7 @@ def test_a_market_is_made_once(tmp_path):
                     raise
         return made
 
-    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    told = at_once([lambda k=k: work(k) for k in range(4)])
     assert sorted(joined(told)) == list(range(10))
     for k, rounds in enumerate(told):
         for round in rounds:
@@ -207,7 +157,7 @@ def test_a_model_is_released_once_when_all_close_at_once(tmp_path):
 
         return OnlineMarket(tmp_path).close(release)
 
-    told = at_once(tmp_path, [lambda k=k: work(k) for k in range(4)])
+    told = at_once([lambda k=k: work(k) for k in range(4)])
     (trained,) = tmp_path.glob("trained-*")
     winner = trained.name.removeprefix("trained-")
     assert told == [winner] * 4
@@ -234,34 +184,12 @@ def test_closing_in_the_middle_of_quotes(tmp_path):
         return opened.close(lambda accepted: json.dumps(opened.counts()["quoted"]), lapse=True)
 
     works = [lambda k=k: quote(k) for k in range(3)]
-    *told, released = at_once(tmp_path, [*works, close])
+    *told, released = at_once([*works, close])
     counts = market.counts()
     assert counts["offered"] == 0
     assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in told)
     first = asdict(market.offer("first"))
-    check(market, [first, *joined(told)], counts["quoted"])
-
-
-def test_threads_share_a_market(tmp_path):
-    n, told, wrong = 60, [], []
-    market = OnlineMarket.create(tmp_path, fixed(1000))
-
-    def work(seed):
-        order = list(range(n))
-        random.Random(seed).shuffle(order)
-        try:
-            told.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
-        except Exception as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(told) == 4 * n
-    check(market, told, n)
+    check_all_told(market, [first, *joined(told)], counts["quoted"])
 
 
 def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
@@ -363,20 +291,3 @@ def test_one_that_sleeps_holds_up_others_for_a_while_only(tmp_path, monkeypatch)
             with Turns(tmp_path / "turns").turn():
                 os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"some words that are no number"])
-def test_what_the_file_of_turns_holds_does_not_matter(tmp_path, content):
-    market = OnlineMarket.create(tmp_path, fixed(10))
-    market.disconnect()
-    (tmp_path / "market.sqlite.turns").write_bytes(content)
-    assert [market.quote(f"s{i}", BOUGHT).number for i in range(3)] == [1, 2, 3]
-
-
-def test_where_there_can_be_no_file_of_turns_nobody_waits(tmp_path):
-    market = OnlineMarket.create(tmp_path, fixed(10))
-    market.disconnect()
-    assert drawn(tmp_path / "market.sqlite.turns") > 0
-    (tmp_path / "market.sqlite.turns").unlink()
-    (tmp_path / "market.sqlite.turns").mkdir()
-    assert market.quote("s0", BOUGHT).number == 1

@@ -19,6 +19,9 @@ from convexmarket import cli
 #: Seconds after which a command hangs; far more than any of them takes.
 PATIENCE = 120.0
 CRASHED = 99
+INTERRUPTED = 130
+NO_ROOM = 300  # bytes; less than any file that a command writes
+PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
 
 class Forked:
@@ -141,3 +144,30 @@ def check_one_line(said, *words):
     assert len(said.splitlines()) == 1, said
     for word in words:
         assert word in said
+
+
+def at(module, name, call=1, after=False):
+    """Return what makes a command tell and wait at some call of a function."""
+
+    def before(tell):
+        real, left = getattr(module, name), [call]
+
+        def replaced(*arguments, **named):
+            left[0] -= 1
+            if left[0] == 0 and not after:
+                tell()
+            done = real(*arguments, **named)
+            if left[0] == 0 and after:
+                tell()
+            return done
+
+        setattr(module, name, replaced)
+
+    return before
+
+
+def save_nothing(draw, stem):
+    """Take the place of ``save_figure``: drawing is slow."""
+    for suffix in (".svg", ".png", ".pdf"):
+        stem.with_suffix(suffix).write_text("<svg>" + " " * NO_ROOM + "</svg>")
+    return "<svg></svg>"

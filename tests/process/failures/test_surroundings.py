@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.failures.forked_command import contents
+from tests.process.failures.builders import PRICE, contents
 
 COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
-PRICE = "--prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001"
 
 
 def shell(script, folder, **variables):
@@ -54,7 +53,7 @@ def test_names_that_the_locale_cannot_write_are_written_otherwise(tmp_path):
         "id,sensitivity\nJosé,0.03\n\u674e\u96f7,0.05\n", encoding="utf-8"
     )
     code, said, err = shell(
-        f'convexmarket price *sellers.csv {PRICE} --out "\u2603 offers.csv"',
+        f'convexmarket price *sellers.csv {shlex.join(PRICE)} --out "\u2603 offers.csv"',
         tmp_path,
         LC_ALL="C",
         PYTHONCOERCECLOCALE="0",

@@ -14,7 +14,15 @@ from convexmarket.cli import online as online_cli
 from convexmarket.ledger import creating
 from convexmarket.ledger.store import Store
 from convexmarket.report import render
-from tests.failures.forked_command import check_one_line, contents, run, stop
+from tests.process.failures.builders import (
+    INTERRUPTED,
+    at,
+    check_one_line,
+    contents,
+    run,
+    save_nothing,
+    stop,
+)
 
 PROBLEM = """
 kind = "online-market"
@@ -38,13 +46,8 @@ regularization = 1.0
 ROWS = "id,one,two,label\na,0.5,0.5,yes\nb,-0.5,0.1,no\nc,0.3,-0.2,yes\nd,-0.1,-0.6,no\n"
 ARRIVALS = "id,sensitivity\na,1.1\nb,1.5\nc,1.6\nd,4.9\n"
 SIGNALS = [signal.SIGINT, signal.SIGKILL]
-CODES = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+CODES = {signal.SIGINT: INTERRUPTED, signal.SIGKILL: -signal.SIGKILL}
 QUOTE_LIST = ["online", "quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv"]
-
-
-def save_nothing(draw, stem):
-    stem.with_suffix(".svg").write_text("<svg></svg>")
-    return "<svg></svg>"
 
 
 @pytest.fixture(autouse=True)
@@ -95,28 +98,11 @@ def hidden(folder):
     return [path for path in contents(folder) if "/." in f"/{path}"]
 
 
-def at_step(owner, name, call=1):
-    """Return what makes a command tell and wait at a call of a method, in the middle of a step."""
-
-    def before(tell):
-        real, left = getattr(owner, name), [call]
-
-        def replaced(*arguments, **named):
-            left[0] -= 1
-            if not left[0]:
-                tell()
-            return real(*arguments, **named)
-
-        setattr(owner, name, replaced)
-
-    return before
-
-
 @pytest.mark.parametrize("number", SIGNALS)
 def test_open_leaves_a_market_or_none(here, number):
     before = contents(here)
     arguments = ["online", "open", "new", "market.toml"]
-    code, command = stop(arguments, here, at_step(creating, "sync"), number)
+    code, command = stop(arguments, here, at(creating, "sync"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
@@ -159,7 +145,7 @@ def test_a_single_step_is_taken_or_not(here, command, number):
         arguments += ["--sensitivity", "1.1"]
     else:
         done(here, "quote", "m", "--id", "a", "--sensitivity", "1.1")
-    code, _ = stop(arguments, here, at_step(Store, "writing"), number)
+    code, _ = stop(arguments, here, at(Store, "writing"), number)
     assert code == CODES[number]
     statuses = state(here)["status"].tolist()
     assert statuses == ([] if command == "quote" else ["offered"])
@@ -172,7 +158,7 @@ def test_a_single_step_is_taken_or_not(here, command, number):
 def test_closing_again_ends_with_one_model(sold, tmp_path, number):
     here = shutil.copytree(sold, tmp_path / "here")
     arguments = ["online", "close", "m", "--lapse"]
-    code, command = stop(arguments, here, at_step(render, "write_results"), number)
+    code, command = stop(arguments, here, at(render, "write_results"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
@@ -260,9 +246,9 @@ def test_an_error_changes_nothing_and_is_one_line(here):
 
 OFFERS = "id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n"
 LEDGER = {
-    "create": (["create", "new.sqlite"], at_step(creating, "sync")),
-    "record": (["record", "sold.sqlite", "offers.csv"], at_step(Store, "writing")),
-    "export": (["export", "sold.sqlite", "--out", "out.csv"], at_step(writing.os, "fsync")),
+    "create": (["create", "new.sqlite"], at(creating, "sync")),
+    "record": (["record", "sold.sqlite", "offers.csv"], at(Store, "writing")),
+    "export": (["export", "sold.sqlite", "--out", "out.csv"], at(writing.os, "fsync")),
 }
 
 

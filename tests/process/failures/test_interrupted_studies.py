@@ -6,17 +6,19 @@ import signal
 from convexmarket.report import render
 from convexmarket.study.journal import Journal
 from tests import PROBLEMS
-from tests.failures.forked_command import check_one_line, contents, run, stop
+from tests.process.failures.builders import (
+    INTERRUPTED,
+    check_one_line,
+    contents,
+    run,
+    save_nothing,
+    stop,
+)
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
 STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--seeds", "1", "--jobs", "1", "--no-pin"]
 STUDY += ["--out", "study"]
-
-
-def save_nothing(draw, stem):
-    stem.with_suffix(".svg").write_text("<svg></svg>")
-    return "<svg></svg>"
 
 
 def after_the_first_run(tell):
@@ -34,7 +36,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypat
     """That it goes on, also after SIGKILL, is in test_compare_cli and test_solver_study_run."""
     monkeypatch.setattr(render, "save_figure", save_nothing)
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
-    assert code == 130
+    assert code == INTERRUPTED
     check_one_line(command.said, "the same command goes on from there")
     journal = tmp_path / "study" / "runs.jsonl"
     assert set(contents(tmp_path)) == {"study", "study/runs.jsonl"}

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.experiments import price_offers
 from convexmarket.experiments.lists import read_reports
-
-from .running import Target, require
+from tests.campaign.fuzz.running import Target, require
 
 PRIOR = cm.Uniform(0, 2)
 BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
@@ -256,5 +255,5 @@ def check_prices(table: Any) -> None:
 TARGETS = [
     Target("list tables", tables(), lambda case: check_list(case, priced=False)),
     Target("list prices", tables(), check_list),
-    Target("list bytes", bytes_of_tables(), lambda case: check_list(case, priced=False)),
+    Target("list bytes", bytes_of_tables(), lambda case: check_list(case, priced=False), weight=5),
 ]

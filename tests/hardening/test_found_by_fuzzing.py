@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import warnings
 from decimal import Decimal
@@ -17,15 +18,25 @@ from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.problems import load_problem, parse_problem
-from convexmarket.report import write_report
+from convexmarket.report import render, write_report
 from convexmarket.report.terminal import summary
-
-from .calls import EPSILON, X, Y, erm, market, policy
-from .files import check_bytes
-from .lists import BUYER, PRIOR
-from .mathematics import check_prior, variant_market
-from .running import time_limit
-from .runs import check_run
+from tests.campaign.fuzz.calls import (
+    ABSTRACT,
+    EPSILON,
+    RESULTS,
+    X,
+    Y,
+    erm,
+    functions,
+    joint_market,
+    market,
+    policy,
+)
+from tests.campaign.fuzz.files import check_bytes
+from tests.campaign.fuzz.lists import BUYER, PRIOR
+from tests.campaign.fuzz.mathematics import check_prior, variant_market
+from tests.campaign.fuzz.running import time_limit
+from tests.campaign.fuzz.runs import check_run
 
 CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
@@ -81,7 +92,7 @@ REFUSED = {
         X, [HUGE] * len(X), epsilon=1.0
     ),
     "payments where virtual costs overflow": lambda: _paid_at_the_end_of_floats(),
-    "a method that is a list": lambda: cm.allocate_jointly(_joint(), X),
+    "a method that is a list": lambda: cm.allocate_jointly(joint_market(), X),
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
     "labels that are one number": lambda: erm().score(X, 1.0),
     "a density at a word": lambda: cm.Uniform(0, 1).pdf("x"),
@@ -142,7 +153,7 @@ REFUSED = {
     "guarantees that are words": lambda: cm.weights_for_guarantees(["a"], 1.0, 1.0),
     "guarantees and a mu of nothing": lambda: cm.weights_for_guarantees([1.0], None, 1.0),
     "residuals at eta = 0": lambda: cm.first_order_residuals(
-        _joint(), [0.1, 0.2], np.full(6, 1 / 6), 0.0
+        joint_market(), [0.1, 0.2], np.full(6, 1 / 6), 0.0
     ),
     "residuals of nothing": lambda: cm.first_order_residuals(None, [0.1], [1.0], 1.0),
     "convexity of a number": lambda: cm.convexity_ratio(1.0),
@@ -169,9 +180,9 @@ REFUSED = {
     "a threshold that is an array": lambda: cm.SampledRidge(
         1.0, threshold=np.array([1.0, 2.0]), feature_range=(-1.0, 1.0)
     ).fit(X, Y, epsilon=EPSILON),
-    "progress told to a number": lambda: cm.allocate_jointly(_joint(), progress=1.0),
+    "progress told to a number": lambda: cm.allocate_jointly(joint_market(), progress=1.0),
     "residuals of a model without features": lambda: cm.first_order_residuals(
-        _joint(), True, np.full(6, 1 / 6), 1.0
+        joint_market(), True, np.full(6, 1 / 6), 1.0
     ),
     "a density lost to rounding": lambda: cm.Beta(1e17, 1e17),
     "logarithms that hardly differ": lambda: cm.LogNormal(1.0, 4.8e-10),
@@ -188,6 +199,13 @@ REFUSED = {
         1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
     ),
 }
+
+
+def test_every_public_name_is_fuzzed_or_said_not_to_be():
+    errors = {name for name in cm.__all__ if name.endswith(("Error", "Warning"))}
+    not_calls = {name for name in cm.__all__ if not callable(getattr(cm, name))}
+    assert errors | not_calls | RESULTS | ABSTRACT | set(functions()) >= set(cm.__all__)
+    assert not (RESULTS | ABSTRACT) & set(functions())
 
 
 def standard(psi: list[float], **buyer: object) -> cm.Market:
@@ -207,12 +225,6 @@ def _paid_at_the_end_of_floats() -> np.ndarray:
         cm.Sellers(np.full(5, prior.support[0]), prior), mu=1, sigma=1e13, gamma=0.148776, cap=1
     )
     return cm.payments(market, cm.allocate(market))
-
-
-def _joint() -> cm.JointMarket:
-    from .calls import joint_market
-
-    return joint_market()
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -329,7 +341,15 @@ def test_settings_beyond_what_toml_reads(value):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
 
 
-def test_one_draw_says_that_it_tells_nothing(tmp_path):
+def draw_once(draw, stem):
+    """Draw in one format of three."""
+    drawn = io.StringIO()
+    draw().savefig(drawn, format="svg")
+    return drawn.getvalue()
+
+
+def test_one_draw_says_that_it_tells_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "save_figure", draw_once)
     problem = """
     kind = "joint-tradeoff"
     title = "Tiny"

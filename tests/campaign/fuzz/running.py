@@ -1,0 +1,93 @@
+"""One example of a target, in bounded time, and what happened to it."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis.strategies import SearchStrategy
+from sklearn.exceptions import NotFittedError
+
+import convexmarket as cm
+
+#: What a caller has to expect; anything else that is raised is a defect.
+EXPECTED = (cm.ConvexMarketError, NotFittedError)
+#: Seconds after which compiled code that hears no signal ends the process, with a traceback.
+HANG = 600.0
+
+
+class WrongAnswerError(AssertionError):
+    """A result that an oracle or an invariant refutes."""
+
+
+class TooSlow(BaseException):
+    """An example took longer than its limit; no ``except Exception`` may swallow it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to fuzz.
+
+    ``check`` returns "accepted" or "refused" in a word, and raises whatever was not expected.
+    An example may take so many ``seconds``; cheap targets get a larger ``weight`` of examples.
+    """
+
+    name: str
+    examples: SearchStrategy[Any]
+    check: Callable[[Any], str]
+    seconds: float = 5.0
+    weight: int = 1
+
+
+def require(condition: Any, *message: Any) -> None:
+    """Raise WrongAnswerError unless the condition holds."""
+    if not condition:
+        raise WrongAnswerError(" ".join(str(part) for part in message))
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Interrupt what computes for longer, by a signal; a busy machine does not count."""
+
+    def ring(number: int, frame: Any) -> None:
+        raise TooSlow(f"longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    faulthandler.dump_traceback_later(HANG, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def outcome(target: Target, example: Any) -> str:
+    """Return what happened to one example; raise what was not expected."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with time_limit(target.seconds):
+                return target.check(example)
+        except TooSlow as error:
+            raise WrongAnswerError(error) from None
+        except EXPECTED:
+            return "refused"
+        except (TypeError, ValueError) as error:
+            if from_sklearn(error):
+                return "refused"
+            raise
+
+
+def from_sklearn(error: BaseException) -> bool:
+    """Whether scikit-learn itself refused the data of an estimator, as all its estimators do."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return any("sklearn/utils/validation" in file for file in files[-4:])

@@ -1,0 +1,45 @@
+"""Inputs nobody would write: each ends in a right answer, or in an error that says what is wrong.
+
+Each target is tried on as many examples as the profile says, times its weight (docs/fuzzing.md).
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.campaign.fuzz import calls, commands, files, learning, lists, mathematics, runs
+from tests.campaign.fuzz.running import Target, WrongAnswerError, outcome
+
+MODULES = (files, lists, mathematics, calls, learning, runs, commands)
+TARGETS = {target.name: target for module in MODULES for target in module.TARGETS}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_unexpected(name):
+    target = TARGETS[name]
+
+    @settings(
+        max_examples=settings.default.max_examples * target.weight,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(target.examples)
+    def run(example):
+        assert outcome(target, example) in ("accepted", "refused")
+
+    run()
+
+
+def endless(example):
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("check", "error"), [(lambda x: str(1 / x), ZeroDivisionError), (endless, WrongAnswerError)]
+)
+def test_a_defect_is_told(check, error):
+    with pytest.raises(error):
+        outcome(Target("broken", st.just(0), check, seconds=0.05), 0)

@@ -1,0 +1,21 @@
+"""Hundreds of processes killed at random instants; tests/process kills a few in the same way."""
+
+import pytest
+
+from tests.process.builders import needs_fork
+from tests.process.ledger import builders as ledger
+from tests.process.online import builders as online
+
+pytestmark = needs_fork
+CHECKS = (
+    online.check_random_kills,
+    online.check_kills_of_making,
+    online.check_kills_of_closing,
+    ledger.check_random_kills,
+    ledger.check_kills_of_making,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.__module__}.{check.__name__}")
+def test_nothing_is_lost_however_many_are_killed(tmp_path, check):
+    check(tmp_path / "here", 400)

@@ -1,0 +1,31 @@
+"""No budget is spent twice, whoever asks at once; tests/process has the rest."""
+
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError
+from tests.process.builders import at_once, check_integrity, needs_fork
+from tests.process.ledger.builders import guarantee
+
+
+@needs_fork
+@pytest.mark.parametrize("inherited", [False, True])
+def test_two_processes_that_charge_the_same_budget_win_once(tmp_path, inherited):
+    ledger = cm.Ledger.create(tmp_path / "l")
+    for trial in range(4):
+        ids = [f"{trial}-a", f"{trial}-b"]
+        ledger.sell(ids, 1.0, 0.0)
+
+        def work(ids=ids):
+            opened = ledger if inherited else cm.Ledger(tmp_path / "l")
+            account = opened.account(ids)
+            try:
+                account.check(guarantee([0.75, 0.75]))  # both may pass this
+                account.charge(guarantee([0.75, 0.75]))
+            except BudgetExceededError:
+                return False
+            return True
+
+        assert sorted(at_once([work, work])) == [False, True]
+        assert ledger.account(ids).remaining.tolist() == [0.25, 0.25]
+    check_integrity(ledger.path)

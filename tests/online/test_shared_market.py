@@ -1,0 +1,83 @@
+"""A market that several use at once, or whose process is killed; more of it is in tests/process."""
+
+import random
+import threading
+from dataclasses import asdict, astuple
+
+import pytest
+
+from convexmarket.online import OnlinePolicy
+from convexmarket.online.market import OnlineMarket
+from tests.process.builders import Child, needs_fork, stopping
+from tests.process.online.builders import (
+    BOUGHT,
+    check_all_told,
+    check_database,
+    fixed,
+    market_with_offers,
+    report_of,
+    rows,
+)
+
+
+@needs_fork
+@pytest.mark.parametrize("before", [True, False])
+def test_killed_in_the_middle_of_a_quote_a_market_opens_again(tmp_path, before):
+    market = market_with_offers(tmp_path)
+    known = rows(market)
+
+    def work(tell):
+        OnlinePolicy.quote = stopping(OnlinePolicy.quote, tell, before)
+        OnlineMarket(tmp_path).quote("new", BOUGHT)
+
+    child = Child(work)
+    child.wait_until_it_tells()
+    child.kill()
+    with OnlineMarket(tmp_path) as again:
+        assert rows(again) == known
+        assert [astuple(again.quote(id, BOUGHT)) for id in known] == list(known.values())
+        told = again.quote("new", BOUGHT)
+        assert astuple(told) == astuple(market.quote("new", BOUGHT))
+        assert rows(again) == known | {"new": astuple(told)}
+        assert told.number == len(known) + 1
+        assert again.ledger.sales()["id"].tolist() == ["s0", "s1", "s2", "s3"]
+        check_database(again)
+
+
+def test_threads_share_a_market(tmp_path):
+    n, told, wrong = 60, [], []
+    market = OnlineMarket.create(tmp_path, fixed(1000))
+
+    def work(seed):
+        order = list(range(n))
+        random.Random(seed).shuffle(order)
+        try:
+            told.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(told) == 4 * n
+    check_all_told(market, told, n)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"some words that are no number"])
+def test_what_the_file_of_turns_holds_does_not_matter(tmp_path, content):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.disconnect()
+    (tmp_path / "market.sqlite.turns").write_bytes(content)
+    assert [market.quote(f"s{i}", BOUGHT).number for i in range(3)] == [1, 2, 3]
+
+
+def test_where_there_can_be_no_file_of_turns_nobody_waits(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(10))
+    market.disconnect()
+    assert (tmp_path / "market.sqlite.turns").read_bytes()
+    (tmp_path / "market.sqlite.turns").unlink()
+    (tmp_path / "market.sqlite.turns").mkdir()
+    assert market.quote("s0", BOUGHT).number == 1

@@ -1,0 +1,95 @@
+"""Forked processes that tell what they were told, and are killed at any instant."""
+
+import gc
+import json
+import os
+import select
+import signal
+import sqlite3
+import time
+import traceback
+
+import pytest
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+
+
+class Child:
+    """A forked process that runs some work; what it tells can be read, also after its death."""
+
+    def __init__(self, work):
+        self.lines = []
+        self.heard, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                gc.freeze()  # a collection would copy all that the parent has loaded
+                os.close(self.heard)
+                # Short lines are written entirely or not at all.
+                work(lambda *told: os.write(write, (json.dumps(told) + "\n").encode()))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(write)
+
+    def wait_until_it_tells(self, times=1):
+        for _ in range(times):
+            assert select.select([self.heard], [], [], 60)[0], "the child has stopped"
+            line = b""
+            while not line.endswith(b"\n"):
+                byte = os.read(self.heard, 1)
+                assert byte, "the child has ended"
+                line += byte
+            self.lines.append(json.loads(line))
+
+    def kill(self):
+        """Kill it, unless it has ended, and return all that it told."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.end()
+
+    def end(self):
+        """Wait for its end and return all that it told."""
+        with os.fdopen(self.heard) as pipe:
+            self.lines += [json.loads(line) for line in pipe]
+        _, status = os.waitpid(self.pid, 0)
+        assert os.WIFSIGNALED(status) or status == 0
+        return self.lines
+
+
+def at_once(works):
+    """Run each work in a process of its own, all from the same instant; return what they return."""
+    wait, go = os.pipe()
+
+    def begin(work, tell):
+        os.close(go)
+        os.read(wait, 1)  # until the last writing end is closed
+        tell(work())
+
+    children = [Child(lambda tell, work=work: begin(work, tell)) for work in works]
+    os.close(go)
+    told = [child.end() for child in children]
+    os.close(wait)
+    return [line for ((line,),) in told]
+
+
+def stopping(call, tell, before=True):
+    """Return a function that tells and then waits to be killed, before or after its work."""
+
+    def stop(*arguments, **options):
+        result = None if before else call(*arguments, **options)
+        tell("here")
+        time.sleep(60)
+        return result
+
+    return stop
+
+
+def check_integrity(path):
+    """Check a database of SQLite, read on a connection of its own."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    connection.close()

@@ -1,0 +1,45 @@
+"""A list of sellers that is killed on the way, several times, goes on at the same terms."""
+
+import random
+import time
+
+import pandas as pd
+
+from convexmarket.experiments.online_stream import quote_list
+from convexmarket.online.market import OnlineMarket
+from tests.process.builders import Child, needs_fork
+from tests.process.online.builders import fixed
+
+
+@needs_fork
+def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
+    rng, n = random.Random(0), 500
+    reports = [rng.uniform(1, 5) for _ in range(n)]
+    lines = [f"s{number},{report!r}" for number, report in enumerate(reports)]
+    (tmp_path / "long.csv").write_text("\n".join(["id,sensitivity", *lines]) + "\n")
+    market = OnlineMarket.create(tmp_path / "m", fixed(n))
+    before = market.offers()
+
+    def work(tell):
+        def progress(*_):
+            tell(1)
+            time.sleep(0.001)  # so that there is a way to be killed on
+
+        with OnlineMarket(tmp_path / "m") as opened:
+            quote_list(opened, tmp_path / "long.csv", progress=progress)
+
+    for steps in (1, 40, 101, 30):  # a hundred are quoted in one transaction
+        child = Child(work)
+        child.wait_until_it_tells(steps)
+        time.sleep(rng.uniform(0, 0.01))
+        known = len(child.kill())
+        after = market.offers()
+        assert len(after) >= len(before) + known - 1  # the first tells what was there before
+        pd.testing.assert_frame_equal(after.head(len(before)), before, check_dtype=False)
+        before = after
+    assert 0 < len(before) < n
+    quote_list(market, tmp_path / "long.csv")
+    complete = market.offers()
+    pd.testing.assert_frame_equal(complete.head(len(before)), before)
+    assert complete["id"].tolist() == [f"s{number}" for number in range(n)]
+    assert complete["sensitivity"].tolist() == reports

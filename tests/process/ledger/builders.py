@@ -1,0 +1,94 @@
+"""A ledger in forked processes, and what has to hold after each kill."""
+
+import random
+import time
+
+import numpy as np
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError
+from convexmarket.privacy import Guarantee
+from tests.process.builders import Child, check_integrity
+
+MANY = 40
+
+
+def guarantee(epsilon):
+    return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "tight", ())
+
+
+def work_for_ever(path, seed, tell):
+    """Sell to and charge many sellers at once; tell each step once it has returned."""
+    ledger, rng = cm.Ledger(path), random.Random(seed)
+    ids = [f"s{k}" for k in range(MANY)]
+    for step in range(10_000):
+        name = f"{seed}-{step}"
+        if rng.random() < 0.5:
+            ledger.sell(ids, 0.125, 0.5, source=name)
+            tell("sold", name)
+        else:
+            try:
+                ledger.account(ids, release=name).charge(guarantee([0.125] * MANY))
+            except BudgetExceededError:
+                continue
+            tell("charged", name)
+
+
+def stored(ledger):
+    """Return the steps that are stored; each covers all sellers or none."""
+    sales, charges = ledger.sales(), ledger.charges()
+    found = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
+    found += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]
+    assert {rows for _, _, rows in found} <= {MANY}
+    assert ledger.releases()["name"].nunique() == charges["release"].nunique()
+    return {(kind, name) for kind, name, _ in found}
+
+
+def check_random_kills(path, kills):
+    """Kill so many processes that sell and charge, one after another."""
+    ledger = cm.Ledger.create(path)
+    rng, known = random.Random(3), set()
+    for kill in range(kills):
+        child = Child(lambda tell, kill=kill: work_for_ever(path, kill, tell))
+        for _ in range(rng.randint(1, 3)):
+            child.wait_until_it_tells()
+        time.sleep(rng.uniform(0, 0.04))
+        told = {tuple(line) for line in child.kill()}
+        now = stored(ledger)
+        assert known | told <= now, "a step was lost"
+        assert len(now - known - told) <= 1, "more than one step was under way"
+        known = now
+        frame = ledger.balance()
+        n_sold = sum(kind == "sold" for kind, _ in known)
+        assert np.array_equal(frame["sold"], np.full(MANY, 0.125 * n_sold))
+        assert np.array_equal(frame["spent"], np.full(MANY, 0.125 * (len(known) - n_sold)))
+        assert np.array_equal(frame["left"], frame["sold"] - frame["spent"])
+        assert (frame["left"] >= 0).all()
+    check_integrity(path)
+
+
+def check_kills_of_making(folder, kills):
+    """Kill so many processes that make a ledger each."""
+    made = 0
+    for kill in range(kills):
+        path = folder / f"{kill}" / "l"
+
+        def work(tell, path=path):
+            tell("begun")
+            cm.Ledger.create(path).disconnect()
+            tell("made")
+            time.sleep(60)
+
+        child = Child(work)
+        child.wait_until_it_tells()
+        if kill % 2:
+            child.wait_until_it_tells()
+        else:
+            time.sleep(random.Random(kill).uniform(0, 0.02))
+        told = child.kill()
+        assert path.exists() or ["made"] not in told
+        made += path.exists()
+        with cm.Ledger(path) if path.exists() else cm.Ledger.create(path) as ledger:
+            ledger.sell(["a"], 1.0, 0.0)
+            assert len(ledger.sales()) == 1
+    assert made >= kills // 2

@@ -1,0 +1,97 @@
+"""Several processes use a ledger at once, and are killed at any instant (SIGKILL)."""
+
+import time
+
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, ReleaseChargedError
+from convexmarket.ledger import entries
+from tests.process.builders import Child, at_once, check_integrity, needs_fork, stopping
+from tests.process.ledger.builders import check_kills_of_making, check_random_kills, guarantee
+
+pytestmark = needs_fork
+
+
+def test_no_more_is_spent_than_was_sold_however_many_charge(tmp_path):
+    ledger = cm.Ledger.create(tmp_path / "l")
+    ledger.sell(["a", "b"], [1.0, 9.0], 0.0)
+
+    def work():
+        account, won = cm.Ledger(tmp_path / "l").account(["b", "a"]), 0
+        for _ in range(6):
+            try:
+                account.charge(guarantee([0.25, 0.125]))
+            except BudgetExceededError:
+                continue
+            won += 1
+        return won
+
+    assert sum(at_once([work] * 3)) == 8
+    assert ledger.balance()["left"].tolist() == [0.0, 7.0]
+    assert ledger.releases()["name"].tolist() == [f"unnamed-{k}" for k in range(1, 9)]
+
+
+def test_one_of_two_processes_charges_a_name(tmp_path):
+    ledger = cm.Ledger.create(tmp_path / "l")
+    ledger.sell(["a"], 9.0, 0.0)
+
+    def work():
+        opened, won = cm.Ledger(tmp_path / "l"), []
+        for k in range(10):
+            try:
+                opened.account(["a"], release=f"model {k}").charge(guarantee([0.125]))
+            except ReleaseChargedError:
+                continue
+            won.append(k)
+        return won
+
+    one, other = at_once([work, work])
+    assert sorted(one + other) == list(range(10))
+    assert ledger.account(["a"]).spent.tolist() == [1.25]
+
+
+def test_killed_at_random_instants_of_selling_and_charging(tmp_path):
+    check_random_kills(tmp_path / "l", 25)
+
+
+def test_killed_while_a_ledger_is_made(tmp_path):
+    check_kills_of_making(tmp_path, 20)
+
+
+def test_killed_in_the_middle_of_a_charge(tmp_path):
+    ledger = cm.Ledger.create(tmp_path / "l")
+    ledger.sell(["a", "b"], 1.0, 0.0)
+
+    def work(tell):
+        entries.now = stopping(entries.now, tell, before=False)  # asked when the account has agreed
+        cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
+
+    for _ in range(2):
+        child = Child(work)
+        child.wait_until_it_tells()
+        child.kill()
+        assert ledger.releases().empty
+        assert ledger.account(["a", "b"]).spent.tolist() == [0.0, 0.0]
+    ledger.account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
+    check_integrity(ledger.path)
+
+
+def test_killed_between_the_charge_and_the_publication(tmp_path):
+    """What may have been seen stays charged: the same release cannot be made twice."""
+    ledger = cm.Ledger.create(tmp_path / "l")
+    ledger.sell(["a"], 1.0, 0.0)
+
+    def work(tell):
+        cm.Ledger(tmp_path / "l").account(["a"], release="m").charge(guarantee([0.5]))
+        tell("charged")
+        time.sleep(60)  # noise would be drawn here, and a model published
+
+    child = Child(work)
+    child.wait_until_it_tells()
+    child.kill()
+    assert ledger.account(["a"]).spent.tolist() == [0.5]
+    with pytest.raises(ReleaseChargedError, match="'m' was charged on"):
+        ledger.account(["a"], release="m").charge(guarantee([0.5]))
+    ledger.account(["a"], release="m, again").charge(guarantee([0.5]))
+    assert ledger.account(["a"]).remaining.tolist() == [0.0]

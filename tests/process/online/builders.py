@@ -1,0 +1,231 @@
+"""A market in forked processes, and what has to hold after each kill."""
+
+import json
+import random
+import sqlite3
+import time
+from collections import Counter
+from dataclasses import astuple
+
+import numpy as np
+
+import convexmarket as cm
+from convexmarket.errors import ConvexMarketError
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
+from convexmarket.online.market import OnlineMarket
+from tests.process.builders import Child, check_integrity
+
+BOUGHT = 1.1
+
+
+def fixed(expected):
+    return OnlinePolicy(cm.Uniform(1, 5), expected, mu=1, sigma=1, gamma=1)
+
+
+def market_with_offers(folder):
+    market = OnlineMarket.create(folder, fixed(20))
+    for _ in market.quote_many((f"s{i}", BOUGHT) for i in range(6)):
+        pass
+    for i in range(4):
+        market.accept(f"s{i}")
+    return market
+
+
+def check_database(market):
+    market.disconnect()
+    check_integrity(market.folder / "market.sqlite")
+
+
+def report_of(number):
+    return 1.0 + (number % 37) / 10
+
+
+def check_all_told(market, told, n):
+    """Check that everybody was told what is stored, and that nothing is lost or doubled."""
+    frame = market.offers()
+    assert frame["number"].tolist() == list(range(1, n + 1))
+    assert frame["id"].is_unique
+    stored = {row["id"]: row for row in frame.drop(columns="plan").to_dict("records")}
+    for offer in told:
+        assert offer.items() <= stored[offer["id"]].items() | {("status", offer["status"])}
+    assert {offer["id"] for offer in told} == stored.keys()
+    check_database(market)
+
+
+class Delay:
+    """Random delays that are too short and too long about as often, on slow computers too."""
+
+    def __init__(self, seed):
+        self._rng, self._typical = random.Random(seed), 0.004
+
+    def wait(self):
+        time.sleep(self._typical * self._rng.uniform(0, 2))
+
+    def was_too_long(self, too_long):
+        self._typical *= 0.8 if too_long else 1.25
+
+
+def rows(market):
+    """Return the offers, read by plain SQL, as tuples in the order of an Offer's attributes."""
+    connection = sqlite3.connect(market.folder / "market.sqlite")
+    found = connection.execute(
+        "SELECT id, quotes.number, sensitivity, epsilon, payment, "
+        "coalesce(answer, iif(epsilon > 0, 'offered', 'nothing bought')) "
+        "FROM quotes LEFT JOIN answers ON answers.number = quotes.number ORDER BY quotes.number"
+    ).fetchall()
+    connection.close()
+    return {row[0]: row for row in found}
+
+
+def work_for_ever(market, seed, tell):
+    """Quote, accept, decline and ask again; tell each step once it has returned."""
+    rng = random.Random(seed)
+    known = {id: row[2] for id, row in rows(market).items()}
+    while True:
+        kind = rng.random()
+        if kind < 0.55 or not known:
+            id, report = f"{seed}-{len(known)}", rng.choice([rng.uniform(1, 1.3), 4.0])
+            known[id] = report
+            tell(*astuple(market.quote(id, report)))
+        elif kind < 0.65:
+            reports = [(f"{seed}-{len(known)}-{k}", rng.uniform(1, 1.5)) for k in range(3)]
+            known.update(reports)
+            for offer in market.quote_many(reports, batch=3):
+                tell(*astuple(offer))
+        elif kind < 0.75:
+            id = rng.choice(list(known))
+            tell(*astuple(market.quote(id, known[id])))
+        else:
+            id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
+            try:
+                told = astuple(answer(id))
+            except ConvexMarketError:  # answered otherwise before, or nothing was bought
+                continue
+            tell(*told)
+
+
+def check_told(told, before, after):
+    """Check one kill: all that was told is there, and one step at most that was not."""
+    model = dict(before)
+    for line in told:
+        id = line[0]
+        if id in model:
+            assert tuple(line[:5]) == model[id][:5], "one seller at two terms"
+            assert model[id][5] in ("offered", line[5]), "an answer was changed"
+        model[id] = tuple(line)
+    assert model.keys() <= after.keys(), "an offer was lost"
+    for id, row in model.items():
+        assert row[:5] == after[id][:5], "the terms have changed"
+    unheard = after.keys() - model.keys()
+    answered = {id for id, row in model.items() if row[5] != after[id][5]}
+    for id in answered:
+        assert model[id][5] == "offered", "an answer was lost"
+    if unheard:
+        # One step under way: a quote, or the batch of three of which none was told, or some.
+        assert not answered
+        assert len(unheard) == 1 or (len(unheard) <= 3 and len({i[:-2] for i in unheard}) == 1)
+    else:
+        assert len(answered) <= 1
+    return bool(unheard), bool(answered)
+
+
+def check_plans(market, policy):
+    """Check that a plan was made at each stage, once, and that it gave the terms after it."""
+    frame, plans = market.offers(), market.plans()
+    reached = [stage for stage in policy.stages if stage < len(frame)]
+    assert [plan.after for plan in plans] == [0, *reached]
+    starts = np.array([plan.after for plan in plans])
+    expected = np.searchsorted(starts, frame["number"] - 1, side="right")
+    assert frame["plan"].tolist() == expected.tolist()
+    for plan, sellers in frame.groupby("plan"):
+        quote = plans[plan - 1].policy.quote
+        for row in sellers.itertuples():
+            assert (row.epsilon, row.payment) == quote(row.sensitivity)
+
+
+def check_random_kills(folder, kills):
+    """Kill so many processes at work in one market, one after another."""
+    # A new plan after every seller at first, and less and less often.
+    policy = AdaptivePolicy(fixed(100_000), first=2, growth=1.1)
+    market = OnlineMarket.create(folder, policy)
+    rng = random.Random(7)
+    seen, happened = {}, Counter()
+    for kill in range(kills):
+        # An inherited market opens a connection of its own; every other child opens its own.
+        opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
+        child = Child(lambda tell, opened=opened, k=kill: work_for_ever(opened(), k, tell))
+        if kill % 5:
+            child.wait_until_it_tells(rng.randint(1, 5))
+            time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
+        else:
+            time.sleep(rng.uniform(0, 0.03))  # perhaps while it opens the database
+        told = child.kill()
+        after = rows(market)
+        unheard, answered = check_told(told, seen, after)
+        happened.update(told=len(told), unheard=unheard, answered=answered)
+        seen = after
+        assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
+    assert happened["told"] > kills
+    assert happened["unheard"] > 0, "no kill has hit a step"
+    for id, row in list(seen.items())[::10]:
+        assert astuple(market.quote(id, row[2])) == row
+    check_plans(market, policy)
+    check_database(market)
+
+
+def check_kills_of_making(parent, kills):
+    """Kill so many processes that make a market each."""
+    delay = Delay(3)
+    made = 0
+    policy = fixed(10)
+    for kill in range(kills):
+        folder = parent / f"{kill}"
+
+        def work(tell, folder=folder):
+            OnlineMarket.create(folder, policy, "text")
+            tell("made")
+
+        child = Child(work)
+        delay.wait()
+        told = child.kill()
+        exists = (folder / "market.sqlite").exists()
+        delay.was_too_long(bool(told))
+        assert exists or not told
+        made += exists
+        market = OnlineMarket(folder) if exists else OnlineMarket.create(folder, policy, "text")
+        assert market.problem == "text"
+        assert market.quote("s0", BOUGHT).number == 1
+        market.disconnect()
+    assert 0 < made < kills, "all kills were too early, or too late"
+
+
+def check_kills_of_closing(parent, kills):
+    """Kill so many processes that close a market each."""
+    delay = Delay(5)
+    happened = Counter()
+    for kill in range(kills):
+        market = market_with_offers(parent / f"{kill}")
+
+        def work(tell, market=market, kill=kill):
+            tell("begun")
+            told = market.close(lambda accepted: json.dumps([kill, len(accepted)]), lapse=True)
+            tell("released", told)
+
+        child = Child(work)
+        child.wait_until_it_tells()
+        delay.wait()
+        told = child.kill()[1:]
+        delay.was_too_long(bool(told))
+        stored = market.released
+        counts = market.counts()
+        assert counts["accepted"] == 4
+        # The end of quoting and the lapse of offers are one step.
+        assert counts["declined"] == (2 if market.is_closed else 0)
+        assert not told or told == [["released", stored]]
+        assert stored in (None, json.dumps([kill, 4]))
+        happened[market.is_closed, stored is not None] += 1
+        again = market.close(lambda accepted: '"another"', lapse=True)
+        assert again == (stored or '"another"') == market.close(None)
+        check_database(market)
+    assert happened[False, False], "all kills were too late"
+    assert happened[True, True], "all kills were too early"

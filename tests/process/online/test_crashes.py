@@ -1,0 +1,119 @@
+"""A market whose processes are killed at any instant (SIGKILL): nothing that was told is lost.
+
+Children tell through a pipe what they were told, right after each step. After each kill the
+database holds all of it, with the same terms, and at most the step that was under way besides.
+"""
+
+import json
+import os
+import time
+
+import pytest
+
+import convexmarket as cm
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
+from convexmarket.online.market import OnlineMarket
+from tests.process.builders import Child, needs_fork, stopping
+from tests.process.online.builders import (
+    BOUGHT,
+    check_database,
+    check_kills_of_closing,
+    check_kills_of_making,
+    check_plans,
+    check_random_kills,
+    fixed,
+    market_with_offers,
+    rows,
+)
+
+pytestmark = needs_fork
+
+
+def test_killed_at_random_instants(tmp_path):
+    check_random_kills(tmp_path, 80)
+
+
+def test_killed_while_a_market_is_made(tmp_path):
+    check_kills_of_making(tmp_path, 25)
+
+
+def test_killed_at_random_instants_of_closing(tmp_path):
+    check_kills_of_closing(tmp_path, 20)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "before"),
+    [
+        (AdaptivePolicy, "replanned", True),
+        (AdaptivePolicy, "replanned", False),  # the plan is made, but not stored
+        (OnlinePolicy, "quote", True),  # the plan is inserted, but not committed
+        (OnlinePolicy, "quote", False),
+    ],
+)
+def test_killed_while_a_plan_is_made(tmp_path, owner, name, before):
+    policy = AdaptivePolicy(fixed(50), first=3)
+    market = OnlineMarket.create(tmp_path, policy)
+    for i in range(3):
+        market.quote(f"s{i}", BOUGHT)
+
+    def work(tell):
+        setattr(owner, name, stopping(getattr(owner, name), tell, before))
+        OnlineMarket(tmp_path).quote("s3", BOUGHT)
+
+    for _ in range(3):
+        child = Child(work)
+        child.wait_until_it_tells()
+        child.kill()
+        assert len(market.plans()) == 1
+        assert list(rows(market)) == ["s0", "s1", "s2"]
+    assert market.quote("s3", BOUGHT).number == 4
+    assert [plan.after for plan in market.plans()] == [0, 3]
+    check_plans(market, policy)
+    check_database(market)
+
+
+@pytest.mark.parametrize(("name", "before"), [("link", True), ("link", False), ("unlink", True)])
+def test_killed_around_the_instant_that_a_market_appears(tmp_path, name, before):
+    def work(tell):
+        setattr(os, name, stopping(getattr(os, name), tell, before))
+        OnlineMarket.create(tmp_path, fixed(10))
+
+    child = Child(work)
+    child.wait_until_it_tells()
+    child.kill()
+    appeared = (name, before) != ("link", True)
+    assert (tmp_path / "market.sqlite").exists() == appeared
+    if appeared:
+        with pytest.raises(cm.DataError, match="already"):
+            OnlineMarket.create(tmp_path, fixed(10))
+        market = OnlineMarket(tmp_path)
+    else:
+        market = OnlineMarket.create(tmp_path, fixed(10))
+    market.quote("s0", BOUGHT)
+    check_database(market)
+
+
+def test_killed_while_it_is_trained_a_model_is_charged_once(tmp_path):
+    market = market_with_offers(tmp_path)
+
+    def work(tell):
+        def release(accepted):
+            tell("training")
+            time.sleep(60)
+            return '"lost"'
+
+        OnlineMarket(tmp_path).close(release, lapse=True)
+
+    for _ in range(2):
+        child = Child(work)
+        child.wait_until_it_tells()
+        child.kill()
+        assert market.is_closed
+        assert market.released is None
+        assert market.ledger.balance()["left"].tolist() == [0.0] * 4  # charged, not published
+        assert len(market.ledger.releases()) == 1
+    assert market.counts()["declined"] == 2
+    assert market.close(lambda accepted: json.dumps(len(accepted))) == "4"
+    assert market.close(None) == "4"
+    assert len(market.ledger.releases()) == 1
+    check_database(market)
