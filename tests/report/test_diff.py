@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError, ParameterError
@@ -530,7 +530,6 @@ def compare_rows(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> Diff:
         return compare(Path(folder), content(curve=table_of(a)), content(curve=table_of(b)))
 
 
-@settings(deadline=None, max_examples=40)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_neither_a_copy_nor_another_order_differs(rows: list[tuple[Any, ...]], random: Any) -> None:
     shuffled = random.sample(rows, len(rows))
@@ -540,7 +539,6 @@ def test_neither_a_copy_nor_another_order_differs(rows: list[tuple[Any, ...]], r
         assert found.exact
 
 
-@settings(deadline=None, max_examples=40)
 @given(ROWS, st.data())
 def test_a_single_changed_cell_is_found(rows: list[tuple[Any, ...]], data: Any) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))
