@@ -223,12 +223,14 @@ def test_zero_features_need_no_pivot() -> None:
         assert np.array_equal(residuals, np.zeros(5))
 
 
-def test_a_large_tolerance_needs_no_pivot() -> None:
-    X = rows(0, 30, 3)
+@pytest.mark.parametrize("name", ["rbf", "linear", "poly"])
+def test_a_large_tolerance_needs_no_pivot(name) -> None:
+    """What is compared with the tolerance is the mean distance, not that of squares."""
+    X, kernel = rows(0, 30, 3), KERNELS[name]
     weights = np.full(30, 1 / 30)
-    mean = weights @ np.sqrt(KERNELS["rbf"].diagonal(X))
-    assert cholesky_features(KERNELS["rbf"], X, weights, mean * 1.001)[0].size == 0
-    assert cholesky_features(KERNELS["rbf"], X, weights, mean * 0.999)[0].size == 1
+    mean = weights @ np.sqrt(kernel.diagonal(X))
+    assert cholesky_features(kernel, X, weights, mean * 1.001)[0].size == 0
+    assert cholesky_features(kernel, X, weights, mean * 0.999)[0].size == 1
 
 
 def test_rows_of_little_weight_are_left_out_of_the_stop() -> None:
