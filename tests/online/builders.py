@@ -41,6 +41,13 @@ def policy_of(name, m, cap):
     return cm.OnlinePolicy(PRIORS[name](), m, 1.0, 2.0, 0.5, cap)
 
 
+def cut_off(policy):
+    """Return a policy that never grants more than half of what this one does, without planning."""
+    described = policy.to_dict()
+    described["plan"]["largest"] = 0.5 * policy.quote(policy.support[0]).epsilon
+    return cm.policy_from_dict(described)
+
+
 def some_reports(policy, n, seed=0):
     """Return reports from the bottom of the support to beyond the last sale."""
     low, high = policy.support
@@ -107,7 +114,7 @@ def check_payments(policy, n):
 
 
 def check_truth(policy, n):
-    """Truth is a best reply and nobody loses, of all reports the audit takes and of n."""
+    """Truth is a best reply and nobody loses: at the reports the audit takes, and at n."""
     audit = cm.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

@@ -16,6 +16,7 @@ from tests.online.builders import (
     check_expected_payments,
     check_payments,
     check_truth,
+    cut_off,
     policy_of,
     some_reports,
 )
@@ -30,6 +31,13 @@ CASES += [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_payments_are_cost_and_the_integral_of_dearer_sales(case):
     check_payments(policy_of(*case), 2)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_a_largest_guarantee_is_paid_and_audited_as_any_other(name):
+    policy = cut_off(policy_of(name, 20, None))
+    check_payments(policy, 2)
+    check_truth(policy, 100)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
