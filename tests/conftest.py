@@ -1,5 +1,6 @@
 """What every test runs under: its group, so many examples of each property, and no network."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,11 @@ def pytest_collection_modifyitems(items):
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in GROUPS:
                 item.add_marker(folder)
+
+
+def pytest_collection_finish():
+    """Spare the collector what will not go away: thousands of tests, and the libraries."""
+    gc.freeze()
 
 
 # Tests run side by side: a process takes one core. What they start inherits it.
