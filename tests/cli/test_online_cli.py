@@ -17,29 +17,13 @@ from tests import PROBLEMS
 from tests.cli import builders
 from tests.cli.builders import draw_nothing
 from tests.cli.builders import plain as said
+from tests.online.builders import TRAINED_MARKET
 
 CLINIC = PROBLEMS / "online-clinic"
 
-PROBLEM = """
-kind = "online-market"
-title = "A <small> market"
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[buyer]
-expected_sellers = 8
-mu = 1.0
-sigma = 10.0
-gamma = 0.1
-[data]
-source = "csv"
-rows = "rows.csv"
-classes = ["no", "yes"]
-test = "test.csv"
-[learner]
-regularization = 1.0
-"""
+PROBLEM = TRAINED_MARKET.replace("A small", "A <small>").replace(
+    "[learner]", 'test = "test.csv"\n[learner]'
+)
 ROWS = """id,one,two,label
 a,0.5,0.5,yes
 b,-0.5,0.1,no

@@ -11,6 +11,26 @@ import convexmarket as cm
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.market import StandardForm
 
+#: An online market that trains a model in the end, as a problem file.
+TRAINED_MARKET = """
+kind = "online-market"
+title = "A small market"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[buyer]
+expected_sellers = 8
+mu = 1.0
+sigma = 10.0
+gamma = 0.1
+[data]
+source = "csv"
+rows = "rows.csv"
+classes = ["no", "yes"]
+[learner]
+regularization = 1.0
+"""
 UNIT = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 PRIORS = {
     "uniform from 0": lambda: cm.Uniform(0, 4),

@@ -27,26 +27,8 @@ from convexmarket.ledger import markets
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee
 from convexmarket.problems import load_problem
+from tests.online.builders import TRAINED_MARKET
 
-PROBLEM = """
-kind = "online-market"
-title = "A small market"
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[buyer]
-expected_sellers = 8
-mu = 1.0
-sigma = 10.0
-gamma = 0.1
-[data]
-source = "csv"
-rows = "rows.csv"
-classes = ["no", "yes"]
-[learner]
-regularization = 1.0
-"""
 ROWS = """id,one,two,label
 a,0.5,0.5,yes
 b,-0.5,0.1,no
@@ -76,7 +58,7 @@ def opened(tmp_path):
     """Return a function that opens the market of a problem file, with four who accepted."""
 
     def open_one(*settings):
-        (tmp_path / "market.toml").write_text(PROBLEM)
+        (tmp_path / "market.toml").write_text(TRAINED_MARKET)
         (tmp_path / "rows.csv").write_text(ROWS)
         market = open_market(load_problem(tmp_path / "market.toml", list(settings)), tmp_path / "m")
         for id, report in BOUGHT.items():

@@ -5,30 +5,9 @@ import pytest
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import JointTradeoffProblem, load_problem, parse_problem
 from tests import PROBLEMS
-from tests.problems.builders import for_each
+from tests.problems.builders import TWO_SELLERS, for_each
 
-GOOD = """
-kind = "joint-tradeoff"
-title = "Two sellers"
-[data]
-source = "inline"
-features = [[1.0], [-1.0]]
-labels = [1, -1]
-[prior]
-family = "uniform"
-low = 0
-high = 1
-[sellers]
-sensitivities = [0.1, 0.6]
-[objective]
-gamma = [0.1]
-mu = [1]
-sigma = [1.0]
-[learner]
-regularization = [0.1]
-[naive]
-eta_range = [0.1, 10]
-"""
+GOOD = TWO_SELLERS.replace("tradeoff", "joint-tradeoff")
 
 
 def refusal(*overrides: str) -> str:

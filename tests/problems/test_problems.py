@@ -17,42 +17,19 @@ from convexmarket.problems import (
     parse_problem,
 )
 from tests import PROBLEMS
-from tests.problems.builders import for_each
+from tests.problems.builders import TWO_SELLERS, for_each
 
 SHIPPED = sorted(PROBLEMS.glob("*.toml"))
 
-GOOD = """
-kind = "tradeoff"
-title = "Two sellers"
-[data]
-source = "inline"
-features = [[1.0], [-1.0]]
-labels = [1, -1]
-[prior]
-family = "uniform"
-low = 0
-high = 1
-[sellers]
-sensitivities = [0.1, 0.6]
-[objective]
-gamma = [0.1]
-mu = [1]
-sigma = [1.0]
-[learner]
-regularization = [0.1]
-[naive]
-eta_range = [0.1, 10]
-"""
 
-
-def refusal(*overrides: str, text: str = GOOD) -> str:
+def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
     with pytest.raises(ProblemFileError) as caught:
         parse_problem(text, overrides, path="my.toml")
     return str(caught.value)
 
 
 def test_values_and_defaults():
-    problem = parse_problem(GOOD)
+    problem = parse_problem(TWO_SELLERS)
     assert isinstance(problem, TradeoffProblem)
     assert isinstance(problem.data, InlineData)
     assert problem.prior == Uniform(0, 1)
@@ -63,21 +40,21 @@ def test_values_and_defaults():
 
 
 def test_the_source_is_kept():
-    problem = parse_problem(GOOD, ["run.seed=3"], path="my.toml")
+    problem = parse_problem(TWO_SELLERS, ["run.seed=3"], path="my.toml")
     assert problem.source.path == "my.toml"
-    assert problem.source.text == GOOD
+    assert problem.source.text == TWO_SELLERS
     assert problem.source.overrides == ("run.seed=3",)
     assert len(problem.source.sha256) == 64
 
 
 def test_a_dump_is_a_problem_again():
-    dump = parse_problem(GOOD).model_dump(mode="json")
+    dump = parse_problem(TWO_SELLERS).model_dump(mode="json")
     assert TradeoffProblem.model_validate(dump).model_dump(mode="json") == dump
 
 
 def test_problems_are_immutable():
     with pytest.raises(ValueError, match="frozen"):
-        parse_problem(GOOD).title = "another"
+        parse_problem(TWO_SELLERS).title = "another"
 
 
 @for_each(
@@ -131,8 +108,8 @@ def test_every_mistake_has_its_line():
     [
         ("kind = ", "my.toml: not valid TOML: Invalid value"),
         ('title = "no kind"', "my.toml: kind is missing; give one of 'tradeoff'"),
-        (GOOD.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
-        (GOOD.replace("mu = [1]\n", ""), "my.toml: objective.mu is missing"),
+        (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
+        (TWO_SELLERS.replace("mu = [1]\n", ""), "my.toml: objective.mu is missing"),
     ],
 )
 def test_broken_files(text, said):
@@ -155,7 +132,9 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_overrides_replace_values():
-    problem = parse_problem(GOOD, ["objective.gamma=[0.001, 0.01]", 'title="Mine"', "run.seed=7"])
+    problem = parse_problem(
+        TWO_SELLERS, ["objective.gamma=[0.001, 0.01]", 'title="Mine"', "run.seed=7"]
+    )
     assert problem.objective.gamma == (0.001, 0.01)
     assert problem.title == "Mine"
     assert problem.run.seed == 7  # a table that the file does not have
@@ -204,7 +183,10 @@ def test_the_schema_knows_every_kind_and_has_every_table_that_it_refers_to():
 
 
 def test_a_range_of_eta_for_the_mechanism():
-    assert parse_problem(GOOD, ["objective.eta_range=[0.1, 2]"]).objective.eta_range == (0.1, 2.0)
+    assert parse_problem(TWO_SELLERS, ["objective.eta_range=[0.1, 2]"]).objective.eta_range == (
+        0.1,
+        2.0,
+    )
     assert "objective.eta_range" in refusal("objective.eta_range=[2, 0.1]")
 
 

@@ -14,6 +14,7 @@ from convexmarket.cli import online as online_cli
 from convexmarket.ledger import creating
 from convexmarket.ledger.store import Store
 from convexmarket.report import render
+from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import (
     INTERRUPTED,
     at,
@@ -24,25 +25,7 @@ from tests.process.failures.builders import (
     stop,
 )
 
-PROBLEM = """
-kind = "online-market"
-title = "A market"
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[buyer]
-expected_sellers = 4
-mu = 1.0
-sigma = 10.0
-gamma = 0.1
-[data]
-source = "csv"
-rows = "rows.csv"
-classes = ["no", "yes"]
-[learner]
-regularization = 1.0
-"""
+PROBLEM = TRAINED_MARKET.replace("sellers = 8", "sellers = 4")
 ROWS = "id,one,two,label\na,0.5,0.5,yes\nb,-0.5,0.1,no\nc,0.3,-0.2,yes\nd,-0.1,-0.6,no\n"
 ARRIVALS = "id,sensitivity\na,1.1\nb,1.5\nc,1.6\nd,4.9\n"
 SIGNALS = [signal.SIGINT, signal.SIGKILL]

@@ -16,28 +16,13 @@ from convexmarket.errors import SolverError
 from convexmarket.study.cores import can_pin, lent_core, usable_cores
 from convexmarket.study.isolation import Isolation
 from tests import ROOT
+from tests.experiments.builders import STUDIED
 from tests.process.builders import Child, needs_fork
-
-PROBLEM = """
-kind = "online-study"
-title = "sellers"
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[buyer]
-mu = 1.0
-sigma = 1.0
-gamma = 1.0
-[study]
-sizes = [100]
-policies = ["expectation"]
-"""
 
 
 def job(solver="CLARABEL", plugin="", **changes):
     return {
-        "problem": {"path": "sellers.toml", "text": PROBLEM, "overrides": []},
+        "problem": {"path": "sellers.toml", "text": STUDIED, "overrides": []},
         "problem_class": "allocation",
         "instance": "",
         "size": 20,
