@@ -146,13 +146,15 @@ def search_eta(
     if not heap:  # the constraints leave one eta only
         return best, best.cut(first)
     heapq.heapify(heap)
-    slack = 0.0  # how far below its own point the solver's accuracy, not a kink, leaves a cut
+    # How far below its own point the solver's accuracy, not a kink, leaves a cut; relative, since
+    # far from the optimum objectives, and their errors, may be larger by orders of magnitude.
+    slack = 0.0
     for _ in range(_MAX_SPLITS):
         least = heap[0]
         if least.known < len(cuts):  # later cuts may have raised the bound
             heapq.heapreplace(heap, bounded(least.low, least.high, least.bound))
             continue
-        target = best.objective - max((1 - FOR_TRACES) * gap * abs(best.objective), slack)
+        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * abs(best.objective)
         if least.bound >= target or len(solved) >= max_solves:
             break
         eta = float(np.clip(_split_at(least, cuts), region.low, region.high))
@@ -173,9 +175,10 @@ def search_eta(
                         raise _runs_away(best.objective, least.bound) from None
                     raise
                 best = min(best, point, key=lambda p: p.objective)
+                scale = max(abs(point.objective), abs(best.objective))
                 short = 1.5 * (point.objective - point.cut(eta))
-                if short <= max(10 * gap, _ACCURACY) * abs(best.objective):
-                    slack = max(slack, short)
+                if short <= max(10 * gap, _ACCURACY) * scale:
+                    slack = max(slack, short / scale)
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))
@@ -183,7 +186,7 @@ def search_eta(
     falling = best.eta == last or solved[last](last) <= best.objective
     if heap[0].high == np.inf and best.cut.flattens and falling:
         raise _runs_away(best.objective, bound)
-    if best.objective - bound > max(10 * gap * abs(best.objective), slack):
+    if best.objective - bound > max(10 * gap, slack) * abs(best.objective):
         best = _descend(solve, best, region, max_solves - len(solved))
     return best, bound
 

@@ -32,6 +32,8 @@ _TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
     "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
 }
+#: Where these fail: the solver's own tolerances, reached by still shorter steps.
+_AGAIN: dict[str, dict[str, Any]] = {"CLARABEL": {"max_step_fraction": 0.5}}
 
 
 def check_solver(solver: str) -> str:
@@ -80,7 +82,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
     status = _run(problem, solver, {**_TIGHT.get(solver, {}), **own})
     if status in _DECIDED or solver not in _TIGHT:
         return status
-    return _run(problem, solver, {**own, "warm_start": False})
+    return _run(problem, solver, {**_AGAIN.get(solver, {}), **own, "warm_start": False})
 
 
 def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:

@@ -89,6 +89,7 @@ BOUNDS = st.sampled_from([None, "one", "each"])
 
 @example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
 @example(seed=158, squared=False, losses=False, largest="each", cap="each", paid=True)
+@example(seed=7155, squared=False, losses=True, largest="each", cap="one", paid=True)
 @given(
     seed=st.integers(0, 10**6),
     squared=st.booleans(),

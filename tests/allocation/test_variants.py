@@ -5,7 +5,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -66,6 +66,7 @@ def test_markets_of_every_kind_meet_brute_force(seed):
     meets_brute_force(seed)
 
 
+@example(220)  # Clarabel fails next to the end of what a budget allows, but for short steps
 @given(seeds)
 def test_random_markets_meet_brute_force(seed):
     meets_brute_force(seed)
