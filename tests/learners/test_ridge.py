@@ -401,7 +401,7 @@ def test_public_ranges_are_another_unit_and_nothing_else() -> None:
     assert predictions == pytest.approx(200.0 + 100.0 * plain.predict(X), rel=1e-9)
 
 
-def test_ranges_from_the_data_leak_and_say_so() -> None:
+def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
     model = cm.PersonalizedRidge(feature_range=None, target_range=None, random_state=0)
