@@ -13,7 +13,7 @@ import cvxpy as cp
 import joblib
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
@@ -226,6 +226,7 @@ def test_eq_8_can_be_computed_without_its_promise():
     ),
     seed=st.integers(0, 10**6),
 )
+@example((0.7 * cm.Spread(), []), 150)  # neither report sells anything
 def test_beside_one_spread_a_dearer_seller_sells_no_more_under_a_budget(spread, seed):
     """docs/theory.md, section 9.4."""
     rng = np.random.default_rng(seed)
@@ -233,7 +234,7 @@ def test_beside_one_spread_a_dearer_seller_sells_no_more_under_a_budget(spread, 
     market = spread_under_budget(spread[0], reports, spread[1])
     assert market.incentives == "by construction"
     sold = sold_at(market, 0, np.sort(rng.uniform(0.02, 1.0, 2)), gap=1e-9)
-    assert sold[1] <= sold[0] * (1 + 1e-4)
+    assert sold[1] <= sold[0] * (1 + 1e-4) + 1e-9  # what a solver leaves of nothing
 
 
 def test_payments_under_a_budget_alone_are_truthful():
