@@ -405,7 +405,6 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
         ({"dtype": "float16", "values": [1.0, 1.00001]}, "float16 cannot hold exactly"),
         ({"dtype": "str", "values": ["a", "a\0"]}, "cannot hold exactly"),
     ],
-    ids=str,
 )
 def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
     path = cm.save_model(logistic(), tmp_path / "l.json")
@@ -595,7 +594,10 @@ def test_hostile_text_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
     refused(tmp_path / "m.json", b"[" + b"[]," * 300_000 + b"[]]", "brackets")
 
 
-@pytest.mark.parametrize("name", ["none.json", "folder.json", "\0.json", "x" * 300 + ".json"])
+@pytest.mark.parametrize(
+    "name",
+    ["none.json", "folder.json", pytest.param("\0.json", id="nul"), "x" * 300 + ".json"],
+)
 def test_what_is_no_file_is_refused(name, tmp_path):
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(DataError, match="give the path that save_model returned"):
