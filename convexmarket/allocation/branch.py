@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.bounds import unattained_noise
-from convexmarket.allocation.cuts import Linearizer, multiplier
+from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
@@ -28,6 +28,7 @@ from convexmarket.allocation.eta_search import (
 from convexmarket.allocation.region import (
     Region,
     RegionFinder,
+    imbalance,
     mend,
     natural_eta,
     violations,
@@ -39,7 +40,7 @@ from convexmarket.allocation.solvers import (
     run_solver,
     solver_version,
 )
-from convexmarket.allocation.views import FixedEta, JointView
+from convexmarket.allocation.views import JointView, Subproblem
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Noise, Payments
@@ -76,7 +77,7 @@ class _Solver:
         start = view.active / np.count_nonzero(view.active)
         scale = abs(view.value(start, eta))
         self._scale = scale if 0 < scale < np.inf else 1.0
-        self.problem = FixedEta(view.market, eta, self._scale)
+        self.problem = Subproblem(view, self.linearizer.kept, self._scale, eta)
         self.records: list[SolveRecord] = []
 
     def solve(self, eta: float) -> Evaluated:
@@ -90,8 +91,7 @@ class _Solver:
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = self.problem.weights
-        items = [item for _, group in self.problem.pieces for item in group]
-        cut = self.linearizer.cut(raw, eta, [multiplier(item, self._scale) for item in items])
+        cut = self.linearizer.cut(raw, eta, self.problem.multipliers, self.problem.hints)
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
         point = Evaluated(weights, near, objective, cut)
@@ -155,7 +155,7 @@ def branch_and_bound(
         raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
     solver = check_solver(solver)
     view = JointView(market, 1.0 / natural_eta(market))
-    finder = RegionFinder(view)
+    finder = RegionFinder(view, solver)
     region = finder.find()
     if not view.has_noise and region.low == 0:
         raise unattained_noise()
@@ -218,9 +218,10 @@ def _without_traces(
     except SolverError:
         return weights, eta, objective
     value = view.value(cleaned, near)
-    if value <= objective + FOR_TRACES * tolerance * abs(objective):
-        return cleaned, near, value
-    return weights, eta, objective
+    dearer = value > objective + FOR_TRACES * tolerance * abs(objective)
+    if dearer or imbalance(view, cleaned, near) > max(imbalance(view, weights, eta), ROUNDING):
+        return weights, eta, objective
+    return cleaned, near, value
 
 
 def finish(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.branch import finish
-from convexmarket.allocation.cuts import Linearizer, multiplier
+from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend, natural_eta
 from convexmarket.allocation.result import Allocation, SolveRecord
@@ -24,7 +24,7 @@ from convexmarket.allocation.solvers import (
     run_solver,
     solver_version,
 )
-from convexmarket.allocation.views import JointView, numbers
+from convexmarket.allocation.views import JointView, Subproblem, numbers
 from convexmarket.arguments import check_callable, check_instance
 from convexmarket.errors import (
     AllocationError,
@@ -43,9 +43,11 @@ Floats = NDArray[np.float64]
 _SAME_SCALE = 1e3
 
 
-def _joint_view(market: Market, inverse_scale: float = 1.0) -> JointView:
+def _joint_view(
+    market: Market, inverse_scale: float, parameters: Mapping[int, cp.Parameter] | None
+) -> JointView:
     """Return the joint view of a market that is one convex program, or refuse it."""
-    view = JointView(market, inverse_scale)
+    view = JointView(market, inverse_scale, parameters)
     if view.uses_epsilon:
         raise NotSupportedError(
             f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not convex "
@@ -68,13 +70,9 @@ class ConvexProgram(cp.Problem):
 
     formulation = "joint"
 
-    def __init__(self, market: Market, eta_scale: float = 1.0, scale: float = 1.0) -> None:
-        self.view = view = _joint_view(market, 1.0 / eta_scale)
-        objective = view.objective()
-        super().__init__(
-            cp.Minimize(objective / scale if scale != 1 else objective),
-            [*view.simplex, *view.flat_constraints()],
-        )
+    def __init__(self, market: Market) -> None:
+        self.view = view = _joint_view(market, 1.0, None)
+        super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
 
     @property
     def weights(self) -> Floats:
@@ -103,8 +101,15 @@ class ConvexProgram(cp.Problem):
 class _Runner:
     """Solves one compiled program, as often as its parameters change."""
 
-    def __init__(self, market: Market, solver: str, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        market: Market,
+        solver: str,
+        options: Mapping[str, Any] | None,
+        parameters: Mapping[int, cp.Parameter],
+    ) -> None:
         self.market = market
+        self.parameters = parameters
         self.solver = check_solver(solver)
         self.version = solver_version(self.solver)
         self.options = options
@@ -112,26 +117,30 @@ class _Runner:
 
     def _compile(self) -> None:
         """Declare the program in units of the largest eta that the constraints allow."""
-        self.natural = natural_eta(self.market)
-        view = _joint_view(self.market, 1.0 / self.natural)
+        self.natural = natural_eta(self.market, self.parameters)
+        view = _joint_view(self.market, 1.0 / self.natural, self.parameters)
         if not view.has_noise:
             raise UnattainedOptimumError(
                 "no term depends on how much privacy is bought, so eta is not determined; add "
                 "sigma * Noise() with sigma > 0"
             )
-        high = RegionFinder(view).find().high
+        high = RegionFinder(view, self.solver).find().high
         unit = high if high < np.inf else self.natural
         even = view.active / np.count_nonzero(view.active)
         scale = abs(view.value(even, unit))
         self.scale = scale if 0 < scale < np.inf else 1.0
-        self.program = ConvexProgram(self.market, unit, self.scale)
-        self.view = self.program.view
-        self._finder = RegionFinder(self.view)
+        self.view = _joint_view(self.market, 1.0 / unit, self.parameters)
+        self._finder = RegionFinder(self.view, self.solver)
         self._linearizer = Linearizer(self.view)
+        self.program = Subproblem(self.view, self._linearizer.kept, self.scale)
 
     def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
         start = time.perf_counter()
-        if not 1 / _SAME_SCALE < natural_eta(self.market) / self.natural < _SAME_SCALE:
+        if (
+            not 1 / _SAME_SCALE
+            < natural_eta(self.market, self.parameters) / self.natural
+            < _SAME_SCALE
+        ):
             self._compile()
         region = self._finder.find()
         status = run_solver(self.program, self.solver, self.options)
@@ -147,10 +156,10 @@ class _Runner:
                 "GivenEpsilon or an EtaRange"
             )
         raw, near = self.program.weights, self.program.eta
-        duals = [multiplier(item, self.scale) for item in self.view.flat_constraints()]
         weights, eta = mend(self.view, raw, near, region.inside)
         objective = self.view.value(weights, eta)
-        cuts = [self._linearizer.cut(raw, near, duals, balance) for balance in (True, False)]
+        proof = self.program.multipliers, self.program.hints
+        cuts = [self._linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]
         bound = max(cut.minimum(*region.bounds)[1] for cut in cuts)
         seconds = time.perf_counter() - start
         record = SolveRecord(eta, objective, bound, status, seconds)
@@ -192,7 +201,7 @@ def solve_convex(
         If there is no answer.
     """
     check_gap(gap)
-    return _Runner(market, solver, solver_options).solve(gap, progress)
+    return _Runner(market, solver, solver_options, {}).solve(gap, progress)
 
 
 def sweep(
@@ -212,7 +221,7 @@ def sweep(
     market : Market
         One convex program: without a term in the guarantees.
     parameter : cvxpy.Parameter
-        Stands in one of the market's pieces, as in ``Budget(parameter)``. Left at its last value.
+        Stands in one of the market's pieces, as in ``Budget(parameter)``. It keeps its own value.
     values : iterable of float
     solver, gap, solver_options, progress
         As in :func:`allocate`.
@@ -253,12 +262,13 @@ def sweep(
         values = [np.nan]
     if not np.isfinite(values).all():
         raise ParameterError("the values to sweep over must be a list of finite numbers")
+    own = cp.Parameter(**{name: on for name, on in parameter.attributes.items() if on})
     found, runner = [], None
     for value in values:
-        parameter.value = value
+        own.value = value
         if runner is None:
-            runner = _Runner(market, solver, solver_options)
-            if not any(known is parameter for known in runner.program.parameters()):
+            runner = _Runner(market, solver, solver_options, {id(parameter): own})
+            if not any(known is own for known in runner.program.parameters()):
                 raise ParameterError(
                     f"the parameter {parameter.name()!r} does not stand in {market!r}; use it in a "
                     "piece, as in Budget(parameter)"

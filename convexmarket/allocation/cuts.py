@@ -30,37 +30,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import segment_bound
-from convexmarket.allocation.views import JointView, numbers
-from convexmarket.errors import SolverError
-from convexmarket.terms import Payments, PrivacyCost, Spread, Term
+from convexmarket.allocation.minorants import Hints, Minorants
+from convexmarket.allocation.views import JointView
+from convexmarket.terms import Payments, PrivacyCost, Term
 
-__all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer", "multiplier"]
+__all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
 Conjugate = Callable[[Floats], Floats]
 
 #: Tangents are taken this far from the border, where an entropy has none.
 _INWARDS = 1e-9
-#: Weights this close, relatively, to the largest one count as largest.
-_LARGEST = 1e-4
-
-
-def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the multiplier of a solved constraint, times a scale; None where it has no use.
-
-    That is where it binds no unknown, or is a cone of a user's own; leaving it out is valid.
-    """
-    comparison = cp.constraints.Inequality | cp.constraints.Equality | cp.constraints.Zero
-    if not isinstance(item, comparison) or not item.variables() or item.dual_value is None:
-        return None
-    return scale * np.asarray(item.dual_value, dtype=float)
 
 
 class Cut:
@@ -210,28 +197,25 @@ class KeptCostCut(Cut):
 
 
 @dataclass(frozen=True, eq=False)
-class _Tangent:
-    """An affine function of the scaled weights, the guarantees and the scaled 1/eta.
+class _Affine:
+    """An affine function of the scaled weights, the guarantees and the scaled 1/eta."""
 
-    ``value`` is its value at the current point, not its constant.
-    """
-
-    value: float
+    const: float
     weights: Floats
     epsilon: Floats
     inverse: float
 
-    def __add__(self, other: _Tangent) -> _Tangent:
-        return _Tangent(
-            self.value + other.value,
+    def __add__(self, other: _Affine) -> _Affine:
+        return _Affine(
+            self.const + other.const,
             self.weights + other.weights,
             self.epsilon + other.epsilon,
             self.inverse + other.inverse,
         )
 
-    def __rmul__(self, factor: float) -> _Tangent:
-        return _Tangent(
-            factor * self.value,
+    def __rmul__(self, factor: float) -> _Affine:
+        return _Affine(
+            factor * self.const,
             factor * self.weights,
             factor * self.epsilon,
             factor * self.inverse,
@@ -249,8 +233,8 @@ class Linearizer:
     def __init__(self, view: JointView) -> None:
         self.view = view
         n = view.scaled_weights.size
-        self._zero = _Tangent(0.0, np.zeros(n), np.zeros(view.active.size), 0.0)
-        self._jacobians: dict[int, dict[cp.Variable, Any]] = {}
+        self._zero = _Affine(0.0, np.zeros(n), np.zeros(view.active.size), 0.0)
+        self._minorants = Minorants(view.unknowns)
         able = [
             piece
             for piece in view.terms
@@ -260,13 +244,23 @@ class Linearizer:
         self._paid = [piece for piece in view.terms if type(piece[1]) is Payments]
         self._conjugate = _common_conjugate(self._paid)
         # What is kept should be strictly convex, which the largest weight is not.
-        strict = [piece for piece in able if not _is_maximum(piece[1])]
+        strict = [piece for piece in able if not piece[2].is_pwl()]
         self._kept = next(iter(strict or ([] if self._conjugate else able)), None)
         if self._kept:
             self._conjugate = None
 
+    @property
+    def kept(self) -> list[cp.Expression]:
+        """What stays as it is, and needs no multipliers."""
+        return [self._kept[2]] if self._kept else []
+
     def cut(
-        self, weights: Floats, eta: float, multipliers: list[Floats | None], balance: bool = False
+        self,
+        weights: Floats,
+        eta: float,
+        multipliers: list[Floats | None],
+        hints: Hints | None = None,
+        balance: bool = False,
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
@@ -276,6 +270,8 @@ class Linearizer:
         eta : float
         multipliers : list, one for each constraint of the view
             None leaves a constraint out, which is always valid.
+        hints : mapping, optional
+            Multipliers at the atoms with kinks. Their own gradients are tried too.
         balance : bool
             Scale the multipliers of the constraints on 1/eta so that the bound does not depend
             on eta, as it does not at an optimum over eta.
@@ -284,17 +280,30 @@ class Linearizer:
         point = np.where(view.active, weights, 0.0)
         point = (1 - _INWARDS) * point + _INWARDS * view.active / n
         view.place(point, eta)
-        total, maxima = self._zero, []
+        ways = [hints, {}] if hints else [{}]
+        cuts = [self._cut(point, eta, multipliers, way, balance) for way in ways]
+        return max(cuts, key=lambda cut: cut(eta))
+
+    def _cut(
+        self,
+        point: Floats,
+        eta: float,
+        multipliers: list[Floats | None],
+        hints: Hints,
+        balance: bool,
+    ) -> Cut:
+        view = self.view
+        total = self._zero
         for piece in view.terms:
-            if piece is self._kept or (self._conjugate and piece in self._paid):
-                continue
-            if _is_maximum(piece[1]):
-                maxima.append(piece)
-            else:
-                total += piece[0] * self._tangent(piece[2])
+            if not (piece is self._kept or (self._conjugate and piece in self._paid)):
+                total += self._minorant(piece[2], piece[0], hints)
         coupled = self._zero
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
-            bound = self._lagrangian(item, dual)
+            if dual is None or not np.all(np.isfinite(dual)):
+                continue
+            if isinstance(item, cp.constraints.Inequality):
+                dual = np.maximum(dual, 0.0)
+            bound = self._minorant(item.expr, dual, hints)
             if balance and bound.inverse != 0:
                 coupled += bound
             else:
@@ -305,23 +314,13 @@ class Linearizer:
 
         costs = view.active.size * total.weights
         slopes = total.epsilon[view.active]
-        const = total.value - float(
-            total.weights @ numbers(view.scaled_weights)
-            + total.epsilon @ numbers(view.epsilon)
-            + total.inverse * numbers(view.scaled_inverse)
-        )
         noise = total.inverse / view.inverse_scale
-        kept = self._kept_slope(eta)
-        largest = point[view.active] >= (1 - _LARGEST) * point.max()
-        for weight, term, _ in maxima:
-            prices = np.where(largest, costs + eta * slopes + kept, np.inf)
-            costs = costs + _slope_of_maximum(weight, term, prices)
-        price = float((costs + eta * slopes + kept) @ point[view.active])
+        price = float((costs + eta * slopes + self._kept_slope(eta)) @ point[view.active])
         if self._conjugate:
             gamma = sum(weight for weight, _, _ in self._paid)
-            psi = view.quantities.virtual_costs[view.active]
-            return KeptCostCut(const, noise, costs, slopes, gamma * psi, self._conjugate, price)
-        return KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
+            psi = gamma * view.quantities.virtual_costs[view.active]
+            return KeptCostCut(total.const, noise, costs, slopes, psi, self._conjugate, price)
+        return KeptSpreadCut(total.const, noise, costs, slopes, self._minimum, price)
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
@@ -336,47 +335,17 @@ class Linearizer:
         """Return the slope in the weights of what a cut keeps, at the current point."""
         slope = np.zeros(self._zero.weights.size)
         if self._kept is not None:
-            slope += self._kept[0] * self.view.active.size * self._tangent(self._kept[2]).weights
+            own = self._minorant(self._kept[2], self._kept[0], {})
+            slope += self.view.active.size * own.weights
         elif self._conjugate:
             for weight, _, expression in self._paid:
-                slope += weight * eta * self._tangent(expression).epsilon[self.view.active]
+                own = self._minorant(expression, weight, {})
+                slope += eta * own.epsilon[self.view.active]
         return slope
 
-    def _lagrangian(self, item: cp.Constraint, dual: Floats | None) -> _Tangent:
-        """Return the tangent of ``dual'h`` for a constraint h <= 0 or h = 0; 0 for others."""
-        if dual is None or not np.all(np.isfinite(dual)):
-            return self._zero
-        if isinstance(item, cp.constraints.Inequality):
-            return self._tangent(item.expr, np.maximum(dual, 0.0))
-        if isinstance(item, cp.constraints.Equality | cp.constraints.Zero):
-            return self._tangent(item.expr, dual)
-        return self._zero
-
-    def _tangent(self, expression: cp.Expression, dual: Floats | float = 1.0) -> _Tangent:
-        """Return the tangent of ``dual'expression`` at the current point."""
-        dual = np.broadcast_to(dual, expression.shape).ravel(order="F")
-        value = numbers(expression).ravel(order="F")
-        jacobian: dict[cp.Variable, Any] = self._jacobian(expression)
-        found = self._zero
-        parts = [found.weights, found.epsilon, np.zeros(1)]
-        unknowns = (self.view.scaled_weights, self.view.epsilon, self.view.scaled_inverse)
-        for i, unknown in enumerate(unknowns):
-            matrix: Any = next((jacobian[v] for v in jacobian if v is unknown), None)
-            if matrix is not None:
-                parts[i] = matrix * dual if isinstance(matrix, float) else matrix @ dual
-        return _Tangent(float(dual @ value), parts[0], parts[1], float(parts[2].item()))
-
-    def _jacobian(self, expression: cp.Expression) -> dict[cp.Variable, Any]:
-        """Return the derivatives at the current point; one column for each entry."""
-        key = id(expression)
-        if key in self._jacobians:
-            return self._jacobians[key]
-        found = expression.grad
-        if any(matrix is None for matrix in found.values()):
-            raise SolverError(f"{expression} has no gradient at the solver's point")
-        if expression.is_affine() and not expression.parameters():
-            self._jacobians[key] = found
-        return found
+    def _minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> _Affine:
+        const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
+        return _Affine(const, weights, epsilon, float(inverse.item()))
 
 
 def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
@@ -384,10 +353,6 @@ def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
     classes = type(piece).__mro__
     owners = [next(c for c in classes if name in vars(c)) for name in (shortcut, "expression")]
     return issubclass(owners[0], owners[1])
-
-
-def _is_maximum(term: Term) -> bool:
-    return type(term) is Spread and term.p == np.inf
 
 
 def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugate | None:
@@ -398,15 +363,3 @@ def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugat
     if not _belongs(costs[0], "conjugate") or costs[0].conjugate(np.ones(1)) is None:
         return None
     return cast("Conjugate", costs[0].conjugate)
-
-
-def _slope_of_maximum(weight: float, term: Term, prices: Floats) -> Floats:
-    """Return the slope of ``weight * max(a)`` that fits the prices of everything else.
-
-    Any nonnegative vector that sums to the weight bounds it from below; the gradient that CVXPY
-    knows puts all of it on one seller. Prices are infinite for those whose weight is smaller.
-    """
-    level = term.simplex_minimum(weight, prices)
-    assert level is not None  # it is a Spread
-    slope = np.maximum(level - prices, 0.0)
-    return slope * (weight / slope.sum())

@@ -7,7 +7,7 @@ point inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -20,7 +20,7 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverErr
 from convexmarket.market import Market
 from convexmarket.terms import Budget, Cap, Constraint, EtaRange, MaxEpsilon
 
-__all__ = ["Region", "RegionFinder", "mend", "natural_eta", "violations"]
+__all__ = ["Region", "RegionFinder", "imbalance", "mend", "natural_eta", "violations"]
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Region:
         return (self.low, self.high) if self.outer is None else self.outer
 
 
-def natural_eta(market: Market) -> float:
+def natural_eta(market: Market, parameters: Mapping[int, cp.Parameter] | None = None) -> float:
     """Return an eta of the order of those that the constraints speak of, to scale 1/eta with.
 
     Raises
@@ -76,15 +76,16 @@ def natural_eta(market: Market) -> float:
         elif isinstance(item, MaxEpsilon):
             limits.append(m * float(np.mean(item.epsilon)))
         elif isinstance(item, Budget) and paid.size:
-            limits.append(_value(item.amount) / float(paid.mean()))
+            limits.append(_value(item.amount, parameters or {}) / float(paid.mean()))
     if ends:
         return float(np.exp(np.mean(np.log(ends))))
     return min([limit for limit in limits if limit > 0], default=float(m))
 
 
-def _value(amount: float | cp.Parameter) -> float:
+def _value(amount: float | cp.Parameter, parameters: Mapping[int, cp.Parameter]) -> float:
     if not isinstance(amount, cp.Parameter):
         return float(amount)
+    amount = parameters.get(id(amount), amount)
     if amount.value is None:
         raise ParameterError(
             f"the parameter {amount.name()!r} has no value; set its value, or use sweep"
@@ -95,7 +96,7 @@ def _value(amount: float | cp.Parameter) -> float:
 class RegionFinder:
     """Finds the region; compiled once, and again with other values of the market's parameters."""
 
-    def __init__(self, view: JointView, solver: str = "CLARABEL") -> None:
+    def __init__(self, view: JointView, solver: str) -> None:
         self.view = view
         self.solver = solver
         self._slack = cp.Variable(name="slack")
@@ -111,16 +112,26 @@ class RegionFinder:
             # Who is excluded by a bound of zero is at that bound, which leaves the others room.
             bounds_each = isinstance(piece, Cap | MaxEpsilon) and view.active.size > 1
             for item in items:
+                bound = view.jointly(item)
                 if isinstance(item, cp.constraints.Inequality):
                     each = bounds_each and item.shape == view.active.shape
                     own = view.active.astype(float) if each else 1.0
-                    room.append(item.expr + self._slack * own <= 0)
+                    room.append(bound + self._slack * own <= 0)
                 else:
-                    rest.append(item)
+                    rest.append(bound == 0)
         self._roomy = cp.Problem(cp.Maximize(self._slack), [*view.simplex, *room, *rest])
-        bounds = [*view.simplex, *view.flat_constraints()]
+        bounds = [*view.simplex, *(c for _, items in view.constraints for c in self._joint(items))]
         self._least = cp.Problem(cp.Minimize(view.scaled_inverse), bounds)
         self._most = cp.Problem(cp.Maximize(view.scaled_inverse), bounds)
+
+    def _joint(self, items: Sequence[cp.Constraint]) -> list[cp.Constraint]:
+        """Return comparisons as constraints on the weights and 1/eta."""
+        return [
+            self.view.jointly(item) <= 0
+            if isinstance(item, cp.constraints.Inequality)
+            else self.view.jointly(item) == 0
+            for item in items
+        ]
 
     def find(self) -> Region:
         """Return the region.
@@ -203,9 +214,15 @@ class RegionFinder:
         )
 
     def _feasible(self, pieces: Sequence[tuple[Constraint, list[cp.Constraint]]]) -> bool:
-        items = [item for _, group in pieces for item in group]
+        items = [item for _, group in pieces for item in self._joint(group)]
         problem = cp.Problem(cp.Minimize(0), [*self.view.simplex, *items])
-        return run_solver(problem, self.solver) in _SOLVED
+        status = run_solver(problem, self.solver)
+        if status in _SOLVED or status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
+            return status in _SOLVED
+        raise SolverError(
+            f"{self.solver} failed to find out whether the constraints have a common point "
+            f"(status {status}); try another solver"
+        )
 
     def _explain(self, status: str) -> None:
         """Raise the error that names a smallest set of constraints without a common point."""
@@ -265,11 +282,23 @@ def mend(
 
 
 def violations(view: JointView, weights: Floats, eta: float) -> Floats:
-    """Return how far each inequality is violated; negative where there is room."""
+    """Return how far each inequality is violated, convex in (a, s); below 0 where there is room."""
     view.place(weights, eta)
+    s = float(numbers(view.scaled_inverse))
     parts = [
-        np.ravel(numbers(item.expr))
+        (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
         for item in view.flat_constraints()
         if isinstance(item, cp.constraints.Inequality)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def imbalance(view: JointView, weights: Floats, eta: float) -> float:
+    """Return how far the equations are from being met."""
+    view.place(weights, eta)
+    parts = [
+        np.max(np.abs(numbers(item.expr)), initial=0.0)
+        for item in view.flat_constraints()
+        if not isinstance(item, cp.constraints.Inequality)
+    ]
+    return float(max(parts, default=0.0))

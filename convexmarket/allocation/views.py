@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from convexmarket.allocation.minorants import Hints, Lifted
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.errors import AllocationError, InfeasibleMarketError, ParameterError
 from convexmarket.market import Market
@@ -99,13 +101,18 @@ class JointView:
     market : Market
     active : ndarray of bool, shape (m,)
         Sellers with finite virtual costs; the others have weight zero.
+    parameters : mapping from id to cvxpy.Parameter
+        What stands in place of a parameter of the market's pieces; its value now where it is left
+        out, so that nobody who changes it meanwhile changes the problem. None keeps them all.
     scaled_weights, scaled_inverse, epsilon : cvxpy.Variable
     terms : list of (weight, term, expression)
     constraints : list of (piece, list of cvxpy.Constraint)
+        Comparisons of expressions; cones have been written as such.
     """
 
     market: Market
     inverse_scale: float = 1.0
+    parameters: Mapping[int, cp.Parameter] | None = field(default_factory=dict)
     active: NDArray[np.bool_] = field(init=False)
     scaled_weights: cp.Variable = field(init=False)
     scaled_inverse: cp.Variable = field(init=False)
@@ -127,18 +134,50 @@ class JointView:
             virtual_costs=np.where(self.active, costs, 0.0),
         )
         self.terms = [
-            (part.weight, part.term, part.term.expression(self.quantities))
+            (part.weight, part.term, self._settled(part.expression(self.quantities)))
             for part in self.market.objective.parts
             if part.weight > 0
         ]
         self.constraints = [
-            (piece, piece.constraints(self.quantities)) for piece in self.market.constraints
+            (
+                piece,
+                [
+                    type(item)(*map(self._settled, item.args))
+                    for item in piece.comparisons(self.quantities)
+                ],
+            )
+            for piece in self.market.constraints
         ]
+
+    def _settled(self, expression: cp.Expression) -> cp.Expression:
+        """Return an expression without parameters but those that are given."""
+        leaves: dict[int, cp.Expression] = {}
+        for parameter in expression.parameters() if self.parameters is not None else []:
+            if id(parameter) in self.parameters:
+                leaves[id(parameter)] = self.parameters[id(parameter)]
+            elif parameter.value is None:
+                raise ParameterError(
+                    f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
+                )
+            else:
+                leaves[id(parameter)] = cp.Constant(parameter.value)
+        return Lifted(leaves, kinks=False)(expression) if leaves else expression
+
+    @property
+    def unknowns(self) -> tuple[cp.Variable, cp.Variable, cp.Variable]:
+        """Scaled weights, guarantees and scaled 1/eta."""
+        return self.scaled_weights, self.epsilon, self.scaled_inverse
 
     @cached_property
     def uses_epsilon(self) -> bool:
-        """Whether a term speaks of the guarantees, so that eta has to be searched for."""
-        return any(_speaks_of(expression, self.epsilon) for _, _, expression in self.terms)
+        """Whether a piece speaks of the guarantees, so that eta has to be searched for."""
+        return any(_speaks_of(e, self.epsilon) for _, _, e in self.terms) or any(
+            map(self.bounds_epsilon, self.flat_constraints())
+        )
+
+    def bounds_epsilon(self, item: cp.Constraint) -> bool:
+        """Whether a constraint speaks of the guarantees."""
+        return any(variable is self.epsilon for variable in item.variables())
 
     @cached_property
     def has_noise(self) -> bool:
@@ -153,6 +192,23 @@ class JointView:
     def flat_constraints(self) -> list[cp.Constraint]:
         """Return the constraints of all pieces."""
         return [item for _, items in self.constraints for item in items]
+
+    def jointly(self, item: cp.Constraint) -> cp.Expression:
+        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex.
+
+        With ``eps = a/s`` a bound ``g(eps) <= 0`` on the guarantees is ``s*g(a/s) <= 0``, the
+        perspective of g.
+        """
+        if not self.bounds_epsilon(item):
+            return item.expr
+        unit = 1.0 / (self.active.size * self.inverse_scale)
+        scaled = unit * spread_out(self.scaled_weights, self.active)
+        g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
+        if g.is_affine():
+            slope = {v: np.zeros(v.shape) for v in g.variables()}
+            rest = Lifted({id(v): cp.Constant(zero) for v, zero in slope.items()}, kinks=False)(g)
+            return g - rest.value + self.scaled_inverse * rest.value
+        return cp.perspective(g if g.is_scalar() else cp.max(g), self.scaled_inverse)
 
     def objective(self) -> cp.Expression:
         """Return the objective; a program in its own right where no term uses the guarantees."""
@@ -172,6 +228,90 @@ class JointView:
         return sum(weight * float(numbers(e)) for weight, _, e in self.terms)
 
 
+class Subproblem(cp.Problem):
+    """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
+
+    Parameters
+    ----------
+    view : JointView
+    smooth : collection of cvxpy.Expression
+        Terms that need no multipliers.
+    scale : float
+        What the objective is divided by.
+    eta : float, optional
+        Total privacy, which can be changed by setting :attr:`eta`; chosen by the solver where left
+        out, which takes a view that does not use the guarantees.
+    """
+
+    def __init__(
+        self,
+        view: JointView,
+        smooth: Sequence[cp.Expression],
+        scale: float,
+        eta: float | None = None,
+    ) -> None:
+        self._view = view
+        self._scale = scale
+        leaves: dict[int, cp.Expression] = {}
+        if eta is not None:
+            self._eta = cp.Parameter(pos=True, name="eta", value=eta)
+            everybody = spread_out(view.scaled_weights, view.active)
+            inverse = cp.CallbackParam(self._scaled_inverse, pos=True, name="scaled_inverse_eta")
+            leaves[id(view.epsilon)] = (self._eta / view.active.size) * everybody
+            leaves[id(view.scaled_inverse)] = inverse
+        self._lifted, plain = Lifted(leaves), Lifted(leaves, kinks=False)
+        self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
+        objective = [
+            (weight / scale) * (plain if any(e is s for s in smooth) else self._lifted)(e)
+            for weight, _, e in view.terms
+        ]
+        # A bound on eta alone is no constraint on the weights: to a solver it would be an
+        # inequality between numbers, without an interior where it is met exactly.
+        bounds = [item for item in self._items if item.variables()]
+        super().__init__(
+            cp.Minimize(cp.sum(cp.hstack(objective)) if objective else cp.Constant(0.0)),
+            [*view.simplex, *bounds, *self._lifted.links],
+        )
+
+    def _scaled_inverse(self) -> float:
+        return 1.0 / (self.eta * self._view.inverse_scale)
+
+    @property
+    def eta(self) -> float:
+        """Total privacy: as set, or as chosen by the solver."""
+        if hasattr(self, "_eta"):
+            return float(numbers(self._eta))
+        return 1.0 / float(numbers(self._view.quantities.inverse_eta))
+
+    @eta.setter
+    def eta(self, eta: float) -> None:
+        self._eta.value = eta
+
+    @property
+    def weights(self) -> Floats:
+        """Weights a as the solver left them, made nonnegative and summing to one, shape (m,)."""
+        weights = np.maximum(numbers(self._view.quantities.weights), 0.0)
+        return weights / weights.sum()
+
+    @property
+    def multipliers(self) -> list[Floats | None]:
+        """Multipliers of the view's constraints; None of those that bind no weights."""
+        return [multiplier(item, self._scale) for item in self._items]
+
+    @property
+    def hints(self) -> Hints:
+        """Multipliers at the atoms with kinks."""
+        return self._lifted.hints(self._scale)
+
+
+def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
+    """Return the multiplier of a solved comparison, times a scale; None where it has no use."""
+    if not item.variables() or item.dual_value is None:
+        return None
+    dual = np.asarray(item.dual_value, dtype=float)
+    return scale * dual.reshape(item.expr.shape, order="F")
+
+
 class FixedEta(cp.Problem):
     """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
 
@@ -185,7 +325,7 @@ class FixedEta(cp.Problem):
 
     formulation = "primal"
 
-    def __init__(self, market: Market, eta: float, scale: float = 1.0) -> None:
+    def __init__(self, market: Market, eta: float) -> None:
         self._sellers = active_sellers(market)
         m = self._sellers.size
         costs = market.sellers.virtual_costs
@@ -204,10 +344,7 @@ class FixedEta(cp.Problem):
         bounds = [c for _, items in self.pieces for c in items if c.variables()]
         self.eta = eta
         objective = market.objective.expression(quantities)
-        super().__init__(
-            cp.Minimize(objective / scale if scale != 1 else objective),
-            [cp.sum(scaled_weights) == m, *bounds],
-        )
+        super().__init__(cp.Minimize(objective), [cp.sum(scaled_weights) == m, *bounds])
 
     def _reciprocal(self) -> float | None:
         return None if self._eta.value is None else 1.0 / float(numbers(self._eta))

@@ -176,7 +176,7 @@ class FixedEtaInstance(Instance):
 
     def __init__(self, market: Market) -> None:
         self.market = market
-        region = RegionFinder(JointView(market)).find()
+        region = RegionFinder(JointView(market), "CLARABEL").find()
         natural = float(np.clip(natural_eta(market), region.low, region.high))
         self.eta, self._second = natural, CHANGE * natural
         if self._second > region.high:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import CurvatureError, ParameterError
@@ -109,8 +110,38 @@ class Constraint(ABC):
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the restriction as CVXPY constraints."""
 
+    def comparisons(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return the restriction as comparisons, which have a violation that one can measure.
+
+        Raises
+        ------
+        ParameterError
+            If a constraint is none of CVXPY's, or a cone that is not known as a comparison.
+        """
+        return [_as_comparison(self, item) for item in self.constraints(quantities)]
+
     def check(self, n_sellers: int) -> None:  # noqa: B027
         """Raise a ParameterError if the restriction does not fit so many sellers."""
+
+
+def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
+    """Write a cone as a comparison of expressions."""
+    if isinstance(item, Inequality | Equality | Zero):
+        return item
+    if isinstance(item, NonNeg | NonPos):
+        return item.expr >= 0 if isinstance(item, NonNeg) else item.expr <= 0
+    if isinstance(item, cp.SOC):
+        bound, vector = item.args
+        return cp.norm(vector, 2, axis=item.axis if vector.ndim > 1 else None) <= bound
+    if isinstance(item, cp.PSD):
+        return cp.lambda_max(-item.expr) <= 0
+    if isinstance(item, cp.ExpCone):
+        x, y, z = item.args
+        return x + cp.rel_entr(y, z) <= 0
+    raise ParameterError(
+        f"{piece!r} returned {item!r}; return a list of comparisons of CVXPY expressions, such as "
+        "quantities.weights <= 0.1"
+    )
 
 
 @dataclass(frozen=True)
@@ -131,6 +162,27 @@ class WeightedTerm:
                 "term is concave, so the market would not be convex; give a weight >= 0"
             )
 
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the term, without its weight, as a scalar and convex CVXPY expression.
+
+        Raises
+        ------
+        CurvatureError, ParameterError
+            If it is not; the message names it.
+        """
+        found = self.term.expression(quantities)
+        if not isinstance(found, cp.Expression) or not found.is_scalar():
+            what = f"shape {found.shape}" if isinstance(found, cp.Expression) else repr(found)
+            raise ParameterError(
+                f"the expression of {self.term!r} is {what}; return a scalar CVXPY expression"
+            )
+        if not found.is_convex():
+            raise CurvatureError(
+                f"{self.term!r} is {found.curvature.lower()}, but a term must be convex "
+                "in the weights, epsilon and 1/eta"
+            )
+        return found
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -146,20 +198,7 @@ class Objective:
         CurvatureError
             If a term is not convex in the quantities given; the message names it.
         """
-        pieces = []
-        for part in self.parts:
-            piece = part.term.expression(quantities)
-            if not isinstance(piece, cp.Expression) or not piece.is_scalar():
-                found = f"shape {piece.shape}" if isinstance(piece, cp.Expression) else repr(piece)
-                raise ParameterError(
-                    f"the expression of {part.term!r} is {found}; return a scalar CVXPY expression"
-                )
-            if not piece.is_convex():
-                raise CurvatureError(
-                    f"{part.term!r} is {piece.curvature.lower()}, but a term must be convex "
-                    "in the weights, epsilon and 1/eta"
-                )
-            pieces.append(part.weight * piece)
+        pieces = [part.weight * part.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if len(pieces) > 1 else pieces[0]
 
     def value(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.atom import Atom
+from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
 from convexmarket.errors import CurvatureError, ParameterError
@@ -58,32 +62,101 @@ def _unknowns(costs: NDArray[np.float64] | cp.Parameter) -> Quantities:
 def check_convex(
     objective: Objective, constraints: tuple[Constraint, ...], costs: NDArray[np.float64]
 ) -> None:
-    """Refuse pieces of a user's own that are not convex in weights, guarantees and 1/eta."""
-    if all(
-        type(piece) in _OURS for piece in (*(part.term for part in objective.parts), *constraints)
-    ):
-        return
+    """Refuse pieces of a user's own that no certificate would be true of.
+
+    Each must be convex in the weights, guarantees and 1/eta, speak of nothing else that varies,
+    and say the same whenever it is asked.
+    """
     quantities = _unknowns(np.where(np.isfinite(costs), costs, 0.0))
-    objective.expression(quantities)
+    for part in objective.parts:
+        if not _is_ours(part.term):
+            _check_closed(part.term, quantities, lambda q, p=part: [p.expression(q)])
     for piece in constraints:
-        if type(piece) in _OURS:
-            continue
-        for item in piece.constraints(quantities):
-            if not isinstance(item, cp.Constraint):
-                raise ParameterError(
-                    f"{piece!r} returned {item!r}, which is not a CVXPY constraint; return a list "
-                    "of comparisons of expressions"
-                )
-            if not item.is_dcp():
-                sides = " and ".join(side.curvature.lower() for side in item.args)
+        if not _is_ours(piece):
+            _check_closed(piece, quantities, lambda q, p=piece: _sides(p, q))
+
+
+def _is_ours(piece: Term | Constraint) -> bool:
+    """Whether a piece is shipped with the package."""
+    return type(piece).__module__.startswith("convexmarket.terms.")
+
+
+def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
+    """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, which has to be convex."""
+    unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
+    found = []
+    for item in piece.comparisons(quantities):
+        if not item.is_dcp():
+            sides = " and ".join(side.curvature.lower() for side in item.args)
+            raise CurvatureError(
+                f"{piece!r} is not a convex constraint: in {item} the sides are {sides}"
+            )
+        read = [any(variable is own for variable in item.variables()) for own in unknowns]
+        if read[1] and (read[0] or read[2]):
+            raise CurvatureError(
+                f"{piece!r} binds epsilon = eta * weights together with one of its factors, which "
+                "is not convex; write it with the weights and 1/eta alone, for example "
+                "eps <= e as weights <= e * inverse_eta"
+            )
+        found.append(item.expr)
+    return found
+
+
+def _check_closed(
+    piece: Term | Constraint,
+    quantities: Quantities,
+    expressions: Callable[[Quantities], list[cp.Expression]],
+) -> None:
+    """Refuse a piece that uses variables of its own, or gives other values when asked again."""
+    unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
+    first, second = expressions(quantities), expressions(quantities)
+    for expression in first:
+        for variable in expression.variables():
+            if any(variable is own for own in unknowns):
+                continue
+            if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
-                    f"{piece!r} is not a convex constraint: in {item} the sides are {sides}"
+                    f"{piece!r} uses the integer variable {variable.name()!r}, and with it the "
+                    "market is not convex; add that restriction to the constraints of "
+                    "declare(market, eta), whose `quantities` are expressions, and solve it with "
+                    "a mixed-integer solver"
                 )
-            if any(variable is quantities.epsilon for variable in item.variables()):
-                raise CurvatureError(
-                    f"{piece!r} constrains epsilon = eta * weights, a product; write it with the "
-                    "weights and 1/eta, for example eps <= e as weights <= e * inverse_eta"
-                )
+            raise CurvatureError(
+                f"{piece!r} uses the variable {variable.name()!r} of its own, but a piece speaks "
+                "of its quantities alone; write the minimum over the variable as one expression, "
+                "such as log_sum_exp or sum_largest"
+            )
+        if not _is_tree(expression):
+            raise CurvatureError(
+                f"{piece!r} hides a problem of its own inside {type(expression).__name__}, but a "
+                "piece speaks of its quantities alone; write its optimal value as one expression"
+            )
+    even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
+    for unknown, value in zip(unknowns, (even, even, 1.0), strict=True):
+        unknown.value = value
+    said = [[_value(expression) for expression in asked] for asked in (first, second)]
+    if len(said[0]) != len(said[1]) or not all(map(_agree, *said)):
+        raise ParameterError(
+            f"{piece!r} says another thing when it is asked again: it draws random numbers or "
+            "keeps a state; fix its data when it is made"
+        )
+
+
+def _is_tree(expression: cp.Expression) -> bool:
+    """Whether an expression is made of atoms over leaves, and of nothing else."""
+    if isinstance(expression, Leaf):
+        return True
+    return isinstance(expression, Atom) and all(map(_is_tree, expression.args))
+
+
+def _value(expression: cp.Expression) -> NDArray[np.float64]:
+    """Return what an expression says at a point; nan where a parameter has no value yet."""
+    value = expression.value
+    return np.asarray(np.nan if value is None else value, dtype=float)
+
+
+def _agree(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def reads_reports(piece: Term | Constraint, m: int) -> bool:

@@ -127,8 +127,9 @@ def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
 def ended(weights, eta, bound, *constraints, tolerance=1e-6, price=3.0, objective=PAID):
     view = JointView(market(*constraints, objective=objective))
     records = (SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1),)
+    finder = RegionFinder(view, "CLARABEL")
     return finish(
-        view, RegionFinder(view), np.asarray(weights), eta, bound, price, records, tolerance,
+        view, finder, np.asarray(weights), eta, bound, price, records, tolerance,
         method="branch_and_bound", seconds=0.5, formulation="primal", solver="CLARABEL",
     )  # fmt: skip
 

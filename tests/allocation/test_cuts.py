@@ -14,10 +14,8 @@ from convexmarket.allocation.cuts import (
     KeptSpreadCut,
     Linearizer,
     _belongs,
-    _slope_of_maximum,
-    multiplier,
 )
-from convexmarket.allocation.views import FixedEta, JointView
+from convexmarket.allocation.views import FixedEta, JointView, Subproblem, multiplier
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -37,12 +35,11 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
     )
 
 
-def solved(market, eta):
-    """Return optimal weights at a fixed eta, the optimal value and the multipliers."""
-    problem = FixedEta(market, eta)
+def solved(maker, eta):
+    """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
+    problem = Subproblem(maker.view, maker.kept, 1.0, eta)
     problem.solve(solver="CLARABEL", **ACCURATE)
-    duals = [item.dual_value for _, items in problem.pieces for item in items]
-    return problem.weights, problem.value, duals
+    return problem.weights, problem.value, problem.multipliers, problem.hints
 
 
 # ------------------------------------------------------------- below the optimum
@@ -60,8 +57,8 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
     grid = np.geomspace(0.05, 5.9, 15)
     optimal = np.array([brute(point) for point in grid])
     assert np.isfinite(optimal).all()
-    weights, best, duals = solved(market, eta)
-    right = linearizer.cut(weights, eta, duals)
+    weights, best, duals, hints = solved(linearizer, eta)
+    right = linearizer.cut(weights, eta, duals, hints)
     nonsense = [rng.normal(size=np.shape(dual)) for dual in duals]
     others = [
         linearizer.cut(weights, eta, [None] * len(duals)),
@@ -182,14 +179,6 @@ def test_multipliers_that_prove_nothing_are_left_out():
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-def test_a_cone_is_left_out_whatever_its_multiplier():
-    cone = Bound(lambda q: [cp.SOC(cp.Constant(0.7), q.weights)])
-    maker = linearizer(cm.Noise() + cm.Payments(), cone)
-    none, some = (maker.cut(POINT, 2.0, [dual]) for dual in (None, np.ones(4)))
-    np.testing.assert_array_equal(some.costs, none.costs)
-    assert (some.const, some.noise) == (none.const, none.noise)
-
-
 def test_every_constraint_has_one_multiplier():
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
     for multipliers in ([], [None, None]):
@@ -197,21 +186,25 @@ def test_every_constraint_has_one_multiplier():
             maker.cut(POINT, 2.0, multipliers)
 
 
-def test_a_cone_without_an_unknown_has_no_multiplier():
+def test_what_has_not_been_solved_has_no_multiplier():
     unknown = cp.Variable(2)
     item = unknown >= 1
     problem = cp.Problem(cp.Minimize(cp.sum(unknown)), [item])
     assert multiplier(item, 2.0) is None
     problem.solve(solver="CLARABEL")
     np.testing.assert_allclose(multiplier(item, 2.0), [2.0, 2.0], rtol=1e-6)
-    assert multiplier(cp.SOC(unknown[0], unknown), 1.0) is None
+    assert multiplier(cp.Constant(1.0) <= 2.0, 1.0) is None
 
 
 def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
+    """Of a parameter that is kept, as in a sweep; others have the value that they had."""
     amount = cp.Parameter(nonneg=True, value=1.0)
     objective = cm.Noise() + Own(lambda q: cp.sum_squares(q.weights)) + cm.Payments()
     tied = Bound(lambda q: [q.weights[1] <= amount * q.inverse_eta])
-    maker = linearizer(Own(lambda q: cp.sum_squares(q.weights)) + objective, tied)
+    objective += Own(lambda q: cp.sum_squares(q.weights))
+    market = builders.market(tied, objective=objective)
+    maker = Linearizer(JointView(market, parameters={id(amount): amount}))
+    settled = Linearizer(JointView(market))
     dual = [np.array(0.5)]
     first, second = (maker.cut(point, 2.0, dual) for point in (POINT, POINT[::-1]))
     np.testing.assert_allclose(first.costs, 4 * POINT + [0, 0.5, 0], rtol=1e-6)
@@ -219,6 +212,7 @@ def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
     assert first.noise == pytest.approx(1 - 0.5)
     amount.value = 1.6
     assert maker.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5 * 1.6)
+    assert settled.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5)
 
 
 def test_a_term_without_a_tangent_at_the_point_is_refused():
@@ -330,11 +324,11 @@ MARKETS = {
 def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
     objective, constraints = MARKETS[what]
     market = builders.market(*constraints, objective=objective)
-    weights, value, duals = solved(market, 1.5)
     maker = Linearizer(JointView(market, 0.5))
-    cut = maker.cut(weights, 1.5, duals)
-    assert cut(1.5) == pytest.approx(value, rel=1e-5)
-    ends = {eta: solved(market, eta)[1] for eta in (0.3, 1.48, 1.52, 1.9)}
+    weights, value, *proof = solved(maker, 1.5)
+    cut = maker.cut(weights, 1.5, *proof)
+    assert cut(1.5) == pytest.approx(value, rel=1e-7)
+    ends = {eta: solved(maker, eta)[1] for eta in (0.3, 1.48, 1.52, 1.9)}
     for eta, best in ends.items():
         assert cut(eta) <= best * (1 + 1e-7)
     slope = (ends[1.52] - ends[1.48]) / 0.04
@@ -392,40 +386,13 @@ def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread):
     objective = 0.4 * spread + cm.Noise() + 0.5 * cm.Payments()
     objective += 0.3 * Own(lambda q: cp.sum_squares(q.epsilon))
     market = builders.market(objective=objective, costs=[0.2, np.inf, 1.0])
-    weights, value, _ = solved(market, 1.5)
-    cut = Linearizer(JointView(market)).cut(weights, 1.5, [])
+    maker = Linearizer(JointView(market))
+    weights, value, *proof = solved(maker, 1.5)
+    cut = maker.cut(weights, 1.5, *proof)
     assert cut(1.5) == pytest.approx(value, rel=1e-5)
     assert cut(1.5) <= value * (1 + 1e-8)
     for eta in (0.3, 6.0):
-        assert cut(eta) <= solved(market, eta)[1] * (1 + 1e-7)
-
-
-# ------------------------------------------------------------ the largest weight
-
-
-@pytest.mark.parametrize("weight", [0.3, 2.0])
-def test_the_slope_of_the_largest_weight_makes_prices_equal(weight):
-    prices = np.array([0.5, 0.8, np.inf, 0.6])
-    slope = _slope_of_maximum(weight, cm.Spread(np.inf), prices)
-    assert slope.sum() == pytest.approx(weight)
-    assert np.all(slope >= 0)
-    assert slope[2] == 0
-    level = (prices + slope)[slope > 0]
-    np.testing.assert_allclose(level, level[0], rtol=1e-9)
-    idle = (slope == 0) & np.isfinite(prices)
-    assert np.all(prices[idle] >= level[0] - 1e-12)
-
-
-def test_the_largest_weights_alone_have_a_slope():
-    """Beside a strictly convex spread; who has less than the most is not touched by the maximum."""
-    objective = 0.5 * cm.Spread(np.inf) + cm.SquaredSpread() + cm.Noise() + cm.Payments()
-    maker = linearizer(objective, costs=[0.2, 0.2, 0.4, 1.0])
-    point = np.array([0.35, 0.35 * (1 - 1e-6), 0.2, 0.1])
-    cut = maker.cut(point / point.sum(), 1.0, [])
-    np.testing.assert_allclose(cut.costs, [0.25, 0.25, 0, 0], atol=1e-5)
-    further = np.array([0.35, 0.35 * (1 - 1e-3), 0.2, 0.1])
-    cut = maker.cut(further / further.sum(), 1.0, [])
-    np.testing.assert_allclose(cut.costs, [0.5, 0, 0, 0], atol=1e-5)
+        assert cut(eta) <= solved(maker, eta)[1] * (1 + 1e-7)
 
 
 # ------------------------------------------------------------------ kept spreads

@@ -12,7 +12,7 @@ from tests.allocation.builders import COSTS, Bound, market
 
 def finder(*constraints, costs=COSTS) -> RegionFinder:
     declared = market(*constraints, costs=costs)
-    return RegionFinder(JointView(declared, 1.0 / natural_eta(declared)))
+    return RegionFinder(JointView(declared, 1.0 / natural_eta(declared)), "CLARABEL")
 
 
 def at_most(largest):

@@ -304,14 +304,14 @@ REFUSED = {
         r"BadConstraint\(\) is not a convex constraint: in .* the sides are constant and convex",
     ),
     "in epsilon": (
-        lambda: market_with(BadConstraint(lambda q: q.epsilon <= 1)),
+        lambda: market_with(BadConstraint(lambda q: q.epsilon <= q.inverse_eta)),
         cm.CurvatureError,
-        r"BadConstraint\(\) constrains epsilon.*eps <= e as weights <= e \* inverse_eta",
+        r"BadConstraint\(\) binds epsilon.*eps <= e as weights <= e \* inverse_eta",
     ),
     "no constraint": (
         lambda: market_with(BadConstraint(lambda q: True)),
         cm.ParameterError,
-        "returned True, which is not a CVXPY constraint",
+        "returned True; return a list of comparisons",
     ),
     "p = 1": (
         lambda: cm.Spread(1),

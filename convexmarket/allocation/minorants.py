@@ -1,0 +1,399 @@
+r"""Affine minorants of convex CVXPY expressions, also at their kinks.
+
+A convex expression lies above its tangent, and where it has a kink, above many: the subgradient
+that CVXPY returns there is one of them, and usually not the one that a proof needs. The multipliers
+of a solved problem know which. Every atom with a kink (a maximum, a norm, a sum of the largest) is
+the support function of a set V, ``f(x) = max over v in V of v'x``, so that **any** v in V proves
+``f(x) >= v'x``. :class:`Lifted` gives each argument of such an atom a variable of its own, and the
+multiplier of what ties the two is nearly the v in question; :class:`Minorants` brings it into V. So
+the solver's numbers choose the proof, and no error of theirs can make it wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.atom import Atom
+from cvxpy.expressions.leaf import Leaf
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import isotonic_regression
+
+from convexmarket.errors import SolverError
+
+__all__ = ["Hints", "Lifted", "Minorants"]
+
+Floats = NDArray[np.float64]
+#: Multipliers of the arguments of each atom with a kink, by the atom's id.
+Hints = Mapping[int, Sequence[Floats | None]]
+
+
+# ------------------------------------------------- atoms that are support functions: f(x) = max v'x
+
+
+def _simplex(_: Atom, v: Floats) -> Floats:
+    """Bring rows onto the simplex: the largest entry."""
+    return _sum_to(1.0, v)
+
+
+def _some(atom: Atom, v: Floats) -> Floats:
+    """Bring rows onto ``0 <= v <= 1, sum v = k``: the sum of the k largest."""
+    return _sum_to(min(float(atom.k), v.shape[1]), v)
+
+
+def _sum_to(k: float, v: Floats) -> Floats:
+    v = np.clip(v, 0.0, 1.0)
+    total = v.sum(axis=1, keepdims=True)
+    room = np.maximum(v.shape[1] - total, k - total)
+    raised = v + (1.0 - v) * np.divide(k - total, room, out=np.zeros_like(total), where=room > 0)
+    return np.where(total > k, v * (k / np.maximum(total, k)), raised)
+
+
+def _box(_: Atom, v: Floats) -> Floats:
+    """Project on ``|v| <= 1``: the sum of absolute values."""
+    return np.clip(v, -1.0, 1.0)
+
+
+def _ball(q: float) -> Callable[[Atom, Floats], Floats]:
+    """Shrink rows into the unit ball of the q-norm, that of a norm's dual."""
+
+    def shrink(_: Atom, v: Floats) -> Floats:
+        size = np.linalg.norm(v, q, axis=1, keepdims=True)
+        return v / np.maximum(size, 1.0)
+
+    return shrink
+
+
+def _dual_ball(atom: Atom, v: Floats) -> Floats:
+    """Shrink rows into the unit ball of the norm that is dual to a p-norm."""
+    p = float(atom.p)
+    return _ball(p / (p - 1))(atom, v)
+
+
+def _rearrangements(atom: Atom, v: Floats) -> Floats:
+    """Project a row on the hull of all rearrangements of the sorted weights."""
+    weights = np.zeros(v.size)
+    given = np.ravel(atom.args[1].value)
+    weights[: given.size] = given
+    order = np.argsort(-v[0])
+    shift = isotonic_regression(v[0][order] - np.sort(weights)[::-1], increasing=False).x
+    found = np.empty_like(v)
+    found[0, order] = v[0][order] - shift
+    return found
+
+
+def _spectrum(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floats], Floats]:
+    """Project the eigenvalues of a symmetric matrix, laid out in a row."""
+
+    def apply(atom: Atom, v: Floats) -> Floats:
+        n = atom.args[0].shape[-1]
+        matrix = v.reshape(n, n, order="F")
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        values = project(atom, values[None])[0]
+        return ((vectors * values) @ vectors.T).reshape(1, -1, order="F")
+
+    return apply
+
+
+def _singular(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floats], Floats]:
+    """Project the singular values of a matrix, laid out in a row."""
+
+    def apply(atom: Atom, v: Floats) -> Floats:
+        left, values, right = np.linalg.svd(
+            v.reshape(atom.args[0].shape, order="F"), full_matrices=False
+        )
+        values = project(atom, values[None])[0]
+        return ((left * values) @ right).reshape(1, -1, order="F")
+
+    return apply
+
+
+#: How to bring multipliers into V; rows are what the atom reduces to one number.
+_SUPPORT: dict[str, Callable[[Atom, Floats], Floats]] = {
+    "abs": _box,
+    "max": _simplex,
+    "min": _simplex,
+    "maximum": _simplex,
+    "minimum": _simplex,
+    "SumLargest": _some,
+    "sum_largest": _some,
+    "norm1": _box,
+    "norm_inf": _ball(1),
+    "Pnorm": _dual_ball,
+    "PnormApprox": _dual_ball,
+    "dotsort": _rearrangements,
+    "lambda_max": _spectrum(_simplex),
+    "lambda_sum_largest": _spectrum(_some),
+    "sigma_max": _singular(_ball(1)),
+    "normNuc": _singular(_box),
+}
+
+
+def _has_kink(expression: cp.Expression) -> bool:
+    """Whether an expression is an atom whose conjugate is known, and proves more than a tangent."""
+    if expression.is_constant():
+        return False
+    if isinstance(expression, cp.quad_over_lin):  # at a solver's point its tangent is inaccurate
+        return expression.args[1].is_constant()
+    known = type(expression).__name__ in _SUPPORT
+    return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
+
+
+def _rows(atom: Atom) -> NDArray[np.intp]:
+    """Return which entries of the argument, counted by columns, each entry of the atom is made of.
+
+    Shape (entries of the atom, entries that each is made of).
+    """
+    shape = atom.args[0].shape
+    place = np.arange(atom.args[0].size).reshape(shape, order="F")
+    axis = getattr(atom, "axis", None)
+    if isinstance(atom, cp.abs):
+        return place.reshape(-1, 1, order="F")
+    if axis is None or len(shape) < 2:
+        return place.reshape(1, -1, order="F")
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    count = int(np.prod([shape[i] for i in axes]))
+    last = np.moveaxis(place, axes, range(-len(axes), 0))
+    kept = last.shape[: len(shape) - len(axes)]
+    return last.reshape((*kept, count)).reshape((-1, count), order="F")
+
+
+class Lifted:
+    """Copies of expressions with other leaves, whose atoms with kinks have arguments of their own.
+
+    Parameters
+    ----------
+    leaves : mapping from id to cvxpy.Expression
+        What stands in place of which variable or parameter.
+    kinks : bool
+        Whether arguments of atoms with kinks become variables, which :attr:`links` define.
+    """
+
+    def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
+        self._leaves = leaves
+        self._kinks = kinks
+        self._links: dict[int, list[tuple[cp.Constraint, float] | None]] = {}
+
+    @property
+    def links(self) -> list[cp.Constraint]:
+        """What ties the new variables to the arguments they stand for."""
+        return [link[0] for links in self._links.values() for link in links if link]
+
+    def hints(self, scale: float) -> Hints:
+        """Return the multipliers of the links, times a scale, after a solve."""
+        return {
+            key: [
+                None if link is None else link[1] * scale * _flat(link[0].dual_value)
+                for link in links
+            ]
+            for key, links in self._links.items()
+        }
+
+    def __call__(self, expression: cp.Expression) -> cp.Expression:
+        """Return the copy of an expression."""
+        if isinstance(expression, Leaf):
+            return self._leaves.get(id(expression), expression)
+        args = [self(argument) for argument in expression.args]
+        if self._kinks and _has_kink(expression):
+            args = self._lift(expression, args)
+        if all(new is old for new, old in zip(args, expression.args, strict=True)):
+            return expression
+        return expression.copy(args)
+
+    def _lift(self, atom: Atom, args: list[cp.Expression]) -> list[cp.Expression]:
+        links: list[tuple[cp.Constraint, float] | None] = []
+        lifted = []
+        for old, new in zip(atom.args, args, strict=True):
+            if old.is_constant():
+                links.append(None)
+                lifted.append(new)
+                continue
+            spread = type(atom).__name__ in ("maximum", "minimum")
+            shape = atom.shape if spread else old.shape
+            own = cp.Variable(shape, symmetric=len(shape) == 2 and old.is_symmetric())
+            if old.is_affine():
+                links.append((own == new, -1.0))
+            elif old.is_convex():
+                links.append((new <= own, 1.0))
+            else:
+                links.append((own <= new, -1.0))
+            lifted.append(own)
+        self._links[id(atom)] = links
+        return lifted
+
+    def constraint(self, item: cp.Constraint) -> cp.Constraint:
+        """Return the copy of a comparison."""
+        return type(item)(*(self(side) for side in item.args))
+
+
+class Minorants:
+    """Affine minorants of convex expressions, tight at the current values of some unknowns.
+
+    Parameters
+    ----------
+    unknowns : sequence of cvxpy.Variable
+        All that the expressions speak of.
+    """
+
+    def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
+        self._unknowns = unknowns
+        self._linear: dict[int, tuple[cp.Expression, list[Any], Floats]] = {}
+        self._local: dict[int, tuple[cp.Expression, list[Any]]] = {}
+
+    def __call__(
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints
+    ) -> tuple[float, list[Floats]]:
+        """Return constant and slopes of an affine function that is nowhere above an expression.
+
+        Parameters
+        ----------
+        expression : cvxpy.Expression
+        dual : ndarray or float
+            What its entries are multiplied with: such that the product is convex.
+        hints : mapping
+            Multipliers of the arguments of atoms with kinks; others take the atom's own gradient.
+        """
+        slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
+        weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
+        return self._add(expression, weights, hints, slopes), slopes
+
+    def _add(
+        self, expression: cp.Expression, dual: Floats, hints: Hints, slopes: list[Floats]
+    ) -> float:
+        """Add the slopes of ``dual'expression``; return its constant."""
+        if not dual.any():
+            return 0.0
+        if expression.is_constant():
+            return float(dual @ _flat(expression.value))
+        if expression.is_affine():
+            matrices, offset = self._affine(expression)
+            for slope, matrix in zip(slopes, matrices, strict=True):
+                if matrix is not None:
+                    slope += matrix * dual if np.isscalar(matrix) else matrix @ dual
+            return float(dual @ offset)
+        if id(expression) in hints:
+            const, parts = _by_conjugate(expression, dual, hints[id(expression)])
+        else:
+            parts = self._gradient(expression, dual)
+            const = float(dual @ _flat(expression.value))
+            const -= sum(
+                float(part @ _flat(argument.value))
+                for part, argument in zip(parts, expression.args, strict=True)
+            )
+        return const + sum(
+            self._add(argument, part, hints, slopes)
+            for argument, part in zip(expression.args, parts, strict=True)
+        )
+
+    def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
+        """Return the Jacobian in each unknown, one column for each entry, and the constant."""
+        if id(expression) in self._linear:
+            return self._linear[id(expression)][1:]
+        jacobian = expression.grad
+        matrices = [
+            next((jacobian[v] for v in jacobian if v is unknown), None)
+            for unknown in self._unknowns
+        ]
+        offset = _flat(expression.value)
+        for matrix, unknown in zip(matrices, self._unknowns, strict=True):
+            if matrix is not None:
+                at = _flat(unknown.value)
+                offset = offset - (at * matrix if np.isscalar(matrix) else matrix.T @ at)
+        if not expression.parameters():
+            self._linear[id(expression)] = expression, matrices, offset
+        return matrices, offset
+
+    def _gradient(self, expression: cp.Expression, dual: Floats) -> list[Floats]:
+        """Return the slopes in the arguments by the atom's own gradient; zero for constants."""
+        key = id(expression)
+        found = self._local[key][1] if key in self._local else _own_gradient(expression)
+        if isinstance(expression, AffAtom) and not expression.parameters():
+            self._local[key] = expression, found
+        parts = []
+        for i, argument in enumerate(expression.args):
+            if argument.is_constant():
+                parts.append(np.zeros(argument.size))
+            elif found[i] is None:
+                raise SolverError(f"{expression} has no gradient at the solver's point")
+            else:
+                part = found[i] * dual if np.isscalar(found[i]) else found[i] @ dual
+                parts.append(np.asarray(part, dtype=float).ravel())
+        return parts
+
+
+def _flat(value: Any) -> Floats:
+    """Return a value as a vector, by columns, as CVXPY's gradients have it."""
+    if value is None:
+        raise SolverError("an expression has no value at the solver's point")
+    if sparse.issparse(value):
+        value = value.toarray()
+    return np.asarray(value, dtype=float).ravel(order="F")
+
+
+def _own_gradient(atom: Atom) -> list[Any]:
+    """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
+    values = [argument.value for argument in atom.args]
+    if type(atom).__name__ != "norm_inf":
+        return atom._grad(values)
+    rows = _rows(atom)  # CVXPY leaves this one out
+    flat = _flat(values[0])
+    largest = rows[np.arange(len(rows)), np.argmax(np.abs(flat[rows]), axis=1)]
+    matrix = sparse.csc_array(
+        (np.sign(flat[largest]), (largest, np.arange(len(rows)))), shape=(flat.size, len(rows))
+    )
+    return [matrix]
+
+
+def _by_conjugate(
+    atom: Atom, dual: Floats, hints: Sequence[Floats | None]
+) -> tuple[float, list[Floats]]:
+    """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
+    if type(atom).__name__ in ("maximum", "minimum"):
+        return 0.0, _share(atom, dual, hints)
+    hint = hints[0]
+    assert hint is not None
+    rows = _rows(atom)
+    v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
+    argument = atom.args[0]
+    if not argument.is_affine():  # its slope has the sign that the rules of convexity give it
+        positive = (dual[:, None] > 0) == argument.is_convex()
+        v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
+    slopes = np.zeros(argument.size)
+    const = 0.0
+    if isinstance(atom, cp.quad_over_lin):
+        const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
+    else:
+        v = _SUPPORT[type(atom).__name__](atom, v)
+    slopes[rows] = dual[:, None] * v
+    return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+
+
+def _share(atom: Atom, dual: Floats, hints: Sequence[Floats | None]) -> list[Floats]:
+    """Share each entry's dual out among the arguments that it is the largest, or smallest, of."""
+    parts = np.zeros((dual.size, len(hints)))
+    for i, hint in enumerate(hints):
+        if hint is not None:
+            np.divide(hint, dual, out=parts[:, i], where=dual != 0)
+    parts = np.clip(parts, 0.0, 1.0)
+    constant = [i for i, hint in enumerate(hints) if hint is None]
+    if constant:  # the largest of them takes what the others leave
+        pick = np.argmax if type(atom).__name__ == "maximum" else np.argmin
+        values = [np.broadcast_to(atom.args[i].value, atom.shape) for i in constant]
+        best = np.ravel(pick(values, axis=0), order="F")
+        left = np.maximum(1.0 - parts.sum(axis=1), 0.0)
+        parts[np.arange(dual.size), np.array(constant)[best]] = left
+    parts = _simplex(atom, parts)
+    shares = (dual[:, None] * parts).T
+    return [_unspread(share, atom.shape, arg) for share, arg in zip(shares, atom.args, strict=True)]
+
+
+def _unspread(slope: Floats, shape: tuple[int, ...], argument: cp.Expression) -> Floats:
+    """Return the slope in an argument from that in its entries spread out to a shape."""
+    found = slope.reshape(shape, order="F")
+    found = found.sum(axis=tuple(range(len(shape) - argument.ndim)))
+    short = tuple(i for i, n in enumerate(argument.shape) if n != found.shape[i])
+    return np.ravel(found.sum(axis=short, keepdims=True), order="F")
