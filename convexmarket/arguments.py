@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 from typing import Any, TypeGuard, get_args
 
 import numpy as np
@@ -25,6 +29,7 @@ __all__ = [
     "checked_numbers",
     "is_iterable",
     "is_number",
+    "warn_user",
 ]
 
 
@@ -121,3 +126,12 @@ def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"{name} must hold numbers: {error}") from None
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user that led here, however deep inside the package."""
+    package = str(Path(__file__).parent) + os.sep
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

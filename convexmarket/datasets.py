@@ -7,7 +7,6 @@ the ball looks at that row alone.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -19,6 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.datasets import load_breast_cancer, make_circles
 
+from convexmarket.arguments import warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -451,11 +451,10 @@ def medical(
     table = medical_table()
     bounds = MEDICAL_RANGES
     if ranges == "data":
-        warnings.warn(
+        warn_user(
             "the ranges were computed from the private rows, so no guarantee covers them: use"
             " ranges='public'.",
             PrivacyLeakWarning,
-            stacklevel=2,
         )
         bounds = {name: (table[name].min(), table[name].max()) for name in MEDICAL_RANGES}
     unit = {name: (table[name] - low) / (high - low) for name, (low, high) in bounds.items()}

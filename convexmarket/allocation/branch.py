@@ -261,12 +261,9 @@ def finish(
         binding=_binding(ranges, eta),
         **provenance,
     )
-    if found.gap > 10 * tolerance:
-        found.warn_loose(
-            tolerance,
-            "a term is not smooth at the optimum, or the solver is not accurate enough; try "
-            "another solver, or more max_solves",
-        )
+    found.warn_if_loose(
+        tolerance, "the solver is not accurate enough; try another one, or more max_solves"
+    )
     return found
 
 

@@ -70,8 +70,8 @@ class ConvexProgram(cp.Problem):
 
     formulation = "joint"
 
-    def __init__(self, market: Market) -> None:
-        self.view = view = _joint_view(market, 1.0, None)
+    def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
+        self.view = view = _joint_view(market, 1.0 / eta_scale, None)
         super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
 
     @property

@@ -124,7 +124,7 @@ def allocate(
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
     numerical: dict[str, Any] = {"solver": solver, "gap": gap, "progress": progress}
     if method == "projections":
-        return solve_projections(market, min(gap, 1e-10), progress=progress, **options)
+        return solve_projections(market, gap, progress=progress, **options)
     if method == "convex_program":
         return solve_convex(market, **numerical, **options)
     if method == "branch_and_bound":

@@ -53,6 +53,9 @@ __all__ = ["ProjectableForm", "Projections", "projectable_form", "solve_projecti
 
 Floats = NDArray[np.float64]
 
+#: Evaluations are exact, so that a search ends no earlier than at this gap.
+_AIM = 1e-10
+
 
 @dataclass(frozen=True, eq=False)
 class ProjectableForm:
@@ -265,7 +268,7 @@ def _price(weights: Floats, marginal: Floats, room: Floats) -> float:
 
 def solve_projections(
     market: Market,
-    gap: float = 1e-10,
+    gap: float = 1e-6,
     max_solves: int = 500,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
@@ -277,7 +280,8 @@ def solve_projections(
         Of a spread or squared spread (mu > 0), noise, linear payments, and losses, under caps and
         largest guarantees; payments or largest guarantees it must have.
     gap : float
-        Relative distance between objective and lower bound to stop at.
+        Relative distance between objective and lower bound to stop at; 1e-10 costs little more,
+        and is aimed at anyway.
     max_solves : int
         At most this many evaluations, each O(m log m).
     progress : callable, optional
@@ -303,7 +307,7 @@ def solve_projections(
     if form.sigma == 0 and form.eta_low == 0:
         raise unattained_noise()
     runner = Projections(form)
-    best, bound = search_eta(runner, runner.first(), gap, max_solves, progress)
+    best, bound = search_eta(runner, runner.first(), min(gap, _AIM), max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
     for end in ends.values():  # the search stops next to an end that binds
         if runner.region.low <= end <= runner.region.high and 0 < end < np.inf:
@@ -320,8 +324,7 @@ def solve_projections(
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends.items() if best.eta == end),
     )
-    if allocation.gap > 10 * gap:
-        allocation.warn_loose(
-            gap, "bounds leave hardly a choice, or mu is next to nothing; try more max_solves"
-        )
+    allocation.warn_if_loose(
+        gap, "bounds leave hardly a choice, or mu is next to nothing; try more max_solves"
+    )
     return allocation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.arguments import warn_user
 from convexmarket.errors import LooseCertificateWarning
 
 __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
@@ -68,14 +68,14 @@ class CertifiedPurchase:
         """Number of sellers who are bought from."""
         return int(np.count_nonzero(self.weights))
 
-    def warn_loose(self, asked: float, why: str) -> None:
-        """Warn that the certificate leaves a larger gap than was asked for."""
-        warnings.warn(
-            f"the certificate leaves a relative gap of {self.gap:.1e}, not the {asked:.1e} asked "
-            f"for: {why}",
-            LooseCertificateWarning,
-            stacklevel=3,
-        )
+    def warn_if_loose(self, asked: float, why: str) -> None:
+        """Warn, at the user's line, where the certificate leaves a larger gap than asked for."""
+        if self.gap > asked:
+            warn_user(
+                f"the certificate leaves a relative gap of {self.gap:.1e}, not the {asked:.1e} "
+                f"asked for: {why}",
+                LooseCertificateWarning,
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,7 +138,7 @@ def allocate_jointly(
         binding=_binding(joint, best.eta),
     )
     if bound > -np.inf and status != "global":
-        result.warn_loose(
+        result.warn_if_loose(
             gap,
             "the problem is at the edge of where it is convex; try a larger mu or regularization",
         )

@@ -363,7 +363,7 @@ class KernelERM(BaseEstimator):
                 return None, np.asarray(y, dtype=np.float64)
             except ValueError as error:
                 raise DataError(f"loss 'huber' fits numbers: {error}.") from error
-        return binary_signs(y, self.classes, stacklevel=5)
+        return binary_signs(y, self.classes)
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:

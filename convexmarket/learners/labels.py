@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
+from convexmarket.arguments import warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = ["binary_signs", "check_classes"]
@@ -29,7 +29,7 @@ def check_classes(classes: tuple[Any, Any] | None) -> None:
 
 
 def binary_signs(
-    y: NDArray[Any], classes: tuple[Any, Any] | None, stacklevel: int = 4
+    y: NDArray[Any], classes: tuple[Any, Any] | None
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return the label set, and the labels as -1 and 1.
 
@@ -40,8 +40,6 @@ def binary_signs(
     classes : pair of labels or None
         The public label set, whose second label is the positive one. ``None`` infers it, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    stacklevel : int, default 4
-        Of the warning: 4 blames the caller of the caller.
 
     Raises
     ------
@@ -51,7 +49,7 @@ def binary_signs(
         If a label is not in it.
     """
     check_classes(classes)
-    known = _inferred(y, stacklevel) if classes is None else np.asarray(classes)
+    known = _inferred(y) if classes is None else np.asarray(classes)
     positive = np.asarray(y == known[1])
     unknown = ~(positive | np.asarray(y == known[0]))
     if np.any(unknown):
@@ -62,7 +60,7 @@ def binary_signs(
     return known, np.where(positive, 1.0, -1.0)
 
 
-def _inferred(y: NDArray[Any], stacklevel: int) -> NDArray[Any]:
+def _inferred(y: NDArray[Any]) -> NDArray[Any]:
     """Return the two labels found in y, which leaks them."""
     check_classification_targets(y)
     classes = np.unique(y)
@@ -71,10 +69,9 @@ def _inferred(y: NDArray[Any], stacklevel: int) -> NDArray[Any]:
             f"Only binary classification is supported. y holds {classes.size} classes: pass the"
             " public label set as classes=(negative, positive)."
         )
-    warnings.warn(
+    warn_user(
         "the classes were inferred from the private labels, so no guarantee covers them: pass"
         " classes=(negative, positive).",
         PrivacyLeakWarning,
-        stacklevel=stacklevel,
     )
     return classes

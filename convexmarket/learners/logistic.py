@@ -14,7 +14,6 @@ Here is the estimator that users hold. What the release guarantees is the busine
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from convexmarket.arguments import check_positives, is_number
+from convexmarket.arguments import check_positives, is_number, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.minimiser import Matrix, Vector
@@ -347,11 +346,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         """Return the bound R, after checking the rows against it."""
         norms = np.sqrt(np.einsum("ij,ij->i", X, X))
         if self.data_norm is None:
-            warnings.warn(
+            warn_user(
                 "data_norm was computed from the private rows, so no guarantee covers it: pass a"
                 " public bound, and project the rows on it with convexmarket.datasets.scale_rows.",
                 PrivacyLeakWarning,
-                stacklevel=3,
             )
             return float(norms.max()) or 1.0
         too_long = np.count_nonzero(norms > self.data_norm * (1.0 + NORM_SLACK))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from convexmarket.arguments import warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.ridge_math import (
     Matrix,
@@ -148,9 +148,8 @@ def check_rows(rows: UnitRows) -> None:
 
 def warn_of_leak(name: str) -> None:
     """Warn that a range was computed from private rows."""
-    warnings.warn(
+    warn_user(
         f"{name} was computed from the private rows, so no guarantee covers it: pass a public"
         " range.",
         PrivacyLeakWarning,
-        stacklevel=5,
     )

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
+from convexmarket.arguments import warn_user
 from convexmarket.report.figures import plain_ticks, report_style
 from convexmarket.report.words import printable
 
@@ -66,10 +67,10 @@ def one_note_about_glyphs() -> Iterator[None]:
     for one in others:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     if len(others) < len(caught):
-        warnings.warn(
+        warn_user(
             "the font of the figures lacks some characters of names, which are boxes in PNG and "
             "PDF; the page and the SVG have them",
-            stacklevel=3,
+            UserWarning,
         )
 
 
