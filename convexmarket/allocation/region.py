@@ -7,15 +7,16 @@ point inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.minorants import Lifted, Minorants
 from convexmarket.allocation.solvers import run_solver
-from convexmarket.allocation.views import JointView, numbers
+from convexmarket.allocation.views import JointView, fixed_eta, multiplier, numbers
 from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from convexmarket.market import Market
 from convexmarket.terms import Budget, Cap, Constraint, EtaRange, MaxEpsilon
@@ -28,8 +29,10 @@ Floats = NDArray[np.float64]
 TOLERANCE = 1e-8
 #: What is taken for a solver's error: where a set is empty, where a point lies outside.
 _SOLVER_ERROR = 1e-6
-#: Error of the ends of 1/eta that a solver finds, relative to one plus the end.
+#: How far from an end of 1/eta, relative to one plus the end, a solver finds nothing feasible.
 _END_ERROR = 1e-8
+#: How far beyond an end it is tried to prove that nothing is feasible, relative to the end.
+_STEPS = 1e-9 * 4.0 ** np.arange(15)
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
@@ -93,6 +96,56 @@ def _value(amount: float | cp.Parameter, parameters: Mapping[int, cp.Parameter])
     return float(np.asarray(amount.value).item())
 
 
+class _Clash:
+    """Proofs that no weights are feasible at some 1/eta, whatever a solver's multipliers are.
+
+    At a fixed 1/eta the least violation ``min max h(a, eps, s)`` has multipliers y, and
+    ``y'h <= 0`` wherever all is well. A minorant of ``y'h`` above zero proves that it is not.
+    """
+
+    def __init__(self, view: JointView) -> None:
+        self.view = view
+        self._minorants = Minorants(view.unknowns)
+        self._eta, leaves = fixed_eta(view)
+        self._lifted = Lifted(leaves)
+        worst = cp.Variable(name="worst")
+        self._items: list[list[cp.Constraint]] = []
+        for item in view.flat_constraints():
+            h = self._lifted(item.expr)
+            equal = not isinstance(item, cp.constraints.Inequality)
+            self._items.append([h <= worst, -h <= worst] if equal else [h <= worst])
+        items = [one for both in self._items for one in both]
+        self._problem = cp.Problem(
+            cp.Minimize(worst), [*view.simplex, *items, *self._lifted.links, worst >= -1]
+        )
+
+    def at(self, scaled_inverse: float, solver: str) -> Callable[[float], float] | None:
+        """Return a function of the scaled 1/eta that is above 0 only where nothing is feasible."""
+        view = self.view
+        eta = 1.0 / (scaled_inverse * view.inverse_scale)
+        self._eta.value = eta
+        if run_solver(self._problem, solver) not in _SOLVED:
+            return None
+        weights = np.maximum(numbers(view.quantities.weights), 0.0)
+        view.place(weights / weights.sum(), eta)
+        hints = self._lifted.hints(1.0)
+        const, slopes = 0.0, [np.zeros(unknown.size) for unknown in view.unknowns]
+        for item, own in zip(view.flat_constraints(), self._items, strict=True):
+            duals = [np.maximum(multiplier(one, 1.0), 0.0) for one in own]  # type: ignore[arg-type]
+            dual = duals[0] - duals[1] if len(own) == 2 else duals[0]
+            rest, found = self._minorants(item.expr, dual, hints)
+            const += rest
+            slopes = [mine + other for mine, other in zip(slopes, found, strict=True)]
+        per_weight, per_epsilon, per_inverse = slopes
+        per_epsilon = per_epsilon[view.active] / (view.active.size * view.inverse_scale)
+
+        def proof(s: float) -> float:
+            least = float(np.min(per_weight + per_epsilon / s))
+            return const + float(per_inverse.item()) * s + view.active.size * least
+
+        return proof
+
+
 class RegionFinder:
     """Finds the region; compiled once, and again with other values of the market's parameters."""
 
@@ -120,9 +173,10 @@ class RegionFinder:
                 else:
                     rest.append(bound == 0)
         self._roomy = cp.Problem(cp.Maximize(self._slack), [*view.simplex, *room, *rest])
-        bounds = [*view.simplex, *(c for _, items in view.constraints for c in self._joint(items))]
+        bounds = [*view.simplex, *self._joint(view.flat_constraints())]
         self._least = cp.Problem(cp.Minimize(view.scaled_inverse), bounds)
         self._most = cp.Problem(cp.Maximize(view.scaled_inverse), bounds)
+        self._clash = _Clash(view)
 
     def _joint(self, items: Sequence[cp.Constraint]) -> list[cp.Constraint]:
         """Return comparisons as constraints on the weights and 1/eta."""
@@ -144,20 +198,34 @@ class RegionFinder:
         inside, slack, status = self._roomiest()
         if slack < -_SOLVER_ERROR:
             self._explain(status)
-        least = self._bound(self._least, at_unbounded=0.0)
-        most = self._bound(self._most, at_unbounded=np.inf)
+        least = self._end(self._least, at_unbounded=0.0)
+        most = self._end(self._most, at_unbounded=np.inf)
         least = 0.0 if least < TOLERANCE else least
         given_least, given_most = self._given()
         doubt = [0.0 if end in (0, np.inf) else _END_ERROR * (1 + end) for end in (least, most)]
-        outer = max(given_least, least - doubt[0]), min(given_most, most + doubt[1])
         # An end that is given is taken as it is, not as a solver returns it.
         inner = least + doubt[0], most - doubt[1]
         if inner[0] > inner[1]:
             inner = ((least + most) / 2,) * 2
-        least = given_least if outer[0] == given_least else inner[0]
-        most = given_most if outer[1] == given_most else inner[1]
-        low, high = self._eta(most), self._eta(least)
+        outer = [given_least, given_most]
+        if inner[0] > given_least + 2 * doubt[0]:
+            outer[0], given_least = max(given_least, self._proven(least, -1.0)), inner[0]
+        if inner[1] < given_most - 2 * doubt[1]:
+            outer[1], given_most = min(given_most, self._proven(most, 1.0)), inner[1]
+        low, high = self._eta(given_most), self._eta(given_least)
         return Region(min(low, high), high, inside, (self._eta(outer[1]), self._eta(outer[0])))
+
+    def _proven(self, end: float, way: float) -> float:
+        """Return the nearest scaled 1/eta beyond an end of which it is proven to be infeasible.
+
+        With it all further ones are, as those that are feasible form an interval.
+        """
+        proof = self._clash.at(end, self.solver)
+        for step in _STEPS:
+            beyond = end * (1 + way * step)
+            if proof is not None and proof(beyond) > 0:
+                return beyond
+        return 0.0 if way < 0 else np.inf
 
     def _given(self) -> tuple[float, float]:
         """Return the range that EtaRange leaves to the scaled 1/eta."""
@@ -202,7 +270,8 @@ class RegionFinder:
         inverse = float(numbers(self.view.scaled_inverse)) * self.view.inverse_scale
         return (weights, 1.0 / inverse), slack, status
 
-    def _bound(self, problem: cp.Problem, at_unbounded: float) -> float:
+    def _end(self, problem: cp.Problem, at_unbounded: float) -> float:
+        """Return an end of the scaled 1/eta as the solver finds it."""
         status = run_solver(problem, self.solver)
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             return at_unbounded

@@ -228,6 +228,20 @@ class JointView:
         return sum(weight * float(numbers(e)) for weight, _, e in self.terms)
 
 
+def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
+    """Return eta as a parameter, and what the guarantees and 1/eta of a view are with it."""
+    eta = cp.Parameter(pos=True, name="eta")
+
+    def scaled_inverse() -> float | None:
+        return None if eta.value is None else 1.0 / (float(eta.value) * view.inverse_scale)
+
+    everybody = spread_out(view.scaled_weights, view.active)
+    return eta, {
+        id(view.epsilon): (eta / view.active.size) * everybody,
+        id(view.scaled_inverse): cp.CallbackParam(scaled_inverse, pos=True, name="scaled_inverse"),
+    }
+
+
 class Subproblem(cp.Problem):
     """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
 
@@ -254,11 +268,8 @@ class Subproblem(cp.Problem):
         self._scale = scale
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
-            self._eta = cp.Parameter(pos=True, name="eta", value=eta)
-            everybody = spread_out(view.scaled_weights, view.active)
-            inverse = cp.CallbackParam(self._scaled_inverse, pos=True, name="scaled_inverse_eta")
-            leaves[id(view.epsilon)] = (self._eta / view.active.size) * everybody
-            leaves[id(view.scaled_inverse)] = inverse
+            self._eta, leaves = fixed_eta(view)
+            self.eta = eta
         self._lifted, plain = Lifted(leaves), Lifted(leaves, kinks=False)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
         objective = [
@@ -272,9 +283,6 @@ class Subproblem(cp.Problem):
             cp.Minimize(cp.sum(cp.hstack(objective)) if objective else cp.Constant(0.0)),
             [*view.simplex, *bounds, *self._lifted.links],
         )
-
-    def _scaled_inverse(self) -> float:
-        return 1.0 / (self.eta * self._view.inverse_scale)
 
     @property
     def eta(self) -> float:

@@ -215,7 +215,7 @@ def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch):
     found = finder(cm.MaxEpsilon(0.5))
     monkeypatch.setattr("convexmarket.allocation.region.run_solver", lambda *_: "user_limit")
     with pytest.raises(cm.SolverError, match=r"range of eta .* \(status user_limit\)"):
-        found._bound(found._least, at_unbounded=0.0)
+        found._end(found._least, at_unbounded=0.0)
 
 
 # ----------------------------------------------------------------------- mending
