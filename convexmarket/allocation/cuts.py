@@ -387,7 +387,7 @@ def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
 
 
 def _is_maximum(term: Term) -> bool:
-    return type(term) is Spread and term.p == np.inf
+    return type(term) is Spread and term.p == np.inf and term.reference is None
 
 
 def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugate | None:
