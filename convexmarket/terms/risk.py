@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -15,9 +15,11 @@ from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
 
-__all__ = ["CVaR", "Fairness", "RobustCosts"]
+__all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
 
 Floats = NDArray[np.float64]
+Of = Literal["epsilon", "eps", "payments"]
+Kind = Literal["box", "budget", "ellipsoid"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,14 @@ class CVaR(Term):
     """
 
     level: float
-    of: Literal["epsilon", "eps", "payments"] = "epsilon"
+    of: Of = "epsilon"
 
     def __post_init__(self) -> None:
         if not 0 <= as_float(self.level) < 1:
             raise ParameterError(
                 f"level is {self.level!r}; give a number in [0, 1), such as 0.9 for the worst tenth"
             )
-        check_choice("of", self.of, Literal["epsilon", "eps", "payments"])
+        check_choice("of", self.of, Of)
         if self.of == "eps":
             object.__setattr__(self, "of", "epsilon")
 
@@ -92,9 +94,6 @@ class Fairness(ByValue, Term):
         return f"Fairness({self.kind!r}, {np.unique(self.groups).size} groups)"
 
 
-Set = Literal["box", "budget", "ellipsoid"]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class RobustCosts(ByValue, Term):
     """The expected payments at worst, where virtual costs are known up to a radius r_i.
@@ -121,12 +120,12 @@ class RobustCosts(ByValue, Term):
         fraction, one of them by that share.
     """
 
-    kind: Set
+    kind: Kind
     radius: float | Floats
-    budget: float | None = field(default=None)
+    budget: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, Set)
+        check_choice("kind", self.kind, Kind)
         radius = one_or_each("radius", self.radius, "0.1", zero=True)
         object.__setattr__(self, "radius", radius)
         if self.kind == "budget":
