@@ -172,10 +172,9 @@ class NegativeEntropy(ByValue, Term):
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
-        found = -cp.sum(cp.entr(quantities.weights))
         if self.reference is None:
-            return found
-        return found - np.log(self.reference) @ quantities.weights
+            return -cp.sum(cp.entr(quantities.weights))
+        return cp.sum(cp.rel_entr(quantities.weights, self.reference))
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Return the minimum of ``weight * term + costs'a``, which has a closed form.
