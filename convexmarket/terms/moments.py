@@ -8,6 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
@@ -65,8 +66,7 @@ class Moments(ByValue, Constraint):
 
         Each is written for a feature whose largest value is one.
         """
-        largest = abs(self.A).max(axis=0)
-        largest = np.asarray(largest.todense() if hasattr(largest, "todense") else largest).ravel()
+        largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
         room = np.broadcast_to(self.tol, unit.shape) / unit
