@@ -181,7 +181,7 @@ class Market:
     def standard_form(self) -> StandardForm | None:
         """The market as A's Eq. (11) in numbers; None where it has another piece."""
         known_terms = all(
-            (type(term) is Spread and term.p == 2)
+            (type(term) is Spread and term.is_euclidean)
             or type(term) is Noise
             or (type(term) is Payments and term.is_linear)
             for term in self.terms
@@ -272,7 +272,7 @@ class Market:
         spreads = [term for term in terms if type(term) is not Noise]
         limits = [item for item in self.constraints if type(item) is not Budget]
         separable = all(type(term) in (SquaredSpread, NegativeEntropy) for term in spreads)
-        norms = [term.p for term in spreads if type(term) is Spread]
+        norms = [t.p for t in spreads if type(t) is Spread and t.reference is None]
         if (separable and spreads and all(type(item) is Cap for item in limits)) or (
             len(spreads) == len(norms) == 1 and norms[0] < np.inf and not limits
         ):

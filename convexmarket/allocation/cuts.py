@@ -239,7 +239,7 @@ class Linearizer:
             piece
             for piece in view.terms
             if _belongs(piece[1], "simplex_minimum")
-            and piece[1].simplex_minimum(piece[0], np.zeros(n)) is not None
+            and piece[1].simplex_minimum(piece[0], np.zeros(view.active.size)) is not None
         ]
         self._paid = [piece for piece in view.terms if type(piece[1]) is Payments]
         self._conjugate = _common_conjugate(self._paid)
@@ -327,6 +327,11 @@ class Linearizer:
         if self._kept is None:
             return np.asarray(costs.min(axis=-1))
         weight, term, _ = self._kept
+        active = self.view.active
+        if not active.all():  # nobody buys at an infinite cost
+            everybody = np.full((*costs.shape[:-1], active.size), np.inf)
+            everybody[..., active] = costs
+            costs = everybody
         found = term.simplex_minimum(weight, costs)
         assert found is not None  # as when it was chosen
         return found

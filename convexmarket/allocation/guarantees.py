@@ -34,7 +34,7 @@ def largest_guarantees(market: Market) -> Floats | None:
     None for any other market.
     """
     known = all(
-        (type(term) is Spread and term.p == 2) or type(term) is Noise for term in market.terms
+        (type(term) is Spread and term.is_euclidean) or type(term) is Noise for term in market.terms
     )
     bounds = [item for item in market.constraints if type(item) in (GivenEpsilon, MaxEpsilon)]
     finite = np.isfinite(market.sellers.virtual_costs)

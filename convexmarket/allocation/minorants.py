@@ -278,12 +278,7 @@ class Minorants:
         if id(expression) in hints:
             const, parts = _by_conjugate(expression, dual, hints[id(expression)])
         else:
-            parts = self._gradient(expression, dual)
-            const = float(dual @ _flat(expression.value))
-            const -= sum(
-                float(part @ _flat(argument.value))
-                for part, argument in zip(parts, expression.args, strict=True)
-            )
+            const, parts = self._tangent(expression, dual)
         return const + sum(
             self._add(argument, part, hints, slopes)
             for argument, part in zip(expression.args, parts, strict=True)

@@ -108,14 +108,20 @@ class ProjectableForm:
             weights = self._cheapest(mu, costs, self.max_weight)
             extra = self.multipliers(mu, weights, costs, self.max_weight)[1]
             relieved = float(np.sum(self.max_weight * extra))
-            return float(self.spread.simplex_minimum(mu, costs + extra)) - relieved
-        return float(self.spread.simplex_minimum(mu, costs))
+            return float(self._level(mu, costs + extra)) - relieved
+        return float(self._level(mu, costs))
+
+    def _level(self, mu: float, costs: Floats) -> Floats:
+        """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
+        found = self.spread.simplex_minimum(mu, costs)
+        assert found is not None  # the spread is about no reference
+        return found
 
     def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
         """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
         if isinstance(self.spread, SquaredSpread):
             return project_capped_simplex(costs / (-2.0 * mu), limit)
-        margins = np.maximum(self.spread.simplex_minimum(mu, costs) - costs, 0.0)
+        margins = np.maximum(self._level(mu, costs) - costs, 0.0)
         total = float(margins.sum())
         if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
             return np.asarray(margins / total)
@@ -183,7 +189,6 @@ def projectable_form(market: Market) -> ProjectableForm | None:
     """Return the market in numbers, or None where it has another piece."""
     parts = [part for part in market.objective.parts if part.weight > 0]
     spreads = [part.term for part in parts if type(part.term) in (Spread, SquaredSpread)]
-    kinds = {(type(term), getattr(term, "p", 2)) for term in spreads}
     known = all(
         type(part.term) in (Spread, SquaredSpread, Noise, Losses)
         or (type(part.term) is Payments and part.term.is_linear)
@@ -192,8 +197,9 @@ def projectable_form(market: Market) -> ProjectableForm | None:
     max_weight, max_epsilon = bounds_of_sellers(market)
     bounded = bool(np.all(np.isfinite(max_epsilon)))
     gamma = market.objective.weight_of(Payments)
-    squared = kinds == {(SquaredSpread, 2)}
-    if not (known and (gamma > 0 or bounded) and (squared or kinds == {(Spread, 2)})):
+    squared = {type(term) for term in spreads} == {SquaredSpread}
+    norms = bool(spreads) and all(type(t) is Spread and t.is_euclidean for t in spreads)
+    if not (known and (gamma > 0 or bounded) and (squared or norms)):
         return None
     m = len(market.sellers)
     losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]

@@ -28,7 +28,7 @@ from convexmarket.market import Market
 from convexmarket.payments import estimate_payments, payments
 from convexmarket.priors import Prior
 from convexmarket.problems import MarketTable, VariantsProblem
-from convexmarket.terms import Budget, Objective, Payments
+from convexmarket.terms import Budget, Objective, Payments, RobustCosts
 
 __all__ = ["SOLVED", "VariantsResult", "run_variants"]
 
@@ -349,7 +349,9 @@ def _bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
 
 def _without_payments(market: Market, found: Allocation) -> float:
     """Return the part of the objective that is about the model: spread and noise."""
-    parts = tuple(part for part in market.objective.parts if not isinstance(part.term, Payments))
+    parts = tuple(
+        part for part in market.objective.parts if not isinstance(part.term, Payments | RobustCosts)
+    )
     if not parts:
         return 0.0
     return Objective(parts).value(found.weights, found.eta, market.sellers.virtual_costs)

@@ -88,7 +88,9 @@ def convexity_ratio(joint: JointMarket) -> float:
     heaviest = min([1.0, *caps])
     largest = min(1.0, float(np.sqrt(heaviest)))  # ||a||^2 <= max a * sum a
     norms = sum(
-        part.weight for part in objective.parts if type(part.term) is Spread and part.term.p == 2
+        part.weight
+        for part in objective.parts
+        if type(part.term) is Spread and part.term.is_euclidean
     )
     curvature = 2.0 * objective.weight_of(SquaredSpread) + norms / (m * largest**3)
     if curvature == 0:

@@ -203,7 +203,7 @@ def _serves(piece: Term | Constraint) -> bool:
     if type(piece) is Payments:
         return type(piece.privacy_cost) in (LinearCost, PowerCost, ExponentialCost)
     if type(piece) is Spread:
-        return piece.p == 2
+        return piece.is_euclidean
     known = (SquaredSpread, Noise, Losses, Cap, MaxEpsilon, GivenEpsilon, EtaRange)
     return type(piece) in known
 

@@ -44,7 +44,7 @@ def merged(
 
 def _alike(path: tuple[str, ...], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether a change is about some keys of a table, and not in the place of it."""
-    replaced = path in (("sellers",), ("prior",))
+    replaced = path in (("sellers",), ("prior",)) or path[-1] == "privacy_cost"
     return not replaced and new.get("term", old.get("term")) == old.get("term")
 
 

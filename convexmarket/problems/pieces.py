@@ -6,8 +6,8 @@ What a piece may be is checked by the piece itself. A table only says which key 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,36 +29,52 @@ from convexmarket.terms import (
     Budget,
     Cap,
     Constraint,
+    CVaR,
+    EffectiveSize,
     ExponentialCost,
+    Fairness,
     GivenEpsilon,
     GroupShare,
     LinearCost,
     MaxEpsilon,
+    Moments,
     NegativeEntropy,
     Noise,
     Objective,
     Payments,
     PowerCost,
     PrivacyCost,
+    QuadraticSpread,
+    RobustCosts,
     Spread,
+    SquaredNoise,
     SquaredSpread,
     Term,
+    TieredCost,
 )
 from convexmarket.terms import EtaRange as EtaRangeConstraint
+from convexmarket.terms.risk import Of
 
 __all__ = [
+    "CVaRTable",
     "ConstraintsTable",
+    "FairnessTable",
     "GroupShareTable",
+    "MomentsTable",
     "NegativeEntropyTable",
     "NoiseTable",
     "Number",
     "PaymentsTable",
+    "QuadraticSpreadTable",
+    "RobustCostsTable",
     "SpreadTable",
+    "SquaredNoiseTable",
     "SquaredSpreadTable",
     "TermsTable",
     "objective_of",
 ]
 
+_POSITIVES = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "maxItems": 100}
 _NAMED_COSTS: dict[str, PrivacyCost] = {"linear": LinearCost(), "exponential": ExponentialCost()}
 
 
@@ -70,12 +86,19 @@ def _privacy_cost(value: Any) -> PrivacyCost:
         return _NAMED_COSTS[value]
     if isinstance(value, Mapping) and set(value) == {"power"} and type(value["power"]) is not bool:
         return PowerCost(value["power"])
-    raise ValueError(f'{value!r} is no privacy cost; give "linear", "exponential" or {{power = 2}}')
+    if isinstance(value, Mapping) and set(value) == {"slopes", "thresholds"}:
+        return TieredCost(value["slopes"], value["thresholds"])
+    raise ValueError(
+        f'{value!r} is no privacy cost; give "linear", "exponential", {{power = 2}} or '
+        "{slopes = [1, 3], thresholds = [0.5]}"
+    )
 
 
-def _cost_in_words(cost: PrivacyCost) -> str | dict[str, float]:
+def _cost_in_words(cost: PrivacyCost) -> str | dict[str, Any]:
     if isinstance(cost, PowerCost):
         return {"power": cost.power}
+    if isinstance(cost, TieredCost):
+        return {"slopes": list(cost.slopes), "thresholds": list(cost.thresholds)}
     return next(name for name, known in _NAMED_COSTS.items() if known == cost)
 
 
@@ -91,6 +114,12 @@ PrivacyCostEntry = Annotated[
                     "type": "object",
                     "properties": {"power": {"type": "number", "minimum": 1}},
                     "required": ["power"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": dict.fromkeys(("slopes", "thresholds"), _POSITIVES),
+                    "required": ["slopes", "thresholds"],
                     "additionalProperties": False,
                 },
             ]
@@ -135,6 +164,10 @@ OneOrEach = Annotated[
     ),
 ]
 
+#: Numbers in a list, and in a list of rows.
+Numbers = Annotated[tuple[Number, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
+Rows = Annotated[tuple[Numbers, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
+
 
 # ------------------------------------------------------------------------------------------- terms
 
@@ -148,16 +181,34 @@ class _TermTable(TableModel):
         """Return the term."""
         raise NotImplementedError
 
+    def build_for(self, groups: NDArray[np.str_] | None) -> Term:
+        """Return the term for sellers of these groups, shape (m,), if they have groups."""
+        return self.build()
 
-class SpreadTable(_TermTable):
-    """The norm of the weights, ``||a||_p``; p may be inf."""
 
-    term: Literal["spread"]
-    p: Annotated[float, Field(gt=1, allow_inf_nan=True)] = 2.0
+class _CheckedTable(_TermTable):
+    """A term whose arguments are the other keys; it says itself whether it can be that."""
+
+    builds: ClassVar[Callable[..., Term]]
 
     def build(self) -> Term:
         """Return the term."""
-        return Spread(self.p)
+        keys = {name: value for name, value in self if name not in ("term", "weight")}
+        return self.builds(**keys)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        self.build()
+        return self
+
+
+class SpreadTable(_CheckedTable):
+    """The norm of the weights, ``||a||_p``, or of what they are off a reference; p may be inf."""
+
+    builds = Spread
+    term: Literal["spread"]
+    p: Annotated[float, Field(gt=1, allow_inf_nan=True)] = 2.0
+    reference: Numbers | None = None
 
 
 class SquaredSpreadTable(_TermTable):
@@ -170,14 +221,20 @@ class SquaredSpreadTable(_TermTable):
         return SquaredSpread()
 
 
-class NegativeEntropyTable(_TermTable):
-    """The negative entropy of the weights."""
+class QuadraticSpreadTable(_CheckedTable):
+    """A quadratic form of the weights, with a covariance of the sellers' rows."""
 
+    builds = QuadraticSpread
+    term: Literal["quadratic-spread"]
+    Sigma: Rows
+
+
+class NegativeEntropyTable(_CheckedTable):
+    """The negative entropy of the weights, or their divergence from a reference."""
+
+    builds = NegativeEntropy
     term: Literal["negative-entropy"]
-
-    def build(self) -> Term:
-        """Return the term."""
-        return NegativeEntropy()
+    reference: Numbers | None = None
 
 
 class NoiseTable(_TermTable):
@@ -190,6 +247,43 @@ class NoiseTable(_TermTable):
         return Noise()
 
 
+class SquaredNoiseTable(_CheckedTable):
+    """The square of the reciprocal of the total privacy bought."""
+
+    builds = SquaredNoise
+    term: Literal["squared-noise"]
+
+
+class CVaRTable(_CheckedTable):
+    """The average guarantee, or payment, of the worst share of the sellers."""
+
+    builds = CVaR
+    term: Literal["cvar"]
+    level: Number
+    of: Annotated[str, Field(json_schema_extra={"enum": [*get_args(Of)]})] = "epsilon"
+
+
+class FairnessTable(_TermTable):
+    """The largest average guarantee of any group of the sellers."""
+
+    term: Literal["fairness"]
+    kind: Literal["minimax"] = "minimax"
+
+    def build_for(self, groups: NDArray[np.str_] | None) -> Term:
+        """Return the term."""
+        return Fairness(self.kind, _needed(groups, "the term fairness"))
+
+
+class RobustCostsTable(_CheckedTable):
+    """The expected payments at worst, over a set of virtual costs."""
+
+    builds = RobustCosts
+    term: Literal["robust-costs"]
+    kind: Literal["box", "budget", "ellipsoid"]
+    radius: OneOrEach
+    budget: Number | None = None
+
+
 class PaymentsTable(_TermTable):
     """The expected payments, with the sellers' privacy cost."""
 
@@ -200,6 +294,12 @@ class PaymentsTable(_TermTable):
     def build(self) -> Term:
         """Return the term."""
         return Payments(self.privacy_cost)
+
+
+def _needed(groups: NDArray[np.str_] | None, by: str) -> NDArray[np.str_]:
+    if groups is None:
+        raise ValueError(f"{by} needs groups; give sellers.groups, each with a name and a count")
+    return groups
 
 
 def _named_by_label(table: Any) -> Any:
@@ -227,14 +327,34 @@ class _LabelsNameTerms:
         return {**schema, "properties": dict.fromkeys(_TERM_NAMES, weighted)}
 
 
-_TERM_NAMES = ("spread", "squared-spread", "negative-entropy", "noise", "payments")
+_TERM_NAMES = (
+    "spread",
+    "squared-spread",
+    "quadratic-spread",
+    "negative-entropy",
+    "noise",
+    "squared-noise",
+    "cvar",
+    "fairness",
+    "payments",
+    "robust-costs",
+)
 
 #: Terms by label. A label that is the name of a term need not repeat it.
 TermsTable = Annotated[
     dict[
         str,
         Annotated[
-            SpreadTable | SquaredSpreadTable | NegativeEntropyTable | NoiseTable | PaymentsTable,
+            SpreadTable
+            | SquaredSpreadTable
+            | QuadraticSpreadTable
+            | NegativeEntropyTable
+            | NoiseTable
+            | SquaredNoiseTable
+            | CVaRTable
+            | FairnessTable
+            | PaymentsTable
+            | RobustCostsTable,
             Field(discriminator="term"),
         ],
     ],
@@ -244,9 +364,11 @@ TermsTable = Annotated[
 ]
 
 
-def objective_of(terms: Mapping[str, _TermTable]) -> Objective:
-    """Return the weighted sum of the terms, in the order of the file."""
-    weighted = [entry.weight * entry.build() for entry in terms.values()]
+def objective_of(
+    terms: Mapping[str, _TermTable], groups: NDArray[np.str_] | None = None
+) -> Objective:
+    """Return the weighted sum of the terms, in the order of the file, for sellers of groups."""
+    weighted = [entry.weight * entry.build_for(groups) for entry in terms.values()]
     return sum(weighted[1:], start=weighted[0])
 
 
@@ -270,6 +392,23 @@ class GroupShareTable(TableModel):
         return self
 
 
+class MomentsTable(TableModel):
+    """Public features of each seller, what their averages should be, and how far off they may."""
+
+    A: Rows
+    b: Numbers
+    tol: OneOrEach = 0.0
+
+    def build(self) -> Moments:
+        """Return the constraint."""
+        return Moments(**dict(self))
+
+    @model_validator(mode="after")
+    def _possible(self) -> MomentsTable:
+        self.build()
+        return self
+
+
 class ConstraintsTable(TableModel):
     """What the buyer may not do; each key is one constraint."""
 
@@ -279,6 +418,8 @@ class ConstraintsTable(TableModel):
     budget: Positive | None = None
     eta_range: EtaRange | None = None
     group_share: GroupShareTable | None = None
+    moments: MomentsTable | None = None
+    effective_size: Annotated[float, Field(ge=1)] | None = None
 
     def build(self, groups: NDArray[np.str_] | None = None) -> list[Constraint]:
         """Return the constraints, in the order of the keys above.
@@ -298,13 +439,13 @@ class ConstraintsTable(TableModel):
         if self.eta_range is not None:
             built.append(EtaRangeConstraint(*self.eta_range))
         if self.group_share is not None:
-            if groups is None:
-                raise ValueError(
-                    "constraints.group_share needs groups; give sellers.groups, each with a name "
-                    "and a count"
-                )
             share = self.group_share
+            groups = _needed(groups, "constraints.group_share")
             built.append(GroupShare(groups, share.at_least, share.at_most, share.equal))
+        if self.moments is not None:
+            built.append(self.moments.build())
+        if self.effective_size is not None:
+            built.append(EffectiveSize(self.effective_size))
         return built
 
     @field_validator("cap", "max_epsilon", "given_epsilon")

@@ -174,7 +174,7 @@ class MarketTable(TableModel):
         """
         return Market(
             self.build_sellers(seed),
-            objective_of(self.objective),
+            objective_of(self.objective, self.groups),
             self.constraints.build(self.groups),
         )
 

@@ -15,36 +15,48 @@ from convexmarket.terms.constraints import (
     GroupShare,
     MaxEpsilon,
 )
-from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost
+from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost, TieredCost
+from convexmarket.terms.moments import EffectiveSize, Moments
 from convexmarket.terms.objectives import (
     Losses,
     NegativeEntropy,
     Noise,
     Payments,
     Spread,
+    SquaredNoise,
     SquaredSpread,
 )
+from convexmarket.terms.quadratic import QuadraticSpread
+from convexmarket.terms.risk import CVaR, Fairness, RobustCosts
 
 __all__ = [
     "Budget",
+    "CVaR",
     "Cap",
     "Constraint",
+    "EffectiveSize",
     "EtaRange",
     "ExponentialCost",
+    "Fairness",
     "GivenEpsilon",
     "GroupShare",
     "LinearCost",
     "Losses",
     "MaxEpsilon",
+    "Moments",
     "NegativeEntropy",
     "Noise",
     "Objective",
     "Payments",
     "PowerCost",
     "PrivacyCost",
+    "QuadraticSpread",
     "Quantities",
+    "RobustCosts",
     "Spread",
+    "SquaredNoise",
     "SquaredSpread",
     "Term",
+    "TieredCost",
     "WeightedTerm",
 ]

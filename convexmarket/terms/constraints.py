@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
 
@@ -26,52 +27,8 @@ _TOO_SMALL = (
 )
 
 
-def _one_or_each(name: str, value: Any, example: str) -> float | Floats:
-    """Return a positive number, or one nonnegative number for each seller, read-only."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        if not 0 < as_float(value) < np.inf:
-            raise ParameterError(
-                f"{name} is {value!r}; give a finite number > 0, such as {example}"
-            )
-        return value  # type: ignore[return-value]
-    try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        array = np.empty((0, 0))
-    if array.ndim != 1 or array.size == 0:
-        raise ParameterError(
-            f"{name} is {value!r}; give a finite number > 0, such as {example}, or a vector with "
-            "one for each seller"
-        )
-    good = (array >= 0) & (array < np.inf)
-    if not good.all():
-        first = int(np.argmin(good))
-        raise ParameterError(f"{name}[{first}] is {array[first]}; give finite numbers >= 0")
-    array.flags.writeable = False
-    return array
-
-
-def _check_length(name: str, values: float | Floats, n_sellers: int) -> None:
-    if isinstance(values, np.ndarray) and values.size != n_sellers:
-        raise ParameterError(
-            f"{name} has {values.size} entries for {n_sellers} sellers; give one for each, or one "
-            "number for all"
-        )
-
-
-def _brief(values: float | Floats) -> str:
-    """Return one number, or the range of many, for a repr."""
-    if not isinstance(values, np.ndarray):
-        return repr(values)
-    return f"<{values.size} values in [{values.min():g}, {values.max():g}]>"
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Cap(Constraint):
+class Cap(ByValue, Constraint):
     """No seller may weigh more than ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
     Parameters
@@ -86,14 +43,14 @@ class Cap(Constraint):
     def __post_init__(self) -> None:
         if isinstance(self.k, Real) and not self.k >= 1:
             raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
-        k = _one_or_each("cap", self.k, "5")
+        k = one_or_each("cap", self.k, "5")
         if np.mean(k) < 1:
             raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
         object.__setattr__(self, "k", k)
 
     def check(self, n_sellers: int) -> None:
         """Check that there is one cap, or one for each seller."""
-        _check_length("cap", self.k, n_sellers)
+        check_length("cap", self.k, n_sellers)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= k/m, written for m*a, whose entries are of order one."""
@@ -101,17 +58,11 @@ class Cap(Constraint):
         return [m * quantities.weights <= self.k]
 
     def __repr__(self) -> str:
-        return f"Cap(k={_brief(self.k)})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cap) and _same(self.k, other.k)
-
-    def __hash__(self) -> int:
-        return hash((type(self), np.asarray(self.k).tobytes()))
+        return f"Cap(k={brief(self.k)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MaxEpsilon(Constraint):
+class MaxEpsilon(ByValue, Constraint):
     """No guarantee may be weaker than this: eps_i <= e_i.
 
     Parameters
@@ -123,13 +74,11 @@ class MaxEpsilon(Constraint):
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "epsilon", _one_or_each("the largest epsilon", self.epsilon, "1.0")
-        )
+        object.__setattr__(self, "epsilon", one_or_each("the largest epsilon", self.epsilon, "1.0"))
 
     def check(self, n_sellers: int) -> None:
         """Check that there is one bound, or one for each seller, and that somebody may sell."""
-        _check_length("the largest epsilon", self.epsilon, n_sellers)
+        check_length("the largest epsilon", self.epsilon, n_sellers)
         if not np.any(np.asarray(self.epsilon) > 0):
             raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")
 
@@ -140,13 +89,7 @@ class MaxEpsilon(Constraint):
         return [m * quantities.weights <= bound * quantities.inverse_eta]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({_brief(self.epsilon)})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and _same(self.epsilon, other.epsilon)
-
-    def __hash__(self) -> int:
-        return hash((type(self), np.asarray(self.epsilon).tobytes()))
+        return f"{type(self).__name__}({brief(self.epsilon)})"
 
 
 class GivenEpsilon(MaxEpsilon):
@@ -207,7 +150,7 @@ class Budget(Constraint):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupShare(Constraint):
+class GroupShare(ByValue, Constraint):
     """Each group of sellers carries at least, or at most, a share of the weight; or all the same.
 
     Parameters
@@ -226,14 +169,7 @@ class GroupShare(Constraint):
     equal: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            groups = np.array(self.groups)
-        except ValueError:  # lists of several lengths
-            groups = np.empty((0, 0))
-        if groups.ndim != 1 or groups.size == 0:
-            raise ParameterError("groups must name the group of each seller: a column or a list")
-        groups.flags.writeable = False
-        known = list(dict.fromkeys(groups.tolist()))
+        groups, known = checked_groups(self.groups)
         for name in ("at_least", "at_most"):
             shares = getattr(self, name)
             if not isinstance(shares, Mapping):
@@ -255,10 +191,7 @@ class GroupShare(Constraint):
 
     def check(self, n_sellers: int) -> None:
         """Check that each seller has a group."""
-        if self.groups.size != n_sellers:
-            raise ParameterError(
-                f"groups has {self.groups.size} entries for {n_sellers} sellers; give one for each"
-            )
+        check_length("groups", self.groups, n_sellers, or_one=False)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the bounds on the shares of the groups, linear in the weights."""
@@ -277,14 +210,6 @@ class GroupShare(Constraint):
         said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
         shares = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
         return f"GroupShare({shares})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, GroupShare) or not _same(self.groups, other.groups):
-            return False
-        mine = (self.at_least, self.at_most, self.equal)
-        return mine == (other.at_least, other.at_most, other.equal)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,18 @@ A seller with sensitivity c who sells eps bears the cost ``c * u(eps)``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, is_iterable
 from convexmarket.errors import ParameterError
 
-__all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost"]
+__all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
 
 Floats = NDArray[np.float64]
 
@@ -108,3 +110,50 @@ class ExponentialCost(PrivacyCost):
         """Return ``price * log(price) - price + 1`` where price >= 1, else 0."""
         sold = np.maximum(price, 1.0)
         return sold * np.log(sold) - sold + 1.0
+
+
+@dataclass(frozen=True)
+class TieredCost(PrivacyCost):
+    """A piecewise linear u: the first units of privacy at one rate, later ones at higher rates.
+
+    ``u(eps) = slopes[0]*eps + sum over k of (slopes[k+1] - slopes[k])*(eps - thresholds[k])_+``:
+    the tariffs of a contract, or a convex u that is known at a few points.
+
+    Parameters
+    ----------
+    slopes : sequence of float
+        The rate of each tier, > 0 and nondecreasing.
+    thresholds : sequence of float
+        Where the tiers end, > 0 and increasing; one less than slopes, as the last has no end.
+    """
+
+    slopes: Sequence[float]
+    thresholds: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("slopes", "thresholds"):
+            given = getattr(self, name)
+            values = tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
+            if not all(0 < value < np.inf for value in values):
+                raise ParameterError(f"{name} is {given!r}; give a list of finite numbers > 0")
+            object.__setattr__(self, name, values)
+        if len(self.thresholds) != len(self.slopes) - 1:
+            raise ParameterError(
+                f"there are {len(self.slopes)} slopes and {len(self.thresholds)} thresholds; give "
+                "one threshold less than slopes, as the last tier has no end"
+            )
+        if any(low > high for low, high in pairwise(self.slopes)):
+            raise ParameterError(f"slopes is {self.slopes!r}; u is convex only if they do not fall")
+        if any(low >= high for low, high in pairwise(self.thresholds)):
+            raise ParameterError(f"thresholds is {self.thresholds!r}; give them in rising order")
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return u(eps), as a sum of what each tier adds to the rate before it."""
+        found = self.slopes[0] * epsilon
+        for (low, high), end in zip(pairwise(self.slopes), self.thresholds, strict=True):
+            found += (high - low) * cp.pos(epsilon - end)
+        return found
+
+    def conjugate(self, price: Floats) -> Floats | None:
+        """Return None: it is infinite above the last slope, where the bound of a market is void."""
+        return None

@@ -14,28 +14,42 @@ from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
+from convexmarket.terms.values import ByValue, brief, check_length, checked_reference
 
-__all__ = ["Losses", "NegativeEntropy", "Noise", "Payments", "Spread", "SquaredSpread"]
+__all__ = [
+    "Losses",
+    "NegativeEntropy",
+    "Noise",
+    "Payments",
+    "Spread",
+    "SquaredNoise",
+    "SquaredSpread",
+]
 
 Floats = NDArray[np.float64]
 _MAX_NEWTON = 200
 
 
-@dataclass(frozen=True, repr=False)
-class Spread(Term):
+@dataclass(frozen=True, eq=False, repr=False)
+class Spread(ByValue, Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
     With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). For every p it is
-    smallest, ``m ** (1/p - 1)``, when all sellers count alike.
+    smallest, ``m ** (1/p - 1)``, when all sellers count alike. With a reference q it is the
+    distance ``||a - q||_p`` from target weights, such as a survey's design weights: zero when the
+    buyer buys as planned.
 
     Parameters
     ----------
     p : float
         Between 1.01 and 40, or inf (the largest weight). With p = 1 it would be 1 for all weights.
         Rounded to a fraction with a numerator of at most 1024, which cones can represent.
+    reference : array_like, shape (m,), optional
+        Target weights q, public: nonnegative, with sum one.
     """
 
     p: float = 2
+    reference: Floats | None = None
 
     def __post_init__(self) -> None:
         if not (1.01 <= as_float(self.p) <= 40 or as_float(self.p) == np.inf):
@@ -47,19 +61,33 @@ class Spread(Term):
         if self.p < np.inf:
             reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
             object.__setattr__(self, "p", float(1 / reciprocal))
+        object.__setattr__(self, "reference", checked_reference(self.reference))
+
+    @property
+    def is_euclidean(self) -> bool:
+        """Whether it is ||a||, the norm of the papers, and not another or about a reference."""
+        return self.p == 2 and self.reference is None
+
+    def check(self, n_sellers: int) -> None:
+        """Check that each seller has a target weight."""
+        check_length("reference", self.reference, n_sellers, or_one=False)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ||a||_p."""
+        """Return ||a||_p, or ||a - q||_p."""
+        off = quantities.weights if self.reference is None else quantities.weights - self.reference
         if self.p == np.inf:
-            return cp.max(quantities.weights)
+            return cp.max(off) if self.reference is None else cp.max(cp.abs(off))
         m = quantities.weights.size  # powers of weights of order one stay within floats
-        return cp.pnorm(m * quantities.weights, self.p) / m  # type: ignore[arg-type]
+        return cp.pnorm(m * off, self.p) / m  # type: ignore[arg-type]
 
-    def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.
 
-        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
+        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1. About a
+        reference it is not known.
         """
+        if self.reference is not None:
+            return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / weight  # no margin is above 1: nothing overflows
@@ -75,7 +103,8 @@ class Spread(Term):
         return np.asarray(least + weight * (tau - np.maximum(excess, 0.0)))
 
     def __repr__(self) -> str:
-        return "Spread()" if self.p == 2 else f"Spread(p={self.p:g})"
+        about = [] if self.reference is None else [f"reference={brief(self.reference)}"]
+        return f"Spread({', '.join([f'p={self.p:g}'] * (self.p != 2) + about)})"
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
@@ -116,20 +145,49 @@ class SquaredSpread(Term):
         return np.asarray(least + weight * (2 * tau - (margin**2).sum(axis=-1)))
 
 
-@dataclass(frozen=True)
-class NegativeEntropy(Term):
+@dataclass(frozen=True, eq=False, repr=False)
+class NegativeEntropy(ByValue, Term):
     """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
 
-    Everybody is bought from, however dear: near zero its slope has no bound.
+    Everybody is bought from, however dear: near zero its slope has no bound. With a reference q it
+    is the divergence of Kullback and Leibler, ``sum a_i log(a_i/q_i)``, from target weights: zero
+    for ``a = q``. Under covariate shift q are the weights that make the sellers look like the
+    population that the model is for (Shimodaira, 2000).
+
+    Parameters
+    ----------
+    reference : array_like, shape (m,), optional
+        Target weights q, public: positive, with sum one.
     """
 
-    def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return sum a_i log a_i."""
-        return -cp.sum(cp.entr(quantities.weights))
+    reference: Floats | None = None
 
-    def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
-        """Return the minimum of ``weight * sum a log a + costs'a``, which has a closed form."""
-        return np.asarray(-weight * logsumexp(-costs / weight, axis=-1))
+    def __post_init__(self) -> None:
+        target = checked_reference(self.reference, positive=True)
+        object.__setattr__(self, "reference", target)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that each seller has a target weight."""
+        check_length("reference", self.reference, n_sellers, or_one=False)
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
+        if self.reference is None:
+            return -cp.sum(cp.entr(quantities.weights))
+        return cp.sum(cp.rel_entr(quantities.weights, self.reference))
+
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
+        """Return the minimum of ``weight * term + costs'a``, which has a closed form.
+
+        It is ``-weight * log sum q_i exp(-costs_i/weight)``, with q = 1 where there is none.
+        """
+        if self.reference is not None and costs.shape[-1] != self.reference.size:
+            return None  # some sellers cannot be bought from, and it is not said which
+        return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
+
+    def __repr__(self) -> str:
+        about = "" if self.reference is None else f"reference={brief(self.reference)}"
+        return f"NegativeEntropy({about})"
 
 
 @dataclass(frozen=True)
@@ -142,6 +200,19 @@ class Noise(Term):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta."""
         return quantities.inverse_eta
+
+
+@dataclass(frozen=True)
+class SquaredNoise(Term):
+    """The square of the reciprocal of the total privacy bought, 1/eta^2.
+
+    The variance of Laplace noise goes like 1/eta^2, and with it what it adds to a squared error: a
+    buyer who is judged by mean squared error, rather than by a distance, minimises this.
+    """
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return 1/eta^2."""
+        return cp.square(quantities.inverse_eta)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

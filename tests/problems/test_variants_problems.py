@@ -1,11 +1,12 @@
 """Problem files of kind "variants": what they say, what they are merged to, what is refused."""
 
+import jsonschema
 import numpy as np
 import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
-from convexmarket.problems import VariantsProblem, parse_problem
+from convexmarket.problems import VariantsProblem, json_schema, parse_problem
 from tests import ROOT
 from tests.problems.builders import for_each
 
@@ -31,6 +32,7 @@ GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.
 GUIDE = ROOT / "docs" / "guide.md"
 REPORTS = [1.0, 2.0, 3.0]
 PRIOR = cm.Uniform(1, 5)
+SIGMA = [[2, 1, 0], [1, 2, 0], [0, 0, 1]]
 
 
 def one(changes: str, *overrides: str) -> cm.Market:
@@ -90,6 +92,49 @@ def test_a_variant_without_changes_is_the_base():
             1.0 * cm.Spread() + 10.0 * cm.Noise() + 2.0 * cm.Payments(cm.PowerCost(1.5)),
         ),
         ("objective={payments=false}", 1.0 * cm.Spread() + 10.0 * cm.Noise()),
+        (
+            "objective={payments={privacy_cost={slopes=[1, 3], thresholds=[0.5]}}}",
+            1.0 * cm.Spread()
+            + 10.0 * cm.Noise()
+            + 0.1 * cm.Payments(cm.terms.TieredCost([1, 3], [0.5])),
+        ),
+        (
+            "objective={spread={p=3, reference=[0.2, 0.3, 0.5]}}",
+            1.0 * cm.Spread(3, [0.2, 0.3, 0.5]) + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+        ),
+        *(
+            (f"objective={{{name}={{weight=2{keys}}}}}", STANDARD + 2.0 * term)
+            for name, keys, term in [
+                ("squared-noise", "", cm.terms.SquaredNoise()),
+                (
+                    "negative-entropy",
+                    ", reference=[0.2, 0.3, 0.5]",
+                    cm.NegativeEntropy([0.2, 0.3, 0.5]),
+                ),
+                (
+                    "quadratic-spread",
+                    ", Sigma=[[2, 1, 0], [1, 2, 0], [0, 0, 1]]",
+                    cm.terms.QuadraticSpread(SIGMA),
+                ),
+                ("cvar", ", level=0.5", cm.terms.CVaR(0.5)),
+                ("cvar", ', level=0, of="payments"', cm.terms.CVaR(0, "payments")),
+                (
+                    "robust-costs",
+                    ', kind="box", radius=[0, 0.1, 0.2]',
+                    cm.terms.RobustCosts("box", [0, 0.1, 0.2]),
+                ),
+                (
+                    "robust-costs",
+                    ', kind="budget", radius=0.1, budget=1.5',
+                    cm.terms.RobustCosts("budget", 0.1, 1.5),
+                ),
+                (
+                    "robust-costs",
+                    ', kind="ellipsoid", radius=0.1',
+                    cm.terms.RobustCosts("ellipsoid", 0.1),
+                ),
+            ]
+        ),
     ],
 )
 def test_terms_are_those_of_python(changes, objective):
@@ -108,6 +153,11 @@ def test_terms_are_those_of_python(changes, objective):
         ("constraints={given_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.GivenEpsilon([1, 0, 2])]),
         ("constraints={budget=20}", [cm.Cap(2), cm.Budget(20)]),
         ("constraints={eta_range=[1, 4]}", [cm.Cap(2), cm.EtaRange(1, 4)]),
+        ("constraints={effective_size=2}", [cm.Cap(2), cm.terms.EffectiveSize(2)]),
+        (
+            "constraints={moments={A=[[1, 2], [3, 4], [5, 9]], b=[2.5, 4.0], tol=[0, 0.5]}}",
+            [cm.Cap(2), cm.terms.Moments([[1, 2], [3, 4], [5, 9]], [2.5, 4.0], [0, 0.5])],
+        ),
     ],
 )
 def test_constraints_are_those_of_python(changes, constraints):
@@ -131,6 +181,12 @@ def test_shares_of_groups_are_those_of_python(share, arguments):
     assert market.constraints == (cm.Cap(2), cm.GroupShare(groups, **arguments))
     levels = np.random.default_rng(0).random(6)[:4]
     np.testing.assert_array_equal(market.sellers.sensitivities, [*PRIOR.quantile(levels), 1.5, 4.5])
+
+
+def test_fairness_is_about_the_groups_of_the_sellers():
+    market = one(f"sellers={GROUPS}, objective={{fairness={{weight=3}}}}")
+    groups = np.array(["A"] * 4 + ["B"] * 2)
+    assert market.objective == STANDARD + 3.0 * cm.terms.Fairness("minimax", groups)
 
 
 def test_groups_have_their_own_priors():
@@ -195,15 +251,28 @@ def test_a_sweep_of_a_nested_or_a_whole_number():
     assert [len(table.build(0).sellers) for table in problem.variants[0].markets] == [3, 4]
 
 
-def test_a_dump_is_a_problem_again():
-    changes = "objective={spread=false, payments={privacy_cost={power=2}}}, constraints={cap=3}"
-    problem = parse_problem(BASE, [f'variants=[{{name="x", {changes}}}]'])
+@for_each(
+    [
+        ("objective={spread=false, payments={privacy_cost={power=2}}}, constraints={cap=3}",),
+        (
+            f"objective={{quadratic-spread={{weight=1, Sigma={SIGMA}}}, "
+            "payments={privacy_cost={slopes=[1, 2], thresholds=[1]}}, "
+            'robust-costs={weight=1, kind="budget", radius=0.1, budget=2}, '
+            'cvar={weight=1, level=0.5, of="eps"}}, '
+            "constraints={moments={A=[[1], [2], [3]], b=[2]}, effective_size=2}",
+        ),
+    ]
+)
+def test_a_dump_is_a_problem_again(changes):
+    base = BASE.replace("0.1 }", "0.1, privacy_cost = { power = 3 } }")
+    problem = parse_problem(base, [f'variants=[{{name="x", {changes}}}]'])
     dump = problem.model_dump(mode="json")
+    jsonschema.validate(dump, json_schema())
     again = VariantsProblem.model_validate(dump)
     assert again.model_dump(mode="json") == dump
-    assert repr(again.variants[0].markets[0].build(0)) == repr(
-        problem.variants[0].markets[0].build(0)
-    )
+    found, expected = (each.variants[0].markets[0].build(0) for each in (again, problem))
+    assert found.objective == expected.objective
+    assert found.constraints == expected.constraints
 
 
 @for_each(
@@ -226,6 +295,33 @@ def test_a_dump_is_a_problem_again():
             "objective.payments.privacy_cost={power=0.5}",
             "objective.payments.privacy_cost: power is 0.5",
         ),
+        (
+            "objective.payments.privacy_cost={slopes=[2, 1], thresholds=[1]}",
+            "objective.payments.privacy_cost: slopes is (2.0, 1.0)",
+        ),
+        ("objective.payments.privacy_csot=1", "is not a known key; did you mean 'privacy_cost'?"),
+        ("objective.spread.reference=[1, 1]", "objective.spread: reference sums to 2"),
+        ("objective.spread.reference=[1, true]", "objective.spread.reference[1]: True is not a"),
+        ("objective.cvar={weight=1, level=1}", "objective.cvar: level is 1; give a number in [0,"),
+        ('objective.cvar={weight=1, level=0, of="x"}', "objective.cvar: of is 'x'; choose one of"),
+        (
+            "objective.quadratic-spread={weight=1, Sigma=[[1, 2], [2, 1]]}",
+            "objective.quadratic-spread: Sigma has the eigenvalue -1 beside 3",
+        ),
+        (
+            'objective.robust-costs={weight=1, kind="bugdet", radius=0.1}',
+            "objective.robust-costs.kind is 'bugdet'; did you mean 'budget'?",
+        ),
+        (
+            'objective.fairness={weight=1, kind="maximin"}',
+            "objective.fairness.kind is 'maximin'; known are 'minimax'",
+        ),
+        (
+            "constraints.moments={A=[[1], [2, 3]], b=[1]}",
+            "constraints.moments: A is a tuple; give a matrix of finite numbers",
+        ),
+        ("constraints.moments={A=[[1]], b=[1, 2]}", "b has 2 entries for 1 columns of A"),
+        ("constraints.effective_size=0.5", "constraints.effective_size is 0.5; it should be"),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
         ('constraints.cap="big"', "constraints.cap: 'big' is neither a number nor a list"),
         ("constraints.max_epsilon=0", "constraints.max_epsilon: the largest epsilon is 0"),
@@ -280,6 +376,8 @@ def test_mistakes_in_the_base_are_named_once(override, said):
             "constraints={group_share={equal=true}}",
             "variants[0]: constraints.group_share needs groups",
         ),
+        ("objective={fairness={weight=1}}", "variants[0]: the term fairness needs groups"),
+        ("constraints={effective_size=4}", "variants[0]: the effective size is 4"),
         (
             f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
             "variants[0]: at_least names the group 'C', which no seller is in",

@@ -1,7 +1,10 @@
 """Every term and constraint beside its definition."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
 import convexmarket as cm
 
@@ -12,8 +15,57 @@ SELLERS = cm.Sellers(virtual_costs=COSTS)
 OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
 
 
-def entropy(a):
-    return sum(x * np.log(x) for x in a if x > 0)
+#: Target weights, public features and their averages, and how alike the rows of sellers are.
+TARGET = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
+FEATURES = np.array([[1, -2], [0, 0.5], [3, 1], [2, 0], [-1, 400]])
+AVERAGES = np.array([1.2, 0.5])
+ALIKE = np.array(
+    [
+        [1, 0.9, 0, 0, 0],
+        [0.9, 1, 0, 0, 0],
+        [0, 0, 2, 0, -2],
+        [0, 0, 0, 0.5, 0],
+        [0, 0, -2, 0, 2],
+    ]
+)
+RADIUS = np.array([0.1, 0.5, 0.0, 0.2, 1.0])
+
+
+def entropy(a, target=None):
+    target = np.ones(M) if target is None else target
+    return sum(x * np.log(x / q) for x, q in zip(a, target, strict=True) if x > 0)
+
+
+def tiers(epsilon):
+    """1 up to 0.2, 3 up to 0.5, then 4: the integral of the rate."""
+    return [min(e, 0.2) + 3 * min(max(e - 0.2, 0), 0.3) + 4 * max(e - 0.5, 0) for e in epsilon]
+
+
+def worst(x, level):
+    """The conditional value at risk as a minimum over thresholds, which a value of x attains."""
+    return min(t + np.maximum(x - t, 0).sum() / ((1 - level) * M) for t in x)
+
+
+def vertices(size):
+    """The extreme ways in which costs can be off: so many of them wholly, one in part."""
+    whole, part = int(size), size - int(size)
+    for chosen in itertools.permutations(range(M), whole + (part > 0)):
+        off = np.zeros(M)
+        off[list(chosen[:whole])] = 1
+        if part:
+            off[chosen[-1]] = part
+        yield off
+
+
+def at_worst(a, eta, c, offs):
+    """The payments for the worst of some costs."""
+    return max((c * (1 + RADIUS * off)) @ (eta * a) for off in offs)
+
+
+def on_a_sphere(x):
+    """The unit vector along ``RADIUS * x``, at which a sum over the unit ball is largest."""
+    along = RADIUS * x
+    return [along / np.linalg.norm(along) if along.any() else along]
 
 
 #: A term, and its definition as a function of weights, eta and virtual costs.
@@ -29,6 +81,42 @@ TERMS = {
     "power": (cm.Payments(cm.PowerCost(2.5)), lambda a, eta, c: c @ (eta * a) ** 2.5),
     "power 1": (cm.Payments(cm.PowerCost(1)), lambda a, eta, c: eta * (c @ a)),
     "exponential": (cm.Payments(cm.ExponentialCost()), lambda a, eta, c: c @ np.expm1(eta * a)),
+    "distance 2": (
+        cm.Spread(reference=TARGET),
+        lambda a, eta, c: np.sqrt(np.sum((a - TARGET) ** 2)),
+    ),
+    "distance 3": (cm.Spread(3, TARGET), lambda a, eta, c: np.sum(abs(a - TARGET) ** 3) ** (1 / 3)),
+    "distance inf": (cm.Spread(np.inf, TARGET), lambda a, eta, c: np.max(abs(a - TARGET))),
+    "divergence": (cm.NegativeEntropy(TARGET), lambda a, eta, c: entropy(a, TARGET)),
+    "quadratic": (cm.terms.QuadraticSpread(ALIKE), lambda a, eta, c: a @ ALIKE @ a),
+    "quadratic, sparse": (
+        cm.terms.QuadraticSpread(sparse.csc_matrix(ALIKE)),
+        lambda a, eta, c: a @ ALIKE @ a,
+    ),
+    "squared noise": (cm.terms.SquaredNoise(), lambda a, eta, c: 1 / eta**2),
+    "tiers": (
+        cm.Payments(cm.terms.TieredCost([1, 3, 4], [0.2, 0.5])),
+        lambda a, eta, c: c @ tiers(eta * a),
+    ),
+    "worst guarantees": (cm.terms.CVaR(0.7), lambda a, eta, c: worst(eta * a, 0.7)),
+    "worst payments": (cm.terms.CVaR(0.4, "payments"), lambda a, eta, c: worst(c * eta * a, 0.4)),
+    "the worst of all": (cm.terms.CVaR(0.95, "eps"), lambda a, eta, c: np.max(eta * a)),
+    "fairness": (
+        cm.terms.Fairness("minimax", pd.Series(GROUPS)),
+        lambda a, eta, c: max(np.mean(eta * a[g == GROUPS]) for g in "abc"),
+    ),
+    "box": (
+        cm.terms.RobustCosts("box", RADIUS),
+        lambda a, eta, c: at_worst(a, eta, c, vertices(M)),
+    ),
+    "some off": (
+        cm.terms.RobustCosts("budget", RADIUS, 1.5),
+        lambda a, eta, c: at_worst(a, eta, c, vertices(1.5)),
+    ),
+    "ellipsoid": (
+        cm.terms.RobustCosts("ellipsoid", RADIUS),
+        lambda a, eta, c: at_worst(a, eta, c, on_a_sphere(c * eta * a)),
+    ),
 }
 
 
@@ -57,6 +145,15 @@ CONSTRAINTS = {
         cm.GroupShare(list(GROUPS), equal=True),
         lambda a, eta: -max(abs(share(a, g) - 1 / 3) for g in "abc"),
     ),
+    "moments": (
+        cm.terms.Moments(FEATURES, AVERAGES, [0.5, 60]),
+        lambda a, eta: min([0.5, 60] - abs(FEATURES.T @ a - AVERAGES)),
+    ),
+    "moments, one exact": (
+        cm.terms.Moments(sparse.csr_matrix(FEATURES), AVERAGES, [0.5, 0]),
+        lambda a, eta: min([0.5, 0] - abs(FEATURES.T @ a - AVERAGES)),
+    ),
+    "size": (cm.terms.EffectiveSize(3.2), lambda a, eta: 1 / np.sum(a**2) - 3.2),
 }
 
 SPREADS = ["spread 2", "spread 1.5", "spread 4", "spread inf", "squared", "entropy"]

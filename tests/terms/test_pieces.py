@@ -5,19 +5,25 @@ import pickle
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import convexmarket as cm
+from convexmarket import terms as pieces
 from tests.terms.builders import (
+    ALIKE,
     BILLS,
     CONSTRAINTS,
     COSTS,
+    FEATURES,
     GROUPS,
     OWN,
     SELLERS,
     SPREADS,
+    TARGET,
     TERMS,
     M,
     assert_dcp_and_dpp,
@@ -215,6 +221,24 @@ INCENTIVES = {
         [cm.Budget(1.0), cm.Cap(2)],
         "by construction",
     ),
+    "budget, divergence": (
+        cm.NegativeEntropy(TARGET) + cm.Noise(),
+        [cm.Budget(1.0), cm.Cap(2)],
+        "by construction",
+    ),
+    "budget, distance": (cm.Spread(3, TARGET) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
+    "pieces that read no reports": (
+        sum(TERMS[name][0] for name in ("distance 2", "quadratic", "squared noise", "fairness"))
+        + TERMS["worst guarantees"][0]
+        + TERMS["tiers"][0],
+        [CONSTRAINTS["moments"][0], CONSTRAINTS["size"][0]],
+        "by construction",
+    ),
+    "worst payments": (cm.Spread() + cm.Noise() + TERMS["worst payments"][0], [], "unknown"),
+    **{
+        kind: (cm.Spread() + cm.Noise() + TERMS[kind][0], [], "unknown")
+        for kind in ("box", "some off", "ellipsoid")
+    },
     "budget, not strict": (cm.Spread(np.inf) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget, two norms": (cm.Spread() + cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "not guar"),
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
@@ -369,6 +393,131 @@ REFUSED = {
         "at_least is 0.2; give shares by group",
     ),
     "nothing said": (lambda: cm.GroupShare(GROUPS), cm.ParameterError, "says nothing; give"),
+    **{
+        words: (call, cm.ParameterError, message)
+        for words, call, message in [
+            ("sizes", lambda: pieces.Moments([[1], [2, 3]], [1]), "A is a list; give a matrix"),
+            ("shape", lambda: pieces.Moments(np.ones(3), [1]), r"A is a ndarray of shape \(3,\)"),
+            (
+                "nan",
+                lambda: pieces.Moments([[np.nan]], [1]),
+                "a matrix of finite numbers, a row of",
+            ),
+            ("b", lambda: pieces.Moments([[1]], [1, 2]), "b has 2 entries for 1 columns of A"),
+            (
+                "b inf",
+                lambda: pieces.Moments([[1]], [np.inf]),
+                r"b is \[inf\]; give a vector of fin",
+            ),
+            ("tol", lambda: pieces.Moments([[1]], [1], -1), "tol is -1; give a finite number >= 0"),
+            (
+                "tols",
+                lambda: pieces.Moments([[1]], [1], [-1]),
+                r"tol\[0\] is -1.0; give finite num",
+            ),
+            ("tol text", lambda: pieces.Moments([[1]], [1], "x"), "one for each column of A"),
+            ("tol 2", lambda: pieces.Moments([[1]], [1], [1, 2]), "tol has 2 entries for 1 colu"),
+            ("rows", lambda: market_with(pieces.Moments([[1]], [1])), "A has 1 rows for 5 sellers"),
+            ("size", lambda: pieces.EffectiveSize(0.9), "effective size is 0.9; give a finite num"),
+            ("size nan", lambda: pieces.EffectiveSize(np.nan), "effective size is nan"),
+            ("size m", lambda: market_with(pieces.EffectiveSize(6)), "give a number from 1 to 5"),
+            (
+                "skew",
+                lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
+                "transpose differ by 2; give",
+            ),
+            ("square", lambda: pieces.QuadraticSpread([[1, 2]]), r"shape \(1, 2\); give a square"),
+            ("not psd", lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]), "eigenvalue -1 beside 3"),
+            ("negative", lambda: pieces.QuadraticSpread([[-1.0]]), "eigenvalue -1 beside -1; give"),
+            ("zero", lambda: pieces.QuadraticSpread(np.zeros((2, 2))), "Sigma is zero; leave the"),
+            (
+                "alike",
+                lambda: market_with(pieces.QuadraticSpread(np.eye(2))),
+                "Sigma has 2 rows for 5 sellers",
+            ),
+            (
+                "target",
+                lambda: cm.Spread(reference=[0.5, 0.6]),
+                "sums to 1.1; divide it by its sum",
+            ),
+            (
+                "target < 0",
+                lambda: cm.Spread(reference=[2, -1]),
+                r"reference\[1\] is -1.0; give tar",
+            ),
+            (
+                "target 0",
+                lambda: cm.NegativeEntropy([1, 0]),
+                "target weights > 0, or leave out who",
+            ),
+            ("target text", lambda: cm.NegativeEntropy("q"), "reference is 'q'; give a vector of"),
+            (
+                "targets",
+                lambda: market_with(cm.NegativeEntropy([0.5, 0.5])),
+                "reference has 2 entries for 5 sellers; give one for each$",
+            ),
+            (
+                "distances",
+                lambda: market_with(cm.Spread(reference=[0.5, 0.5])),
+                "reference has 2 entries for 5 sellers",
+            ),
+            ("no tiers", lambda: pieces.TieredCost([]), "0 slopes and 0 thresholds; give one thr"),
+            ("slope 0", lambda: pieces.TieredCost([0]), r"slopes is \[0\]; give a list of finite"),
+            (
+                "slope",
+                lambda: pieces.TieredCost(1.0),
+                "slopes is 1.0; give a list of finite numbers",
+            ),
+            ("tiers fall", lambda: pieces.TieredCost([2, 1], [1]), "only if they do not fall"),
+            ("tiers end", lambda: pieces.TieredCost([1, 2], []), "2 slopes and 0 thresholds"),
+            (
+                "ends fall",
+                lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
+                "give them in rising order",
+            ),
+            ("level 1", lambda: pieces.CVaR(1), r"level is 1; give a number in \[0, 1\)"),
+            ("level nan", lambda: pieces.CVaR(np.nan), "level is nan"),
+            ("of", lambda: pieces.CVaR(0.5, "weights"), "of is 'weights'; choose one of 'epsilon'"),
+            (
+                "fair",
+                lambda: pieces.Fairness("mean", GROUPS),
+                "kind is 'mean'; choose one of 'mini",
+            ),
+            (
+                "no group",
+                lambda: pieces.Fairness("minimax", []),
+                "groups must name the group of each",
+            ),
+            (
+                "fair groups",
+                lambda: market_with(pieces.Fairness("minimax", ["a"])),
+                "groups has 1 entries for 5 sellers",
+            ),
+            ("set", lambda: pieces.RobustCosts("ball", 1), "kind is 'ball'; choose one of 'box'"),
+            (
+                "radius",
+                lambda: pieces.RobustCosts("box", -1),
+                "radius is -1; give a finite number >=",
+            ),
+            ("how many", lambda: pieces.RobustCosts("budget", 1), "budget is None; say how many"),
+            ("none", lambda: pieces.RobustCosts("budget", 1, 0), "budget is 0; say how many"),
+            (
+                "unused",
+                lambda: pieces.RobustCosts("box", 1, 2),
+                "budget is 2, which the kind 'box'",
+            ),
+            (
+                "too many",
+                lambda: market_with(pieces.RobustCosts("budget", 1, 6)),
+                "budget is 6, but there are 5 sellers; give at most 5",
+            ),
+            (
+                "radii",
+                lambda: market_with(pieces.RobustCosts("box", [1, 2])),
+                "radius has 2 entries for 5 sellers",
+            ),
+        ]
+    },
     "a whole with payments": (
         lambda: cm.declare(market_with(cm.Payments())),
         cm.NotSupportedError,
@@ -410,6 +559,61 @@ def test_pieces_are_compared_by_value_and_read_well():
     )
     with pytest.raises(ValueError, match="read-only"):
         cm.Cap(OWN).k[0] = 9
+
+
+def test_pieces_of_arrays_are_compared_by_value_and_read_well():
+    groups = list(GROUPS)
+    for one, same, other, words in [
+        (cm.Spread(3, TARGET), cm.Spread(3, list(TARGET)), cm.Spread(3), "Spread(p=3, reference=<"),
+        (cm.Spread(), cm.Spread(2.0), cm.Spread(reference=TARGET), "Spread()"),
+        (cm.NegativeEntropy(TARGET), cm.NegativeEntropy(TARGET.copy()), cm.NegativeEntropy(), ""),
+        (
+            pieces.Moments(FEATURES, [1, 2], 0),
+            pieces.Moments(FEATURES.tolist(), np.array([1, 2]), 0.0),
+            pieces.Moments(FEATURES, [1, 2], [0, 0]),
+            "Moments(2 of 5 sellers, tol=0)",
+        ),
+        (
+            pieces.QuadraticSpread(sparse.csc_matrix(ALIKE)),
+            pieces.QuadraticSpread(sparse.coo_array(ALIKE)),
+            pieces.QuadraticSpread(ALIKE),
+            "QuadraticSpread(5 sellers)",
+        ),
+        (
+            pieces.TieredCost([1, 2], [3]),
+            pieces.TieredCost(np.array([1.0, 2.0]), (3,)),
+            pieces.TieredCost([1, 2], [4]),
+            "TieredCost(slopes=(1.0, 2.0), thresholds=(3.0,))",
+        ),
+        (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(level=0.5"),
+        (
+            pieces.Fairness("minimax", groups),
+            pieces.Fairness("minimax", pd.Series(groups)),
+            pieces.Fairness("minimax", groups[::-1]),
+            "Fairness('minimax', 3 groups)",
+        ),
+        (
+            pieces.RobustCosts("budget", OWN, 2),
+            pieces.RobustCosts("budget", list(OWN), 2.0),
+            pieces.RobustCosts("box", OWN),
+            "RobustCosts('budget', <5 values in [0, 4]>, budget=2)",
+        ),
+    ]:
+        assert one == same != other
+        assert hash(one) == hash(same)
+        assert repr(one).startswith(words)
+        assert pickle.loads(pickle.dumps(one)) == one
+    for array in (cm.Spread(reference=TARGET).reference, pieces.Moments(FEATURES, [1, 2]).A):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 9
+
+
+def test_moments_hold_where_they_are_met():
+    a = np.full(M, 1 / M)
+    here = FEATURES.T @ a
+    for tol in (0, 0.1, [0, 1]):
+        items = pieces.Moments(FEATURES, here, tol).constraints(cm.Quantities.at(a, 1.0, COSTS))
+        assert all(item.value(tolerance=1e-12) for item in items)
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])

@@ -1,0 +1,116 @@
+"""What the weighted sellers have to be like: public moments to match, and how many voices count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from convexmarket.arguments import as_float
+from convexmarket.errors import ParameterError
+from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.values import ByValue, brief, checked_matrix, checked_vector, one_or_each
+
+__all__ = ["EffectiveSize", "Moments"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments(ByValue, Constraint):
+    """Weighted averages of public features match what is known: ``|A'a - b| <= tol``, each one.
+
+    With b the averages of a population (a census), the purchase represents it in these features;
+    statisticians call it calibration of the weights (Deville and Sarndal, 1992).
+
+    Parameters
+    ----------
+    A : array_like or scipy sparse matrix, shape (m, k)
+        Features of each seller that are public, in one column each.
+    b : array_like, shape (k,)
+        What their weighted averages should be.
+    tol : float or array_like, shape (k,)
+        By how much each may miss, >= 0, in the units of its feature.
+    """
+
+    A: Any
+    b: Floats
+    tol: float | Floats = 0.0
+
+    def __post_init__(self) -> None:
+        A = checked_matrix("A", self.A, "a row of public features for each seller")
+        b = checked_vector("b", self.b, "one for each column of A")
+        tol = one_or_each("tol", self.tol, "0.1", zero=True, each="column of A")
+        for name, values in (("b", b), ("tol", tol)):
+            if isinstance(values, np.ndarray) and values.size != A.shape[1]:
+                raise ParameterError(
+                    f"{name} has {values.size} entries for {A.shape[1]} columns of A; give one for "
+                    "each"
+                )
+        for name, value in (("A", A), ("b", b), ("tol", tol)):
+            object.__setattr__(self, name, value)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that each seller has a row of features."""
+        if self.A.shape[0] != n_sellers:
+            raise ParameterError(
+                f"A has {self.A.shape[0]} rows for {n_sellers} sellers; give one for each"
+            )
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return ``-tol <= A'a - b <= tol``, linear in the weights; equal where tol is 0.
+
+        Each is written for a feature whose largest value is one.
+        """
+        largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
+        unit = np.where(largest > 0, largest, 1.0)
+        off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
+        room = np.broadcast_to(self.tol, unit.shape) / unit
+        some = room > 0
+        found = [off[some] <= room[some], -room[some] <= off[some]] if some.any() else []
+        return found if some.all() else [*found, off[~some] == 0]
+
+    def __repr__(self) -> str:
+        return f"Moments({self.A.shape[1]} of {self.A.shape[0]} sellers, tol={brief(self.tol)})"
+
+
+@dataclass(frozen=True)
+class EffectiveSize(Constraint):
+    """The weights count as much as n equal ones: ``1/||a||^2 >= n`` (Kish, 1965).
+
+    An average with weights a is as precise as one of so many rows; a floor on it keeps the model
+    from resting on few sellers, whatever they ask.
+
+    Parameters
+    ----------
+    n : float
+        From 1, which says nothing, to the number of sellers, which makes all weights equal.
+    """
+
+    n: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= as_float(self.n) < np.inf:
+            raise ParameterError(
+                f"the effective size is {self.n!r}; give a finite number >= 1, such as half the "
+                "number of sellers"
+            )
+
+    def check(self, n_sellers: int) -> None:
+        """Check that there are so many sellers."""
+        if self.n > n_sellers:
+            raise ParameterError(
+                f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "
+                f"{n_sellers}; give a number from 1 to {n_sellers}"
+            )
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return ``||a|| <= n^(-1/2)``, written for m*a, whose entries are of order one."""
+        m = quantities.weights.size
+        if self.n == m:  # a ball of a single point
+            return [m * quantities.weights == 1]
+        return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]

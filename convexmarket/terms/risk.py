@@ -1,0 +1,167 @@
+"""The worst cases a buyer fears: sellers who give up much, groups that do, costs misjudged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from convexmarket.arguments import as_float, check_choice
+from convexmarket.errors import ParameterError
+from convexmarket.terms.base import Quantities, Term
+from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
+
+__all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
+
+Floats = NDArray[np.float64]
+Of = Literal["epsilon", "eps", "payments"]
+Kind = Literal["box", "budget", "ellipsoid"]
+
+
+@dataclass(frozen=True)
+class CVaR(Term):
+    """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
+
+    ``min over t of t + sum (x_i - t)_+ / ((1 - level)*m)`` (Rockafellar and Uryasev, 2000), with
+    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. A buyer who weighs it
+    avoids a few sellers whose privacy is all but gone, or who take most of the money.
+
+    Parameters
+    ----------
+    level : float
+        In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
+    of : {"epsilon", "payments"}
+        Of what; "eps" is "epsilon". Payments read the reports.
+    """
+
+    level: float
+    of: Of = "epsilon"
+
+    def __post_init__(self) -> None:
+        if not 0 <= as_float(self.level) < 1:
+            raise ParameterError(
+                f"level is {self.level!r}; give a number in [0, 1), such as 0.9 for the worst tenth"
+            )
+        check_choice("of", self.of, Of)
+        if self.of == "eps":
+            object.__setattr__(self, "of", "epsilon")
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
+        risk = quantities.epsilon
+        if self.of == "payments":
+            risk = cp.multiply(quantities.virtual_costs, risk)
+        k = max(1.0, round((1.0 - self.level) * risk.size, 9))
+        return cp.sum_largest(risk, k) / k
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fairness(ByValue, Term):
+    """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
+
+    Weighing it, the buyer does not let one group pay with its privacy for the model of all: the
+    burden of the group that bears most is made small (minimax fairness, after Rawls).
+
+    Parameters
+    ----------
+    kind : {"minimax"}
+    groups : array_like or pandas column, length m
+        The group of each seller, public.
+    """
+
+    kind: Literal["minimax"]
+    groups: Any
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, Literal["minimax"])
+        object.__setattr__(self, "groups", checked_groups(self.groups)[0])
+
+    def check(self, n_sellers: int) -> None:
+        """Check that each seller has a group."""
+        check_length("groups", self.groups, n_sellers, or_one=False)
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the largest of the averages."""
+        _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
+        each = (1.0 / sizes[group], (group, np.arange(group.size)))
+        return cp.max(sparse.csr_array(each) @ quantities.epsilon)
+
+    def __repr__(self) -> str:
+        return f"Fairness({self.kind!r}, {np.unique(self.groups).size} groups)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RobustCosts(ByValue, Term):
+    """The expected payments at worst, where virtual costs are known up to a radius r_i.
+
+    Priors are estimates, and so is psi. This is ``sup psi'eps`` over the psi that a set holds:
+
+    - "box": each is off by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
+      it is ``(1 + radius) * Payments()``, which leaves prices truthful;
+    - "budget": no more than ``budget`` of them are (Bertsimas and Sim, 2004),
+      ``psi'eps + the sum of the budget largest r_i*eps_i``;
+    - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
+      ``psi'eps + ||r*eps||``.
+
+    It stands in the place of :class:`Payments`. It reads the reports otherwise than they do, so
+    that truthful prices are not known to exist: ``market.incentives`` is "unknown".
+
+    Parameters
+    ----------
+    kind : {"box", "budget", "ellipsoid"}
+    radius : float or array_like, shape (m,)
+        Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
+    budget : float, optional
+        Of "budget" only: how many costs may be off at once, from 0 (exclusive) to m; with a
+        fraction, one of them by that share.
+    """
+
+    kind: Kind
+    radius: float | Floats
+    budget: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, Kind)
+        radius = one_or_each("radius", self.radius, "0.1", zero=True)
+        object.__setattr__(self, "radius", radius)
+        if self.kind == "budget":
+            if not 0 < as_float(self.budget) < np.inf:
+                raise ParameterError(
+                    f"budget is {self.budget!r}; say how many costs may be off at once, a finite "
+                    "number > 0"
+                )
+        elif self.budget is not None:
+            raise ParameterError(
+                f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
+                'out, or give the kind "budget"'
+            )
+
+    def check(self, n_sellers: int) -> None:
+        """Check that there is one radius, or one for each seller, and no more off than sellers."""
+        check_length("radius", self.radius, n_sellers)
+        if self.budget is not None and self.budget > n_sellers:
+            raise ParameterError(
+                f"budget is {self.budget!r}, but there are {n_sellers} sellers; give at most "
+                f"{n_sellers}, at which it is the box"
+            )
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the payments and what the worst costs add to them."""
+        epsilon, costs = quantities.epsilon, quantities.virtual_costs
+        radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
+        off = cp.multiply(radius, epsilon)
+        if self.kind == "box":
+            worst = cp.sum(off)
+        elif self.kind == "budget":
+            worst = cp.sum_largest(off, float(self.budget or 0))
+        else:
+            worst = cp.norm(off)
+        return costs @ epsilon + worst
+
+    def __repr__(self) -> str:
+        budget = "" if self.budget is None else f", budget={self.budget!r}"
+        return f"RobustCosts({self.kind!r}, {brief(self.radius)}{budget})"

@@ -1,0 +1,185 @@
+"""The numbers that pieces hold: checked, read-only, short to print, and compared by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from convexmarket.arguments import as_float
+from convexmarket.errors import ParameterError
+
+__all__ = [
+    "ByValue",
+    "brief",
+    "check_length",
+    "checked_groups",
+    "checked_matrix",
+    "checked_reference",
+    "checked_vector",
+    "one_or_each",
+]
+
+Floats = NDArray[np.float64]
+Matrix = Floats | sparse.csr_array
+
+#: How far from one target weights may sum.
+_SUM_ERROR = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ByValue:
+    """Equality and hash by the values of the fields, which may be arrays."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(
+            _same(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+            if field.init
+        )
+
+    def __hash__(self) -> int:
+        values = (getattr(self, field.name) for field in fields(self) if field.init)
+        return hash((type(self), *map(_hashable, values)))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if _is_sparse(one) and _is_sparse(other):
+        return one.shape == other.shape and (one != other).nnz == 0
+    return not (_is_sparse(one) or _is_sparse(other)) and np.array_equal(one, other)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, *value.ravel().tolist()
+    return value.shape if _is_sparse(value) else value
+
+
+def _is_sparse(value: Any) -> bool:
+    return sparse.issparse(value)
+
+
+def brief(values: Any) -> str:
+    """Return one number, or the range of many, for a repr."""
+    if not isinstance(values, np.ndarray):
+        return repr(values)
+    return f"<{values.size} values in [{values.min():g}, {values.max():g}]>"
+
+
+def check_length(name: str, values: Any, n_sellers: int, *, or_one: bool = True) -> None:
+    """Refuse a vector that does not have one entry for each seller.
+
+    Where ``or_one`` says so, one number for all would do as well.
+    """
+    if isinstance(values, np.ndarray) and values.size != n_sellers:
+        raise ParameterError(
+            f"{name} has {values.size} entries for {n_sellers} sellers; give one for each"
+            + ", or one number for all" * or_one
+        )
+
+
+def _floats(value: Any) -> Floats:
+    """Return an array; one without dimensions, and so of no use, where it is not of numbers."""
+    try:
+        return np.array(value, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        return np.array(np.nan)
+
+
+def one_or_each(
+    name: str, value: Any, example: str, *, zero: bool = False, each: str = "seller"
+) -> float | Floats:
+    """Return a positive number, or one nonnegative number for each seller, read-only.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    example : str
+        A number that would do.
+    zero : bool
+        Whether a number for all may be zero too.
+    each : str
+        What a vector has an entry for.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if not (0 < as_float(value) < np.inf or (zero and value == 0)):
+            least = ">= 0" if zero else "> 0"
+            raise ParameterError(
+                f"{name} is {value!r}; give a finite number {least}, such as {example}"
+            )
+        return value  # type: ignore[return-value]
+    array = _floats(value)
+    if array.ndim != 1 or array.size == 0:
+        raise ParameterError(
+            f"{name} is {value!r}; give a finite number {'>= 0' if zero else '> 0'}, such as "
+            f"{example}, or a vector with one for each {each}"
+        )
+    good = (array >= 0) & (array < np.inf)
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ParameterError(f"{name}[{first}] is {array[first]}; give finite numbers >= 0")
+    array.flags.writeable = False
+    return array
+
+
+def checked_vector(name: str, value: Any, of: str) -> Floats:
+    """Return finite numbers, read-only; ``of`` says what they are."""
+    array = _floats(value)
+    if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
+        raise ParameterError(f"{name} is {value!r}; give a vector of finite numbers, {of}")
+    array.flags.writeable = False
+    return array
+
+
+def checked_matrix(name: str, value: Any, of: str) -> Matrix:
+    """Return finite numbers, dense or sparse as they were given, read-only."""
+    if _is_sparse(value):
+        matrix: Any = sparse.csr_array(value).astype(float)
+        matrix.sum_duplicates()
+        numbers = matrix.data
+    else:
+        numbers = matrix = _floats(value)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(numbers).all():
+        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+        raise ParameterError(
+            f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
+        )
+    numbers.flags.writeable = False
+    return matrix
+
+
+def checked_reference(value: Any, *, positive: bool = False) -> Floats | None:
+    """Return target weights, read-only; None stands for none."""
+    if value is None:
+        return None
+    target = checked_vector("reference", value, "the target weight of each seller")
+    good = target > 0 if positive else target >= 0
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ParameterError(
+            f"reference[{first}] is {target[first]}; give target weights "
+            f"{'> 0, or leave out who has none' if positive else '>= 0'}"
+        )
+    if abs(target.sum() - 1.0) > _SUM_ERROR:
+        raise ParameterError(
+            f"reference sums to {target.sum():g}; divide it by its sum, as weights sum to one"
+        )
+    return target
+
+
+def checked_groups(value: Any) -> tuple[NDArray[Any], Sequence[Any]]:
+    """Return the group of each seller, read-only, and the groups in the order they appear."""
+    try:
+        groups = np.array(value)
+    except ValueError:  # lists of several lengths
+        groups = np.empty((0, 0))
+    if groups.ndim != 1 or groups.size == 0:
+        raise ParameterError("groups must name the group of each seller: a column or a list")
+    groups.flags.writeable = False
+    return groups, list(dict.fromkeys(groups.tolist()))
