@@ -27,6 +27,7 @@ from convexmarket.arguments import (
     check_instance,
     check_jobs,
     check_share,
+    shown,
 )
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
@@ -284,7 +285,8 @@ def _built(build: Build, reports: Floats) -> Market:
     built = build(reports.copy())
     if not isinstance(built, Market):
         raise ParameterError(
-            f"build returned {built!r}; give a function from the reports, shape (m,), to a Market"
+            f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
+            "Market"
         )
     if len(built.sellers) != reports.size:
         raise ParameterError(

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_nonnegative, check_positive, is_iterable
+from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
@@ -137,16 +137,16 @@ class Market:
             objective = 1.0 * objective
         if not isinstance(objective, Objective):
             raise ParameterError(
-                f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
+                f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
             )
         if not is_iterable(constraints):
             raise ParameterError(
-                f"constraints must be a list such as [Cap(5)], got {constraints!r}"
+                f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
             )
         constraints = tuple(constraints)
         for constraint in constraints:
             if not isinstance(constraint, Constraint):
-                raise ParameterError(f"{constraint!r} is not a constraint such as Cap(5)")
+                raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
             constraint.check(len(sellers))
         for part in objective.parts:
             part.term.check(len(sellers))
@@ -254,7 +254,7 @@ class Market:
         if reading:
             return Incentives(
                 "unknown",
-                f"{reading[0]!r} reads the virtual costs, and what that does to a seller's "
+                f"{shown(reading[0])} reads the virtual costs, and what that does to a seller's "
                 "guarantee as a function of its report is not known; audit_incentives tries it",
             )
         payments = [term for term in self.terms if isinstance(term, Payments)]

@@ -25,7 +25,7 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import JointView, numbers
-from convexmarket.arguments import check_callable, check_instance
+from convexmarket.arguments import check_callable, check_instance, shown
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
@@ -48,8 +48,9 @@ def _joint_view(market: Market, inverse_scale: float = 1.0) -> JointView:
     view = JointView(market, inverse_scale)
     if view.uses_epsilon:
         raise NotSupportedError(
-            f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not convex "
-            "in the weights and 1/eta together; declare it at a fixed eta: declare(market, eta=...)"
+            f"{shown(market.objective)} has a term in the guarantees eps = eta*a, which is not "
+            "convex in the weights and 1/eta together; declare it at a fixed eta: "
+            "declare(market, eta=...)"
         )
     return view
 
@@ -137,8 +138,8 @@ class _Runner:
         status = run_solver(self.program, self.solver, self.options)
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             raise SolverError(
-                f"{self.solver} {self.version} failed on {self.market!r} (status {status}); try "
-                "another solver"
+                f"{self.solver} {self.version} failed on {shown(self.market)} (status {status}); "
+                "try another solver"
             )
         if float(numbers(self.view.scaled_inverse)) < TOLERANCE and region.high == np.inf:
             raise UnattainedOptimumError(
@@ -260,8 +261,8 @@ def sweep(
             runner = _Runner(market, solver, solver_options)
             if not any(known is parameter for known in runner.program.parameters()):
                 raise ParameterError(
-                    f"the parameter {parameter.name()!r} does not stand in {market!r}; use it in a "
-                    "piece, as in Budget(parameter)"
+                    f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use "
+                    "it in a piece, as in Budget(parameter)"
                 )
         found.append(runner.solve(gap, progress))
     return found

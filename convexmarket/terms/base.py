@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, shown
 from convexmarket.errors import CurvatureError, ParameterError
 
 if TYPE_CHECKING:
@@ -123,12 +123,12 @@ class WeightedTerm:
     def __post_init__(self) -> None:
         if not np.isfinite(as_float(self.weight)):
             raise ParameterError(
-                f"the weight of {self.term!r} is {self.weight!r}; give a finite number"
+                f"the weight of {shown(self.term)} is {self.weight!r}; give a finite number"
             )
         if self.weight < 0:
             raise CurvatureError(
-                f"the weight of {self.term!r} is {self.weight!r}: a negative multiple of a convex "
-                "term is concave, so the market would not be convex; give a weight >= 0"
+                f"the weight of {shown(self.term)} is {self.weight!r}: a negative multiple of a "
+                "convex term is concave, so the market would not be convex; give a weight >= 0"
             )
 
 
@@ -150,13 +150,14 @@ class Objective:
         for part in self.parts:
             piece = part.term.expression(quantities)
             if not isinstance(piece, cp.Expression) or not piece.is_scalar():
-                found = f"shape {piece.shape}" if isinstance(piece, cp.Expression) else repr(piece)
+                found = f"shape {piece.shape}" if isinstance(piece, cp.Expression) else shown(piece)
                 raise ParameterError(
-                    f"the expression of {part.term!r} is {found}; return a scalar CVXPY expression"
+                    f"the expression of {shown(part.term)} is {found}; return a scalar CVXPY "
+                    "expression"
                 )
             if not piece.is_convex():
                 raise CurvatureError(
-                    f"{part.term!r} is {piece.curvature.lower()}, but a term must be convex "
+                    f"{shown(part.term)} is {piece.curvature.lower()}, but a term must be convex "
                     "in the weights, epsilon and 1/eta"
                 )
             pieces.append(part.weight * piece)

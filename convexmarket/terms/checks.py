@@ -6,6 +6,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.base import Constraint, Objective, Quantities, Term
 from convexmarket.terms.constraints import (
@@ -71,18 +72,19 @@ def check_convex(
         for item in piece.constraints(quantities):
             if not isinstance(item, cp.Constraint):
                 raise ParameterError(
-                    f"{piece!r} returned {item!r}, which is not a CVXPY constraint; return a list "
-                    "of comparisons of expressions"
+                    f"{shown(piece)} returned {shown(item)}, which is not a CVXPY constraint; "
+                    "return a list of comparisons of expressions"
                 )
             if not item.is_dcp():
                 sides = " and ".join(side.curvature.lower() for side in item.args)
                 raise CurvatureError(
-                    f"{piece!r} is not a convex constraint: in {item} the sides are {sides}"
+                    f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides "
+                    f"are {sides}"
                 )
             if any(variable is quantities.epsilon for variable in item.variables()):
                 raise CurvatureError(
-                    f"{piece!r} constrains epsilon = eta * weights, a product; write it with the "
-                    "weights and 1/eta, for example eps <= e as weights <= e * inverse_eta"
+                    f"{shown(piece)} constrains epsilon = eta * weights, a product; write it with "
+                    "the weights and 1/eta, for example eps <= e as weights <= e * inverse_eta"
                 )
 
 
