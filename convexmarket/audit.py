@@ -170,15 +170,16 @@ def audit_incentives(
         ``market`` at the true ones. Needed where numbers in the market depend on the reports, such
         as ``Losses(-20 * reports)``: the audit cannot see that in the market alone, and keeps them
         as they are. With it the market is built again at every misreport, and Eq. (8) integrates
-        what the markets so built sell (:func:`payments` keeps the numbers while it integrates).
+        what the markets so built sell. :func:`payments` keeps the numbers while it integrates: what
+        it pays in such a market may reward lying even where no gain is found here.
     rule : callable
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
         Reports tried per seller, spread evenly over the part of the support where it sells, with
         the report at which it ceases to sell tried from both sides, the top of the support, and
         reports next to the truth. 33 for the papers' problem, else 6. With ``build`` 12, over the
-        whole support (to the 0.999 quantile if it has no top); the more of them, the smaller the
-        gain that is found.
+        whole support (to the 0.999 quantile if it has no top); more of them find
+        smaller gains.
     max_sellers : int, optional
         Above this number, a random sample of so many sellers is audited. 200 for the papers'
         problem, else 50.
