@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
@@ -29,8 +29,24 @@ __all__ = [
     "checked_numbers",
     "is_iterable",
     "is_number",
+    "shown",
     "warn_user",
 ]
+
+#: Characters of an object that an error message shows.
+_SHOWN = 120
+
+
+def shown(value: object, write: Callable[[object], str] = repr) -> str:
+    """Return what stands for a value in an error message: one line, long ones without their middle.
+
+    A market's constraints stand at its end, so that both ends are kept.
+    """
+    text = " ".join(write(value).split())
+    if len(text) <= _SHOWN:
+        return text
+    end = _SHOWN // 3
+    return f"{text[: _SHOWN - end - 5]} ... {text[-end:]}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -111,13 +127,13 @@ def check_instance(
     """Refuse an object of another kind, or of none of several; ``example`` says what to give."""
     if not isinstance(value, kind):
         remedy = example or f"a {getattr(kind, '__name__', kind)}"
-        raise ParameterError(f"{name} is {value!r}; give {remedy}")
+        raise ParameterError(f"{name} is {shown(value)}; give {remedy}")
 
 
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
     """Refuse what cannot be called; None stands for no call, where that is an option."""
     if not callable(value) and not (optional and value is None):
-        raise ParameterError(f"{name} is {value!r}; give a function{', or None' * optional}")
+        raise ParameterError(f"{name} is {shown(value)}; give a function{', or None' * optional}")
 
 
 def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from convexmarket.arguments import (
     check_instance,
     check_jobs,
     check_share,
+    shown,
 )
+from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 from convexmarket.payments import information_rents, last_sale, payments, reports_of
 from convexmarket.priors import Prior
@@ -34,6 +37,7 @@ from convexmarket.rents import Chords, SolvedCurve, end_of_sales, sales_end_betw
 from convexmarket.sellers import PriorOrPriors, Sellers
 
 __all__ = [
+    "Build",
     "IncentiveAudit",
     "PaymentIdentity",
     "PaymentRule",
@@ -50,6 +54,11 @@ Ints = NDArray[np.intp]
 _NEAR = np.array([1e-3, 1e-2])
 #: How often an interval is halved to find where sales end.
 _HALVINGS = 5
+#: Where a support without a top has to end, misreports of built markets go up to this quantile.
+_LIKELY = 0.999
+
+#: From the reports of all sellers, shape (m,), to the market that they make.
+Build = Callable[[Floats], Market]
 
 #: A payment rule: from report z, privacy cost u(eps(z)) (eps(z) itself where it is linear), rent
 #: (the integral of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape
@@ -141,6 +150,7 @@ class IncentiveAudit:
 def audit_incentives(
     market: Market,
     *,
+    build: Build | None = None,
     rule: PaymentRule = truthful_payment,
     misreports: int | None = None,
     max_sellers: int | None = None,
@@ -154,13 +164,22 @@ def audit_incentives(
     Parameters
     ----------
     market : Market
-        With sellers whose priors are known.
+        With sellers whose priors are known, at their true reports.
+    build : callable, optional
+        From the reports of all sellers, shape (m,), to the market that they make; it has to give
+        ``market`` at the true ones. Needed where numbers in the market depend on the reports, such
+        as ``Losses(-20 * reports)``: the audit cannot see that in the market alone, and keeps them
+        as they are. With it the market is built again at every misreport, and Eq. (8) integrates
+        what the markets so built sell. :func:`payments` keeps the numbers while it integrates: what
+        it pays in such a market may reward lying even where no gain is found here.
     rule : callable
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
         Reports tried per seller, spread evenly over the part of the support where it sells, with
         the report at which it ceases to sell tried from both sides, the top of the support, and
-        reports next to the truth. 33 for the papers' problem, else 6.
+        reports next to the truth. 33 for the papers' problem, else 6. With ``build`` 12, over the
+        whole support (to the 0.999 quantile if it has no top); more of them find
+        smaller gains.
     max_sellers : int, optional
         Above this number, a random sample of so many sellers is audited. 200 for the papers'
         problem, else 50.
@@ -177,6 +196,12 @@ def audit_incentives(
     -------
     IncentiveAudit
 
+    Raises
+    ------
+    ParameterError
+        If ``build`` returns something else than a market of sellers with the reports it was
+        given, or another market than ``market`` at the truth.
+
     Examples
     --------
     >>> import convexmarket as cm
@@ -184,10 +209,23 @@ def audit_incentives(
     >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
+
+    What the buyer makes of the reports elsewhere is seen through ``build`` only:
+
+    >>> def build(reports):
+    ...     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
+    ...     return cm.Market(cm.Sellers(reports, prior=cm.Uniform(0, 1)), terms)
+    >>> market = build(sellers.sensitivities)
+    >>> cm.audit_incentives(market).is_incentive_compatible
+    True
+    >>> cm.audit_incentives(market, build=build).is_incentive_compatible
+    False
     """
     check_instance("market", market, Market)
-    exact = market.standard_form is not None
-    misreports = check_count("misreports", _default(misreports, 33 if exact else 6), 2)
+    check_callable("build", build)
+    exact = market.standard_form is not None and build is None
+    fewest = 33 if exact else 6 if build is None else 12
+    misreports = check_count("misreports", _default(misreports, fewest), 2)
     max_sellers = check_count("max_sellers", _default(max_sellers, 200 if exact else 50))
     check_share("gap", gap)
     check_callable("rule", rule, optional=False)
@@ -200,10 +238,12 @@ def audit_incentives(
         rng = np.random.default_rng(0) if rng is None else rng
         who = np.sort(rng.choice(who, max_sellers, replace=False))
     allocation = allocate(market, gap=gap)
+    if build is not None:
+        _check_build(build, market, allocation, gap)
     if exact:
         trials = _exact_trials(market, who, misreports)
     else:
-        trials = _solved_trials(market, allocation, who, misreports, gap, progress, jobs)
+        trials = _solved_trials(market, allocation, build, who, misreports, gap, progress, jobs)
     rows = [_row(market, int(i), trial, rule) for i, trial in zip(who, trials, strict=True)]
     table = pd.DataFrame(rows).drop(columns="largest_payment")
     if exact:
@@ -221,6 +261,53 @@ def audit_incentives(
         total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
     )
+
+
+def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
+    """Refuse a function that does not give the market at the true reports."""
+    built = _built(build, reports_of(market))
+    again = allocate(built, gap=gap)
+    costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
+    slack = 1e-9 * abs(allocation.objective)
+    if not (
+        costs
+        and again.lower_bound <= allocation.objective + slack
+        and allocation.lower_bound <= again.objective + slack
+    ):
+        raise ParameterError(
+            f"build makes another market of the true reports: its optimum is {again.objective:.10g}"
+            f" and that of market is {allocation.objective:.10g}; give market = "
+            "build(true reports), with the same priors"
+        )
+
+
+def _built(build: Build, reports: Floats) -> Market:
+    """Return the market that the reports make, or say why it is none."""
+    built = build(reports.copy())
+    if not isinstance(built, Market):
+        raise ParameterError(
+            f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
+            "Market"
+        )
+    if len(built.sellers) != reports.size:
+        raise ParameterError(
+            f"build returned a market of {len(built.sellers)} sellers for {reports.size} reports; "
+            "give one seller for each report, in their order"
+        )
+    own = built.sellers.sensitivities
+    if own is None or not np.allclose(own, reports, rtol=1e-9, atol=0.0):
+        raise ParameterError(
+            "build returned a market whose sellers do not have the reports it was given; make "
+            "them of its argument, as in Sellers(reports, prior=...)"
+        )
+    return built
+
+
+def _rebuilt(build: Build, reports: Floats, seller: int, report: float) -> Market:
+    """Return the market that the reports make, one seller reporting something else."""
+    changed = reports.copy()
+    changed[seller] = report
+    return _built(build, changed)
 
 
 def _default(value: int | None, otherwise: int) -> int:
@@ -316,6 +403,7 @@ def _near(truth: Floats, low: float, high: float) -> Floats:
 def _solved_trials(
     market: Market,
     allocation: Allocation,
+    build: Build | None,
     who: Ints,
     misreports: int,
     gap: float,
@@ -324,7 +412,7 @@ def _solved_trials(
 ) -> list[_Trial]:
     """Solve one misreport at a time."""
     plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
-    work = (delayed(_solved_trial)(plain, allocation, int(i), misreports, gap) for i in who)
+    work = (delayed(_solved_trial)(plain, allocation, build, int(i), misreports, gap) for i in who)
     trials = []
     for trial in Parallel(n_jobs=jobs, return_as="generator")(work):
         trials.append(trial)
@@ -334,18 +422,29 @@ def _solved_trials(
 
 
 def _solved_trial(
-    market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
+    market: Market,
+    allocation: Allocation,
+    build: Build | None,
+    seller: int,
+    misreports: int,
+    gap: float,
 ) -> _Trial:
-    curve = SolvedCurve(market, allocation, gap)
-    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
+    reports = reports_of(market)
+    rebuild = None if build is None else partial(_rebuilt, build, reports)
+    curve = SolvedCurve(market, allocation, gap, rebuild)
+    prior, truth = market.sellers.prior_of(seller), float(reports[seller])
     low, high = prior.support
     end = end_of_sales(curve, prior, seller, truth)
 
-    _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
+    if build is None:
+        _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
+    else:  # which may sell again at a dearer report
+        likely = high if np.isfinite(high) else float(prior.quantile(_LIKELY))
+        ceases = min(end, max(likely, 2.0 * truth))
     spread = low + (ceases - low) * np.linspace(0.5 / misreports, 1.0, misreports)
     tried = np.concatenate((spread, _near(np.array([truth]), low, high)[0], [truth, end]))
     tried = np.unique(tried)
-    envelope = market.incentives == "by construction" and curve.gamma > 0
+    envelope = build is None and market.incentives == "by construction" and curve.gamma > 0
     chords = Chords(curve, prior, seller, tried[0], tried[-1], tried, envelope)
     cells = chords.cells
     nodes = np.array([*(cell.first for cell in cells), chords.z.size - 1])

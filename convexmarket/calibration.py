@@ -24,6 +24,7 @@ from convexmarket.arguments import (
     check_jobs,
     check_positive,
     is_iterable,
+    shown,
 )
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
@@ -151,7 +152,7 @@ def calibrate_gamma(
     budget = check_positive("the budget", budget)
     draws = check_count("draws", draws, 2)
     if not is_iterable(constraints):
-        raise ParameterError(f"constraints is {constraints!r}; give a list such as [Cap(5)]")
+        raise ParameterError(f"constraints is {shown(constraints)}; give a list such as [Cap(5)]")
     check_callable("progress", progress)
     check_jobs(jobs)
     objective = _without_payments(objective)
@@ -231,16 +232,16 @@ def _without_payments(objective: Objective | Term) -> Objective:
         objective = 1.0 * objective
     if not isinstance(objective, Objective):
         raise ParameterError(
-            f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
+            f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
         )
     if any(isinstance(part.term, Payments) for part in objective.parts):
         raise ParameterError(
-            f"the objective {objective!r} already weighs payments, whose weight is to be found; "
-            "leave them out (privacy_cost=... says what privacy costs)"
+            f"the objective {shown(objective)} already weighs payments, whose weight is to be "
+            "found; leave them out (privacy_cost=... says what privacy costs)"
         )
     if objective.weight_of(Noise) == 0:
         raise ParameterError(
-            f"the objective {objective!r} has no Noise(), so that the buyer has no use for "
+            f"the objective {shown(objective)} has no Noise(), so that the buyer has no use for "
             "privacy; add sigma * Noise() with sigma > 0"
         )
     return objective

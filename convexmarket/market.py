@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_nonnegative, check_positive, is_iterable
+from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
@@ -30,6 +30,12 @@ from convexmarket.terms import (
 from convexmarket.terms.checks import check_convex, reads_reports
 
 __all__ = ["Incentives", "Market", "StandardForm"]
+
+#: What every verdict "by construction" takes for granted: a number does not say where it is from.
+_GIVEN = (
+    "provided that no number given to the pieces (weights, losses, caps, shares, a user's own "
+    "data) depends on the reports"
+)
 
 
 @dataclass(frozen=True)
@@ -131,16 +137,16 @@ class Market:
             objective = 1.0 * objective
         if not isinstance(objective, Objective):
             raise ParameterError(
-                f"objective must be a sum of terms such as mu * Spread(), got {objective!r}"
+                f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
             )
         if not is_iterable(constraints):
             raise ParameterError(
-                f"constraints must be a list such as [Cap(5)], got {constraints!r}"
+                f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
             )
         constraints = tuple(constraints)
         for constraint in constraints:
             if not isinstance(constraint, Constraint):
-                raise ParameterError(f"{constraint!r} is not a constraint such as Cap(5)")
+                raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
             constraint.check(len(sellers))
         for part in objective.parts:
             part.term.check(len(sellers))
@@ -237,7 +243,9 @@ class Market:
         global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
         spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
         beside anything else, where examples are known of a seller that gains by lying. "unknown":
-        a user's own piece reads them. The audit settles it for given reports.
+        a user's own piece reads them. Numbers computed from the reports, as in
+        ``Losses(-20 * reports)``, are not seen here. The audit settles it for given reports, with
+        ``build`` also where there are such numbers.
         """
         if any(type(item) is Budget for item in self.constraints):
             return self._incentives_under_a_budget()
@@ -246,7 +254,7 @@ class Market:
         if reading:
             return Incentives(
                 "unknown",
-                f"{reading[0]!r} reads the virtual costs, and what that does to a seller's "
+                f"{shown(reading[0])} reads the virtual costs, and what that does to a seller's "
                 "guarantee as a function of its report is not known; audit_incentives tries it",
             )
         payments = [term for term in self.terms if isinstance(term, Payments)]
@@ -258,12 +266,13 @@ class Market:
             )
         if not payments:
             return Incentives(
-                "by construction", "reports do not enter the problem, so no report changes it"
+                "by construction",
+                f"reports do not enter the problem, so no report changes it, {_GIVEN}",
             )
         return Incentives(
             "by construction",
-            "reports enter only through the payments, so a dearer seller sells no more; this "
-            "rests on the global minimum, which the allocation's certificate proves up to its gap",
+            "reports enter only through the payments, so a dearer seller sells no more at the "
+            f"global minimum (certified up to the gap), {_GIVEN}",
         )
 
     def _incentives_under_a_budget(self) -> Incentives:
@@ -279,7 +288,7 @@ class Market:
             return Incentives(
                 "by construction",
                 "reports enter only through the budget, and beside such a spread and noise alone a "
-                "dearer seller sells no more",
+                f"dearer seller sells no more, {_GIVEN}",
             )
         return Incentives(
             "not guaranteed",

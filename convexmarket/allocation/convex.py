@@ -25,7 +25,7 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import JointView, Subproblem, numbers
-from convexmarket.arguments import check_callable, check_instance
+from convexmarket.arguments import check_callable, check_instance, shown
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
@@ -50,8 +50,9 @@ def _joint_view(
     view = JointView(market, inverse_scale, parameters)
     if view.uses_epsilon:
         raise NotSupportedError(
-            f"{market.objective!r} has a term in the guarantees eps = eta*a, which is not convex "
-            "in the weights and 1/eta together; declare it at a fixed eta: declare(market, eta=...)"
+            f"{shown(market.objective)} has a term in the guarantees eps = eta*a, which is not "
+            "convex in the weights and 1/eta together; declare it at a fixed eta: "
+            "declare(market, eta=...)"
         )
     return view
 
@@ -146,8 +147,8 @@ class _Runner:
         status = run_solver(self.program, self.solver, self.options)
         if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             raise SolverError(
-                f"{self.solver} {self.version} failed on {self.market!r} (status {status}); try "
-                "another solver"
+                f"{self.solver} {self.version} failed on {shown(self.market)} (status {status}); "
+                "try another solver"
             )
         if float(numbers(self.view.scaled_inverse)) < TOLERANCE and region.high == np.inf:
             raise UnattainedOptimumError(
@@ -270,8 +271,8 @@ def sweep(
             runner = _Runner(market, solver, solver_options, {id(parameter): own})
             if not any(known is own for known in runner.program.parameters()):
                 raise ParameterError(
-                    f"the parameter {parameter.name()!r} does not stand in {market!r}; use it in a "
-                    "piece, as in Budget(parameter)"
+                    f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use "
+                    "it in a piece, as in Budget(parameter)"
                 )
         found.append(runner.solve(gap, progress))
     return found

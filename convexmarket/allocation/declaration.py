@@ -7,7 +7,7 @@ from typing import overload
 from convexmarket.allocation.convex import ConvexProgram
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import FixedEta
-from convexmarket.arguments import check_choice, check_instance, check_positive
+from convexmarket.arguments import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import CurvatureError, NotSupportedError
 from convexmarket.market import Market
 
@@ -69,7 +69,7 @@ def declare(
     elif formulation != "primal":
         raise NotSupportedError(
             f"the {formulation} formulation is known for sums of Spread, Noise and Payments with "
-            f"Cap and EtaRange, at a fixed eta; this is {market!r}: use formulation='primal'"
+            f"Cap and EtaRange, at a fixed eta; this is {shown(market)}: use formulation='primal'"
         )
     else:
         problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)

@@ -18,7 +18,7 @@ from convexmarket.allocation.projections import projectable_form, solve_projecti
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
-from convexmarket.arguments import check_callable, check_choice
+from convexmarket.arguments import check_callable, check_choice, shown
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
 
@@ -111,7 +111,7 @@ def allocate(
     True
     """
     if not isinstance(market, Market):
-        raise ParameterError(f"market is {market!r}; give a Market")
+        raise ParameterError(f"market is {shown(market)}; give a Market")
     if not isinstance(gap, Real):
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
     check_choice("method", method, Method)
@@ -152,7 +152,7 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
     if market.standard_form is None:
         raise NotSupportedError(
             f"{who} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by Cap "
-            f"and EtaRange; this market is {market!r}"
+            f"and EtaRange; this market is {shown(market)}"
         )
     return market.standard_form
 

@@ -37,7 +37,7 @@ from convexmarket.allocation.simplex import (
     projection_step,
 )
 from convexmarket.allocation.views import spread_out
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
     AllocationError,
     InfeasibleMarketError,
@@ -171,8 +171,8 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     form = market.standard_form
     if form is None:
         raise NotSupportedError(
-            f"{market!r} is not of the form mu*Spread() + sigma*Noise() + gamma*Payments() with "
-            "gamma > 0 and constraints Cap, EtaRange; no fixed-eta formulation is known for it"
+            f"{shown(market)} is not of the form mu*Spread() + sigma*Noise() + gamma*Payments() "
+            "with gamma > 0 and constraints Cap, EtaRange; no fixed-eta formulation is known for it"
         )
     return restrict_to_finite(form)
 

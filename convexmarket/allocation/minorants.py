@@ -31,6 +31,9 @@ Floats = NDArray[np.float64]
 #: Multipliers of the arguments of each atom with a kink, by the atom's id.
 Hints = Mapping[int, Sequence[Floats | None]]
 
+#: Stands for zero where there is no gradient.
+_TINY = 1e-200
+
 
 # ------------------------------------------------- atoms that are support functions: f(x) = max v'x
 
@@ -302,22 +305,27 @@ class Minorants:
             self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
 
-    def _gradient(self, expression: cp.Expression, dual: Floats) -> list[Floats]:
-        """Return the slopes in the arguments by the atom's own gradient; zero for constants."""
-        key = id(expression)
-        found = self._local[key][1] if key in self._local else _own_gradient(expression)
-        if isinstance(expression, AffAtom) and not expression.parameters():
-            self._local[key] = expression, found
-        parts = []
-        for i, argument in enumerate(expression.args):
-            if argument.is_constant():
-                parts.append(np.zeros(argument.size))
-            elif found[i] is None:
-                raise SolverError(f"{expression} has no gradient at the solver's point")
-            else:
+    def _tangent(self, atom: Atom, dual: Floats) -> tuple[float, list[Floats]]:
+        """Return constant and slopes in the arguments by the atom's own gradient."""
+        values = [argument.value for argument in atom.args]
+        value, key = atom.value, id(atom)
+        found = self._local[key][1] if key in self._local else _gradient(atom, values)
+        if any(matrix is None for matrix in found):  # an entropy has none at zero
+            values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
+            value, found = atom.numeric(values), _gradient(atom, values)
+        if isinstance(atom, AffAtom) and not atom.parameters():
+            self._local[key] = atom, found
+        const, parts = float(dual @ _flat(value)), []
+        for i, argument in enumerate(atom.args):
+            part = np.zeros(argument.size)
+            if not argument.is_constant():
+                if found[i] is None:
+                    raise SolverError(f"{atom} has no gradient at the solver's point")
                 part = found[i] * dual if np.isscalar(found[i]) else found[i] @ dual
-                parts.append(np.asarray(part, dtype=float).ravel())
-        return parts
+                part = np.asarray(part, dtype=float).ravel()
+                const -= float(part @ _flat(values[i]))
+            parts.append(part)
+        return const, parts
 
 
 def _flat(value: Any) -> Floats:
@@ -329,11 +337,10 @@ def _flat(value: Any) -> Floats:
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
-def _own_gradient(atom: Atom) -> list[Any]:
+def _gradient(atom: Atom, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
-    values = [argument.value for argument in atom.args]
     if type(atom).__name__ != "norm_inf":
-        return atom._grad(values)
+        return list(atom._grad(values))
     rows = _rows(atom)  # CVXPY leaves this one out
     flat = _flat(values[0])
     largest = rows[np.arange(len(rows)), np.argmax(np.abs(flat[rows]), axis=1)]

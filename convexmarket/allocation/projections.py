@@ -36,6 +36,7 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
 )
 from convexmarket.allocation.views import bounds_of_sellers, of_some
+from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import (
@@ -307,7 +308,7 @@ def solve_projections(
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
             "Payments and Losses under Cap, EtaRange, MaxEpsilon and GivenEpsilon, and payments or "
-            f"largest guarantees there must be; this is {market!r}"
+            f"largest guarantees there must be; this is {shown(market)}"
         )
     form, active = found.restricted()
     if form.sigma == 0 and form.eta_low == 0:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.minorants import Lifted, Minorants
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, fixed_eta, multiplier, numbers
+from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from convexmarket.market import Market
 from convexmarket.terms import Budget, Cap, Constraint, EtaRange, MaxEpsilon
@@ -305,7 +306,7 @@ class RegionFinder:
             rest = [other for other in clash if other is not piece]
             if not self._feasible(rest):
                 clash = rest
-        names = ", ".join(repr(piece) for piece, _ in clash)
+        names = ", ".join(shown(piece) for piece, _ in clash)
         excluded = int(np.count_nonzero(~self.view.active))
         others = f"; {excluded} sellers with infinite virtual costs carry no weight" * bool(
             excluded

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from convexmarket.allocation.minorants import Hints, Lifted
 from convexmarket.allocation.simplex import ROUNDING
+from convexmarket.arguments import shown
 from convexmarket.errors import AllocationError, InfeasibleMarketError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Cap, Constraint, MaxEpsilon, Quantities, Term
@@ -369,7 +370,7 @@ class FixedEta(cp.Problem):
         self._eta.value = eta
         for piece, items in self.pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):
-                raise ParameterError(f"eta is {eta!r}, outside what {piece!r} allows")
+                raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
 
     @property
     def weights(self) -> Floats:

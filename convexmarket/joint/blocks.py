@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
 from convexmarket.allocation.views import FixedEta, active_sellers, spread_out
+from convexmarket.arguments import shown
 from convexmarket.errors import AllocationError, CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
@@ -209,8 +210,8 @@ class ExponentialBlock(cp.Problem):
         for piece, items in self._pieces:
             if not all(item.is_dcp(dpp=True) for item in items):
                 raise CurvatureError(
-                    f"{piece!r} is not convex in z = log(a): only bounds on weights from above "
-                    'are; use method="alternating"'
+                    f"{shown(piece)} is not convex in z = log(a): only bounds on weights from "
+                    'above are; use method="alternating"'
                 )
         others = Objective(
             tuple(part for part in market.objective.parts if type(part.term) is not Noise)
@@ -288,7 +289,7 @@ class ExponentialBlock(cp.Problem):
         self._eta.value = _checked_eta(eta)
         for piece, items in self._pieces:
             if not all(item.value(tolerance=1e-9) for item in items if not item.variables()):
-                raise ParameterError(f"eta is {eta!r}, outside what {piece!r} allows")
+                raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
 
     @property
     def around(self) -> Floats:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
-from convexmarket.arguments import check_instance, check_positive, checked_numbers
+from convexmarket.arguments import check_instance, check_positive, checked_numbers, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint.problem import JointMarket
 from convexmarket.terms import Cap, Payments, Spread, SquaredSpread
@@ -150,7 +150,7 @@ def first_order_residuals(
     if form is None or form.max_weight < 1 or form.mu == 0:
         raise NotSupportedError(
             "Theorem 3.3 is about Spread(), Noise() and linear Payments() without a cap; this is "
-            f"{joint.market!r}"
+            f"{shown(joint.market)}"
         )
     w, a = checked_numbers("model", model), checked_numbers("weights", weights)
     if w.shape != joint.X.shape[1:]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_choice
+from convexmarket.arguments import check_choice, shown
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments
@@ -95,7 +95,7 @@ def allocate_jointly(
     """
     began = time.perf_counter()
     if not isinstance(joint, JointMarket):
-        raise ParameterError(f"joint is {joint!r}; give a JointMarket")
+        raise ParameterError(f"joint is {shown(joint)}; give a JointMarket")
     check_choice("method", method, JointMethod)
     unknown = sorted(set(options) - _OPTIONS[method])
     if unknown:

@@ -23,6 +23,7 @@ from scipy.optimize import minimize_scalar
 
 from convexmarket.allocation.solvers import check_solver, run_solver
 from convexmarket.allocation.views import active_sellers
+from convexmarket.arguments import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
@@ -248,7 +249,7 @@ def _eta_range(joint: JointMarket, weights: Floats) -> tuple[float, float]:
             high = min(high, amount / spent if spent > 0 else np.inf)
         elif not isinstance(item, Cap | GroupShare):
             raise NotSupportedError(
-                f"what {item!r} says of eta is not known to the exponential method; use "
+                f"what {shown(item)} says of eta is not known to the exponential method; use "
                 'method="alternating"'
             )
     return min(low, high), high

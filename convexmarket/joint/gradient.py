@@ -30,6 +30,7 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
 )
 from convexmarket.allocation.views import active_sellers, bounds_of_sellers, of_some
+from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
 from convexmarket.joint.arguments import check_arguments
@@ -224,7 +225,7 @@ def gradient_form(joint: JointMarket) -> GradientForm:
             raise NotSupportedError(
                 "projected gradient descent serves sums of Spread(), SquaredSpread(), Noise, "
                 "Losses and Payments (linear, power, exponential) under Cap, MaxEpsilon, "
-                f'GivenEpsilon and EtaRange; not {piece!r}: use method="alternating"'
+                f'GivenEpsilon and EtaRange; not {shown(piece)}: use method="alternating"'
             )
     active, m = active_sellers(market), len(market.sellers)
     losses = np.zeros(m)

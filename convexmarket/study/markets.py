@@ -14,6 +14,7 @@ from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weight
 from convexmarket.allocation.projections import projectable_form
 from convexmarket.allocation.region import RegionFinder, natural_eta
 from convexmarket.allocation.views import FixedEta, JointView, numbers
+from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market
 from convexmarket.study.instances import Floats, Instance
@@ -62,7 +63,7 @@ class PapersInstance(Instance):
         low, high = self.form.eta_low, self.form.eta_high
         possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
         if not possible:
-            raise NotSupportedError(f"{market!r} leaves eta no room; a study changes it")
+            raise NotSupportedError(f"{shown(market)} leaves eta no room; a study changes it")
         self._second = possible[0]
 
     def declare(self, formulation: str) -> cp.Problem:
@@ -182,7 +183,7 @@ class FixedEtaInstance(Instance):
         if self._second > region.high:
             self.eta, self._second = region.high / CHANGE**2, region.high / CHANGE
         if self.eta < region.low:
-            raise NotSupportedError(f"{market!r} leaves eta no room; a study changes it")
+            raise NotSupportedError(f"{shown(market)} leaves eta no room; a study changes it")
         self._view = JointView(market)
 
     def declare(self, formulation: str) -> cp.Problem:

@@ -14,6 +14,7 @@ import cvxpy as cp
 import numpy as np
 
 from convexmarket.allocation.views import FixedEta, JointView, numbers
+from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.model_step import best_model
@@ -55,7 +56,7 @@ class ZBlockInstance(Instance):
             raise NotSupportedError(
                 "the z-block of a study is linearised at the optimal weights, which are known for "
                 "Spread() or SquaredSpread() (with mu > 0), Noise and linear Payments under Cap, "
-                f"EtaRange and MaxEpsilon; this is {joint.market!r}"
+                f"EtaRange and MaxEpsilon; this is {shown(joint.market)}"
             )
         self.joint = joint
         start = purchases(np.zeros(joint.X.shape[1]))

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, shown
 from convexmarket.errors import CurvatureError, ParameterError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
         x, y, z = item.args
         return x + cp.rel_entr(y, z) <= 0
     raise ParameterError(
-        f"{piece!r} returned {item!r}; return a list of comparisons of CVXPY expressions, such as "
+        f"{shown(piece)} returned {shown(item)}; return a list of comparisons of CVXPY expressions, such as "
         "quantities.weights <= 0.1"
     )
 
@@ -154,12 +154,12 @@ class WeightedTerm:
     def __post_init__(self) -> None:
         if not np.isfinite(as_float(self.weight)):
             raise ParameterError(
-                f"the weight of {self.term!r} is {self.weight!r}; give a finite number"
+                f"the weight of {shown(self.term)} is {self.weight!r}; give a finite number"
             )
         if self.weight < 0:
             raise CurvatureError(
-                f"the weight of {self.term!r} is {self.weight!r}: a negative multiple of a convex "
-                "term is concave, so the market would not be convex; give a weight >= 0"
+                f"the weight of {shown(self.term)} is {self.weight!r}: a negative multiple of a "
+                "convex term is concave, so the market would not be convex; give a weight >= 0"
             )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -172,13 +172,13 @@ class WeightedTerm:
         """
         found = self.term.expression(quantities)
         if not isinstance(found, cp.Expression) or not found.is_scalar():
-            what = f"shape {found.shape}" if isinstance(found, cp.Expression) else repr(found)
+            what = f"shape {found.shape}" if isinstance(found, cp.Expression) else shown(found)
             raise ParameterError(
-                f"the expression of {self.term!r} is {what}; return a scalar CVXPY expression"
+                f"the expression of {shown(self.term)} is {what}; return a scalar CVXPY expression"
             )
         if not found.is_convex():
             raise CurvatureError(
-                f"{self.term!r} is {found.curvature.lower()}, but a term must be convex "
+                f"{shown(self.term)} is {found.curvature.lower()}, but a term must be convex "
                 "in the weights, epsilon and 1/eta"
             )
         return found

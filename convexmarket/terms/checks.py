@@ -10,6 +10,7 @@ from cvxpy.atoms.atom import Atom
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
+from convexmarket.arguments import shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.base import Constraint, Objective, Quantities, Term
 from convexmarket.terms.constraints import (
@@ -89,12 +90,12 @@ def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
         if not item.is_dcp():
             sides = " and ".join(side.curvature.lower() for side in item.args)
             raise CurvatureError(
-                f"{piece!r} is not a convex constraint: in {item} the sides are {sides}"
+                f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are {sides}"
             )
         read = [any(variable is own for variable in item.variables()) for own in unknowns]
         if read[1] and (read[0] or read[2]):
             raise CurvatureError(
-                f"{piece!r} binds epsilon = eta * weights together with one of its factors, which "
+                f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, which "
                 "is not convex; write it with the weights and 1/eta alone, for example "
                 "eps <= e as weights <= e * inverse_eta"
             )
@@ -116,19 +117,19 @@ def _check_closed(
                 continue
             if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
-                    f"{piece!r} uses the integer variable {variable.name()!r}, and with it the "
+                    f"{shown(piece)} uses the integer variable {variable.name()!r}, and with it the "
                     "market is not convex; add that restriction to the constraints of "
                     "declare(market, eta), whose `quantities` are expressions, and solve it with "
                     "a mixed-integer solver"
                 )
             raise CurvatureError(
-                f"{piece!r} uses the variable {variable.name()!r} of its own, but a piece speaks "
+                f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece speaks "
                 "of its quantities alone; write the minimum over the variable as one expression, "
                 "such as log_sum_exp or sum_largest"
             )
         if not _is_tree(expression):
             raise CurvatureError(
-                f"{piece!r} hides a problem of its own inside {type(expression).__name__}, but a "
+                f"{shown(piece)} hides a problem of its own inside {type(expression).__name__}, but a "
                 "piece speaks of its quantities alone; write its optimal value as one expression"
             )
     even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
@@ -137,7 +138,7 @@ def _check_closed(
     said = [[_value(expression) for expression in asked] for asked in (first, second)]
     if len(said[0]) != len(said[1]) or not all(map(_agree, *said)):
         raise ParameterError(
-            f"{piece!r} says another thing when it is asked again: it draws random numbers or "
+            f"{shown(piece)} says another thing when it is asked again: it draws random numbers or "
             "keeps a state; fix its data when it is made"
         )
 

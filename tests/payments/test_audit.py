@@ -138,6 +138,134 @@ def test_a_wrong_rent_in_the_library_would_be_caught(monkeypatch):
     assert not audit_incentives(market).is_incentive_compatible
 
 
+# ------------------------------------------------ markets built again at every misreport
+
+
+def dear_is_better(reports):
+    """Return a market whose losses were computed from the reports."""
+    terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
+    return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
+
+
+def smooth(reports):
+    """Return a market in which reports are read by the payments alone."""
+    terms = 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+    return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
+
+
+def standard(reports):
+    """Return the papers' problem."""
+    sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
+    return cm.Market.standard(sellers, mu=1.0, sigma=1.0, gamma=0.5)
+
+
+TRUTH = np.array([0.3, 0.55, 0.7])
+
+
+def test_a_gain_by_numbers_computed_from_the_reports_is_found_by_building_again():
+    market = dear_is_better(TRUTH)
+    assert market.incentives == "by construction"
+    assert "provided that no number" in market.incentives.reason
+    plain = audit_incentives(market)
+    assert plain.is_incentive_compatible
+    assert plain.is_monotone
+    audit = audit_incentives(market, build=dear_is_better)
+    assert not audit.is_incentive_compatible
+    assert not audit.is_monotone
+    assert audit.max_gain > 0.2
+    # The first, who asks for more, by an integral of its own: the audit finds no more than that.
+    first = audit.table.iloc[0]
+    assert first.best_misreport > TRUTH[0]
+    z = np.linspace(TRUTH[0], 1.0, 400)
+    sold = []
+    for report in z:
+        changed = dear_is_better(np.array([report, *TRUTH[1:]]))
+        sold.append(float(cm.allocate(changed, gap=1e-8).epsilon[0]))
+    lie = int(np.argmin(np.abs(z - first.best_misreport)))
+    rent = np.trapezoid(sold[: lie + 1], z[: lie + 1])
+    gain = (z[lie] - TRUTH[0]) * sold[lie] - rent
+    assert 0.5 * gain < first.max_gain < 1.02 * gain
+    closer = audit_incentives(market, build=dear_is_better, misreports=60)
+    assert closer.max_gain > audit.max_gain
+
+
+@pytest.mark.parametrize("build", [smooth, standard])
+def test_building_an_honest_market_again_changes_no_verdict(build):
+    market = build(TRUTH)
+    plain, again = audit_incentives(market), audit_incentives(market, build=build, misreports=24)
+    assert again.is_incentive_compatible
+    assert again.is_individually_rational
+    assert again.is_monotone
+    assert again.n_misreports >= 24
+    np.testing.assert_allclose(again.table["epsilon"], plain.table["epsilon"], rtol=1e-6)
+    np.testing.assert_allclose(again.table["payment"], plain.table["payment"], rtol=5e-3)
+    assert again.expected_payment == pytest.approx(plain.expected_payment, rel=1e-6)
+
+
+def test_building_again_sees_what_the_exact_rule_cannot():
+    """A cap that loosens for the dear makes the papers' problem untruthful."""
+
+    def build(reports):
+        sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
+        cap = 1.05 + 1.5 * float(reports[0])
+        return cm.Market.standard(sellers, mu=0.05, sigma=1.0, gamma=0.5, cap=cap)
+
+    market = build(np.array([0.12, 0.55, 0.9]))
+    assert audit_incentives(market).is_incentive_compatible
+    table = audit_incentives(market, build=build, misreports=20).table
+    assert table["max_gain"][0] > 1e-3
+    assert table["max_rise"][0] > 0
+    assert table["max_gain"][1:].max() < 1e-6
+
+
+def test_one_seller_is_given_another_report_at_a_time():
+    seen = []
+
+    def build(reports):
+        seen.append(reports.copy())
+        market = smooth(reports)
+        reports[:] = np.nan  # an array of its own
+        return market
+
+    audit = audit_incentives(smooth(TRUTH), build=build, misreports=4, max_sellers=2)
+    changed = np.array([reports != TRUTH for reports in seen])
+    assert not changed[0].any()
+    assert np.all(changed[1:].sum(axis=1) == 1)
+    assert np.count_nonzero(changed.any(axis=0)) == len(audit.table) == 2
+
+
+@pytest.mark.parametrize("name", ["beta, infinite at the top", "empirical", "exponential"])
+def test_markets_are_built_again_under_other_priors(name):
+    prior = prior_of(name)
+
+    def build(reports):
+        terms = 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+        return cm.Market(cm.Sellers(reports, prior), terms)
+
+    audit = audit_incentives(build(np.array([0.15, 0.5, 0.77])), build=build, misreports=8)
+    assert audit.is_incentive_compatible
+    assert audit.is_individually_rational
+
+
+WRONG_BUILDS = {
+    "build is 3; give a function": 3,
+    r"build returned array.*; give a function from the reports": lambda c: c,
+    "a market of 2 sellers for 3 reports": lambda c: smooth(c[:2]),
+    "do not have the reports it was given": lambda _: smooth(TRUTH),
+    "do not have the reports": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
+    "another market of the true reports": standard,
+    "another market.*with the same priors": lambda c: cm.Market(
+        cm.Sellers(c, cm.Uniform(0.0, 1.0)), smooth(c).objective
+    ),
+}
+
+
+@pytest.mark.parametrize("said", WRONG_BUILDS)
+def test_what_builds_no_market_of_the_reports_is_refused(said):
+    with pytest.raises(cm.ParameterError, match=said):
+        audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[said])
+
+
 # ----------------------------------------------------------------------- its report
 
 

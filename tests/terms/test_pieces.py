@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
+from convexmarket.arguments import shown
 from tests.terms.builders import (
     ALIKE,
     BILLS,
@@ -541,6 +543,68 @@ def test_refusals_name_what_is_wrong(name):
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         call()
+
+
+@dataclass(frozen=True)
+class Averages(cm.Constraint):
+    """A user's own piece, whose repr prints a matrix."""
+
+    features: np.ndarray
+    least: float
+
+    def constraints(self, quantities):
+        return [self.features.T @ quantities.weights >= self.least]
+
+
+@dataclass(frozen=True)
+class Farthest(cm.Term):
+    """The same as a term; wrongly concave, or reading the reports."""
+
+    features: np.ndarray
+    weight: float
+
+    def expression(self, quantities):
+        costs = cp.multiply(quantities.virtual_costs, quantities.weights)
+        return self.weight * cp.max(self.features.T @ costs)
+
+
+def assert_shown_on_a_line(message, name, pieces=1):
+    assert "\n" not in message
+    assert name in message
+    assert " ... " in message
+    assert len(message) < 120 * pieces + 200
+
+
+def test_messages_do_not_print_the_data_of_a_piece():
+    sellers = cm.Sellers(virtual_costs=np.linspace(1, 2, 60))
+    features = np.random.default_rng(0).uniform(size=(60, 4))
+    assert repr(Averages(features, 2.0)).count("\n") > 50
+    objective = cm.Spread() + cm.Noise() + cm.Payments()
+    with pytest.raises(cm.InfeasibleMarketError) as alone:
+        cm.allocate(cm.Market(sellers, objective, [Averages(features, 2.0)]))
+    assert_shown_on_a_line(str(alone.value), "Averages(features=array(")
+    apart = [Averages(features, 0.6), Averages(-features, -0.4)]
+    with pytest.raises(cm.InfeasibleMarketError, match="contradict each other") as both:
+        cm.allocate(cm.Market(sellers, objective, apart))
+    assert_shown_on_a_line(str(both.value), "least=-0.4)", pieces=2)
+    with pytest.raises(cm.CurvatureError) as concave:
+        cm.Market(sellers, objective + Farthest(features, -1.0))
+    assert_shown_on_a_line(str(concave.value), "weight=-1.0) is concave")
+    market = cm.Market(sellers, objective + Farthest(features, 1.0))
+    assert_shown_on_a_line(market.incentives.reason, "weight=1.0) reads the virtual costs")
+    with pytest.raises(cm.ParameterError) as another:
+        cm.allocate_jointly(market)
+    assert_shown_on_a_line(str(another.value), "joint is Market(60 sellers, 1 * Spread()")
+
+
+@pytest.mark.parametrize("length", [1, 118, 119, 500])
+def test_what_is_shown_keeps_both_ends(length):
+    text = "x" * length
+    found = shown(text)
+    assert len(found) == min(length + 2, 120)
+    assert found[0] == found[-1] == "'"
+    assert (found == repr(text)) == (length <= 118)
+    assert shown(f"a\n   {text}", str)[:3] == f"a {text}"[:3]
 
 
 def test_pieces_are_compared_by_value_and_read_well():
