@@ -73,8 +73,11 @@ def test_a_solver_within_tolerance_can_give_a_row_away_with_certainty(monkeypatc
 
 
 def test_the_second_noise_hides_what_the_solver_wrote(monkeypatch) -> None:
+    check_second_noise_hides(monkeypatch, 150)
+
+
+def check_second_noise_hides(monkeypatch, n_draws) -> None:
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
-    n_draws = 150
     right = 0
     for label in (1, -1):
         told, epsilon = told_labels(0.2, label, n_draws)
@@ -113,8 +116,12 @@ def second_noises(minimum_epsilon, n_draws, n_features=3):
 
 
 def test_the_second_noise_has_the_law_that_is_claimed() -> None:
+    check_second_noise(150)
+
+
+def check_second_noise(n_draws) -> None:
     """Norm Gamma(n, 1 / rate); direction uniform, and independent of the first noise."""
-    paid, n_draws = 0.5, 150
+    paid = 0.5
     drawn = second_noises(paid, n_draws)
     rate = paid * LAMBDA / (2 * TOL)
     norms = np.linalg.norm(drawn, axis=1)

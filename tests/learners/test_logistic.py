@@ -189,8 +189,12 @@ def test_the_density_integrates_to_one_whatever_the_data(seed, data_norm) -> Non
 
 
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
+    check_density_in_two_dimensions(80)
+
+
+def check_density_in_two_dimensions(n_nodes) -> None:
     X, y, weights = sample(5, 4, 2)
-    nodes, node_weights = np.polynomial.legendre.leggauss(80)
+    nodes, node_weights = np.polynomial.legendre.leggauss(n_nodes)
     grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))

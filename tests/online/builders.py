@@ -200,6 +200,12 @@ def check_the_published_ratio(prior, m, published, draws):
     assert high - low < 4 * (published - 1) + 5e-3
 
 
+def check_the_ratio_for_a_hundred_thousand(draws):
+    prior = cm.Uniform(1, 5)
+    found = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, 10**5, draws, seed=1)
+    assert found.mean() < 1.005
+
+
 def check_replanning_helps(m, draws, **options):
     prior = cm.Uniform(0, 4)
     fixed = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, draws)

@@ -75,7 +75,10 @@ def test_one_report_is_quoted_as_many_are(data):
     policy = policy_of(*data.draw(st.sampled_from(CASES)))
     low, high = policy.support
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
-    report = data.draw(st.floats(low, top))
+    check_one_report_as_many(policy, data.draw(st.floats(low, top)))
+
+
+def check_one_report_as_many(policy, report):
     one = policy.quote(report)
     many = policy.quote(np.full((2, 3), report))
     assert isinstance(one.epsilon, float)
@@ -105,7 +108,10 @@ def test_who_reports_the_top_is_paid_its_cost_at_most():
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_policy_survives_json(case):
-    policy = policy_of(*case)
+    check_json(policy_of(*case))
+
+
+def check_json(policy):
     again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = some_reports(policy, 200)
     for before, after in zip(policy.quote(reports), again.quote(reports), strict=True):

@@ -495,12 +495,16 @@ def test_suggested_updates_never_run_out(seed):
 
 def test_the_error_bound_holds_as_often_as_it_says(monkeypatch):
     calibrate_once(monkeypatch, interactive)
-    erm, failure = model(n_rows=2_000, regularization=0.01), 0.3
+    check_error_bound_of_answers(n_rows=2_000, epsilon=80.0)
+
+
+def check_error_bound_of_answers(n_rows, epsilon):
+    erm, failure = model(n_rows=n_rows, regularization=0.01), 0.3
     points = np.random.default_rng(5).uniform(-0.7, 0.7, (40, 2))
     truth, missed, halved = erm.decision_function(points), 0, 0
     for seed in range(200):
         release = release_of(
-            erm, seed, epsilon=80.0, max_queries=40, max_updates=40, failure=failure
+            erm, seed, epsilon=epsilon, max_queries=40, max_updates=40, failure=failure
         )
         assert release.threshold < 4.0
         worst = float(np.abs(release.predict(points) - truth).max())

@@ -207,7 +207,7 @@ def round_masses(share, shift, step):
     return np.convolve(picks, above[:-1] - above[1:]), losses.min() - reach
 
 
-def true_delta(share, shift, rounds, epsilon, step=1e-3):
+def true_delta(share, shift, rounds, epsilon, step):
     """Return a lower bound on the delta of so many rounds."""
     masses, first = round_masses(share, shift, step)
     total = np.ones(1)
@@ -220,12 +220,16 @@ def true_delta(share, shift, rounds, epsilon, step=1e-3):
 @pytest.mark.parametrize("rounds", [1, 3, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (1.0, 1e-6), (4.0, 1e-2)])
 def test_no_picks_and_measurements_reveal_more_than_is_claimed(rounds, epsilon, delta):
+    check_no_round_reveals_more(rounds, epsilon, delta, 1e-3)
+
+
+def check_no_round_reveals_more(rounds, epsilon, delta, step):
     terms = non_interactive_epsilon(rounds, delta, "tight")
     shift = 1.0 / calibrate(np.ones(1), np.full(1, epsilon), terms)[0]
     shares = (1e-3, 0.1, 0.5, 0.9, 0.999)
-    assert max(true_delta(share, shift, rounds, epsilon) for share in shares) <= delta
+    assert max(true_delta(share, shift, rounds, epsilon, step) for share in shares) <= delta
     # half of the noise would not do
-    assert max(true_delta(share, 2.0 * shift, rounds, epsilon) for share in shares) > delta
+    assert max(true_delta(share, 2.0 * shift, rounds, epsilon, step) for share in shares) > delta
 
 
 # ------------------------------------------------------------------ the error
@@ -234,14 +238,18 @@ def test_no_picks_and_measurements_reveal_more_than_is_claimed(rounds, epsilon, 
 @pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
 def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features):
     calibrate_once(monkeypatch, non_interactive)
-    erm, failure = model(kernel, n_features, n_rows=2_000), 0.3
+    check_error_bound_over_the_ball(kernel, n_features, n_rows=2_000, epsilon=10.0)
+
+
+def check_error_bound_over_the_ball(kernel, n_features, n_rows, epsilon):
+    erm, failure = model(kernel, n_features, n_rows=n_rows), 0.3
     axis = np.linspace(-1.0, 1.0, 61)
     grid = np.stack(np.meshgrid(*[axis] * n_features), axis=-1).reshape(-1, n_features)
     grid = grid[np.linalg.norm(grid, axis=1) <= 1.0]
     truth, missed, errors = erm.decision_function(grid), 0, []
     for seed in range(40):
         release = release_of(
-            erm, 10.0, random_state=seed, rounds=30, net_radius=0.03, failure=failure
+            erm, epsilon, random_state=seed, rounds=30, net_radius=0.03, failure=failure
         )
         errors.append(float(np.abs(release.predict(grid) - truth).max()))
         missed += errors[-1] > release.error_bound

@@ -20,13 +20,12 @@ from tests.release.builders import (
 
 REJECTED = 1e-6  # p-value from which a probability is refuted
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
-MANY_ROWS = 2_000
 
 
 @cache
-def model(regularization=0.1):
+def model(n_rows=2_000, regularization=0.1):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (MANY_ROWS, 2))
+    X = rng.uniform(-0.7, 0.7, (n_rows, 2))
     y = np.where(X[:, 0] * X[:, 1] > 0.05, 1, -1)
     return cm.KernelERM(regularization=regularization, gamma=2.0, data_norm=1.0).fit(X, y)
 
@@ -101,7 +100,11 @@ def public(n_points, rng):
 @pytest.mark.parametrize("noise", ["laplace", "process"])
 @pytest.mark.parametrize("n_points", [10, 300])
 def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
-    erm, failure, missed = model(), 0.4, np.zeros(2, dtype=int)
+    check_semi_interactive_bounds(model(), noise, n_points)
+
+
+def check_semi_interactive_bounds(erm, noise, n_points):
+    failure, missed = 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
     told = cm.semi_interactive_error_bound(
         sensitivity_of(erm),
@@ -123,9 +126,13 @@ def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
 
 
 def test_the_fits_bound_on_noise_has_teeth(monkeypatch):
-    """For one point and a large ball the fit takes the noisy value: its error is the noise."""
     calibrate_once(monkeypatch, semi_interactive)
-    erm, failure, n_seeds = model(), 0.2, 300
+    check_fits_bound(model())
+
+
+def check_fits_bound(erm):
+    """For one point and a large ball the fit takes the noisy value: its error is the noise."""
+    failure, n_seeds = 0.2, 300
     scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS).scale
     told = cm.semi_interactive_error_bound(
         sensitivity_of(erm), **TERMS, n_points=1, norm_bound=100.0, failure=failure
@@ -159,7 +166,11 @@ def test_the_sum_of_noisy_features_stays_below_its_bound():
 
 def test_the_function_bound_holds_as_often_as_it_says(monkeypatch):
     calibrate_once(monkeypatch, function)
-    erm, failure, n_seeds = model(), 0.4, 80
+    check_function_bound(model())
+
+
+def check_function_bound(erm):
+    failure, n_seeds = 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
     told = cm.function_error_bound(sensitivity_of(erm), **TERMS, n_queries=9, failure=failure)

@@ -12,6 +12,13 @@ from tests.privacy_audit.builders import (
     ridge_audit,
     rows,
 )
+from tests.privacy_audit.test_audit_privacy import (
+    BROKEN,
+    BROKEN_RIDGES,
+    RIDGES,
+    check_caught,
+    check_honest_ridge,
+)
 
 
 @pytest.mark.parametrize("accounting", ["sharp", "joint", "tight", "paper"])
@@ -39,10 +46,21 @@ def test_a_lattice_is_not_mistaken_for_wrong_noise(rounding):
     assert audit.passed, audit.statement()
 
 
+@pytest.mark.parametrize("mutant", BROKEN)
+def test_a_broken_logistic_regression_of_many_rows_is_caught(mutant):
+    check_caught(mutant, data=rows(60, 4), draws=80)
+
+
 @pytest.mark.parametrize("others", ["worst", "given"])
-def test_a_ridge_regression_of_many_rows_passes(others):
-    audit = ridge_audit(cm.PersonalizedRidge(1.0), size=50, draws=1000, n_rows=5, others=others)
-    assert audit.passed, audit.statement()
+@pytest.mark.parametrize("name", RIDGES)
+def test_a_ridge_regression_of_many_rows_passes(name, others):
+    draws = 200 if name == "lattice" else 1000  # whose noise is drawn slowly
+    check_honest_ridge(name, size=50, draws=draws, n_rows=5, others=others)
+
+
+@pytest.mark.parametrize("mutant", BROKEN_RIDGES)
+def test_a_broken_ridge_regression_of_many_rows_is_caught(mutant):
+    assert not ridge_audit(mutant(30.0), size=50, n_rows=3).passed
 
 
 def test_a_sampled_ridge_is_audited_by_frequencies():

@@ -1,4 +1,4 @@
-"""Releases: laws of noise over many draws, attacks on a fine grid, counts by brute force."""
+"""Releases: many draws, attacks on a fine grid, counts by brute force, bounds of many rows."""
 
 import pytest
 
@@ -10,7 +10,20 @@ from tests.release.builders import (
     check_the_adversary_stays_below_the_claim,
 )
 from tests.release.test_function_release import ORDERS, check_noise_is_a_process
-from tests.release.test_non_interactive import SCALES, check_measurements, check_picks
+from tests.release.test_interactive import check_error_bound_of_answers
+from tests.release.test_non_interactive import (
+    SCALES,
+    check_error_bound_over_the_ball,
+    check_measurements,
+    check_no_round_reveals_more,
+    check_picks,
+)
+from tests.release.test_release_bounds import (
+    check_fits_bound,
+    check_function_bound,
+    check_semi_interactive_bounds,
+    model,
+)
 from tests.release.test_semi_interactive import check_no_change_reveals_more, check_process_noise
 
 
@@ -44,6 +57,32 @@ def test_the_adversary_of_sixty_questions(updates, epsilon, delta, threshold):
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
 def test_no_change_reveals_more_on_a_fine_grid(n_points, epsilon, delta):
     check_no_change_reveals_more(n_points, epsilon, delta, 1e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (1.0, 1e-6), (4.0, 1e-2)])
+def test_no_round_reveals_more_on_a_fine_grid(rounds, epsilon, delta):
+    check_no_round_reveals_more(rounds, epsilon, delta, 5e-4)
+
+
+def test_the_error_bound_of_answers_holds_for_twenty_thousand_rows():
+    check_error_bound_of_answers(20_000, 8.0)
+
+
+@pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
+def test_the_error_bound_holds_all_over_the_ball_for_twenty_thousand_rows(kernel, n_features):
+    check_error_bound_over_the_ball(kernel, n_features, 20_000, 1.0)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.parametrize("n_points", [10, 300])
+def test_semi_interactive_bounds_hold_for_twenty_thousand_rows(noise, n_points):
+    check_semi_interactive_bounds(model(20_000, 0.01), noise, n_points)
+
+
+@pytest.mark.parametrize("check", [check_fits_bound, check_function_bound])
+def test_bounds_of_one_point_and_of_nine_hold_for_twenty_thousand_rows(check):
+    check(model(20_000, 0.01))
 
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
