@@ -263,7 +263,8 @@ def sweep(
         values = [np.nan]
     if not np.isfinite(values).all():
         raise ParameterError("the values to sweep over must be a list of finite numbers")
-    own = cp.Parameter(**{name: on for name, on in parameter.attributes.items() if on})
+    signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
+    own = cp.Parameter(**signs)
     found, runner = [], None
     for value in values:
         own.value = value

@@ -284,6 +284,7 @@ class PrimalProblem(FixedEtaProblem):
             constraints += [c for c in piece.constraints(quantities) if c.variables()]
         objective = cp.Minimize(market.objective.expression(quantities))
         super().__init__(objective, constraints, form, sellers)
+        self.quantities = quantities
 
     def _raw_weights(self) -> NDArray[np.float64]:
         value = self.var_dict["scaled_weights"].value

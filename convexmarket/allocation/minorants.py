@@ -11,13 +11,13 @@ the solver's numbers choose the proof, and no error of theirs can make it wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
-from cvxpy.atoms.atom import Atom
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 from scipy import sparse
@@ -38,12 +38,12 @@ _TINY = 1e-200
 # ------------------------------------------------- atoms that are support functions: f(x) = max v'x
 
 
-def _simplex(_: Atom, v: Floats) -> Floats:
+def _simplex(_: Any, v: Floats) -> Floats:
     """Bring rows onto the simplex: the largest entry."""
     return _sum_to(1.0, v)
 
 
-def _some(atom: Atom, v: Floats) -> Floats:
+def _some(atom: Any, v: Floats) -> Floats:
     """Bring rows onto ``0 <= v <= 1, sum v = k``: the sum of the k largest."""
     return _sum_to(min(float(atom.k), v.shape[1]), v)
 
@@ -56,28 +56,28 @@ def _sum_to(k: float, v: Floats) -> Floats:
     return np.where(total > k, v * (k / np.maximum(total, k)), raised)
 
 
-def _box(_: Atom, v: Floats) -> Floats:
+def _box(_: Any, v: Floats) -> Floats:
     """Project on ``|v| <= 1``: the sum of absolute values."""
     return np.clip(v, -1.0, 1.0)
 
 
-def _ball(q: float) -> Callable[[Atom, Floats], Floats]:
+def _ball(q: float) -> Callable[[Any, Floats], Floats]:
     """Shrink rows into the unit ball of the q-norm, that of a norm's dual."""
 
-    def shrink(_: Atom, v: Floats) -> Floats:
+    def shrink(_: Any, v: Floats) -> Floats:
         size = np.linalg.norm(v, q, axis=1, keepdims=True)
         return v / np.maximum(size, 1.0)
 
     return shrink
 
 
-def _dual_ball(atom: Atom, v: Floats) -> Floats:
+def _dual_ball(atom: Any, v: Floats) -> Floats:
     """Shrink rows into the unit ball of the norm that is dual to a p-norm."""
     p = float(atom.p)
     return _ball(p / (p - 1))(atom, v)
 
 
-def _rearrangements(atom: Atom, v: Floats) -> Floats:
+def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the sorted weights."""
     weights = np.zeros(v.size)
     given = np.ravel(atom.args[1].value)
@@ -89,10 +89,10 @@ def _rearrangements(atom: Atom, v: Floats) -> Floats:
     return found
 
 
-def _spectrum(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floats], Floats]:
+def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
     """Project the eigenvalues of a symmetric matrix, laid out in a row."""
 
-    def apply(atom: Atom, v: Floats) -> Floats:
+    def apply(atom: Any, v: Floats) -> Floats:
         n = atom.args[0].shape[-1]
         matrix = v.reshape(n, n, order="F")
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
@@ -102,10 +102,10 @@ def _spectrum(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floa
     return apply
 
 
-def _singular(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floats], Floats]:
+def _singular(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
     """Project the singular values of a matrix, laid out in a row."""
 
-    def apply(atom: Atom, v: Floats) -> Floats:
+    def apply(atom: Any, v: Floats) -> Floats:
         left, values, right = np.linalg.svd(
             v.reshape(atom.args[0].shape, order="F"), full_matrices=False
         )
@@ -116,7 +116,7 @@ def _singular(project: Callable[[Atom, Floats], Floats]) -> Callable[[Atom, Floa
 
 
 #: How to bring multipliers into V; rows are what the atom reduces to one number.
-_SUPPORT: dict[str, Callable[[Atom, Floats], Floats]] = {
+_SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "abs": _box,
     "max": _simplex,
     "min": _simplex,
@@ -146,7 +146,7 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
-def _rows(atom: Atom) -> NDArray[np.intp]:
+def _rows(atom: Any) -> NDArray[np.intp]:
     """Return which entries of the argument, counted by columns, each entry of the atom is made of.
 
     Shape (entries of the atom, entries that each is made of).
@@ -196,7 +196,7 @@ class Lifted:
             for key, links in self._links.items()
         }
 
-    def __call__(self, expression: cp.Expression) -> cp.Expression:
+    def __call__(self, expression: Any) -> cp.Expression:
         """Return the copy of an expression."""
         if isinstance(expression, Leaf):
             return self._leaves.get(id(expression), expression)
@@ -207,7 +207,7 @@ class Lifted:
             return expression
         return expression.copy(args)
 
-    def _lift(self, atom: Atom, args: list[cp.Expression]) -> list[cp.Expression]:
+    def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
         links: list[tuple[cp.Constraint, float] | None] = []
         lifted = []
         for old, new in zip(atom.args, args, strict=True):
@@ -264,9 +264,7 @@ class Minorants:
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
         return self._add(expression, weights, hints, slopes), slopes
 
-    def _add(
-        self, expression: cp.Expression, dual: Floats, hints: Hints, slopes: list[Floats]
-    ) -> float:
+    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
         """Add the slopes of ``dual'expression``; return its constant."""
         if not dual.any():
             return 0.0
@@ -276,13 +274,13 @@ class Minorants:
             matrices, offset = self._affine(expression)
             for slope, matrix in zip(slopes, matrices, strict=True):
                 if matrix is not None:
-                    slope += matrix * dual if np.isscalar(matrix) else matrix @ dual
+                    slope += _times(matrix, dual)
             return float(dual @ offset)
         if id(expression) in hints:
             const, parts = _by_conjugate(expression, dual, hints[id(expression)])
         else:
             const, parts = self._tangent(expression, dual)
-        return const + sum(
+        return const + math.fsum(
             self._add(argument, part, hints, slopes)
             for argument, part in zip(expression.args, parts, strict=True)
         )
@@ -300,12 +298,12 @@ class Minorants:
         for matrix, unknown in zip(matrices, self._unknowns, strict=True):
             if matrix is not None:
                 at = _flat(unknown.value)
-                offset = offset - (at * matrix if np.isscalar(matrix) else matrix.T @ at)
+                offset = offset - _times(matrix if np.ndim(matrix) == 0 else matrix.T, at)
         if not expression.parameters():
             self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
 
-    def _tangent(self, atom: Atom, dual: Floats) -> tuple[float, list[Floats]]:
+    def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
         """Return constant and slopes in the arguments by the atom's own gradient."""
         values = [argument.value for argument in atom.args]
         value, key = atom.value, id(atom)
@@ -321,11 +319,16 @@ class Minorants:
             if not argument.is_constant():
                 if found[i] is None:
                     raise SolverError(f"{atom} has no gradient at the solver's point")
-                part = found[i] * dual if np.isscalar(found[i]) else found[i] @ dual
-                part = np.asarray(part, dtype=float).ravel()
+                part = _times(found[i], dual)
                 const -= float(part @ _flat(values[i]))
             parts.append(part)
         return const, parts
+
+
+def _times(matrix: Any, vector: Floats) -> Floats:
+    """Return the product with a matrix, which CVXPY makes a number where it is 1 by 1."""
+    found = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
+    return np.asarray(found, dtype=float).ravel()
 
 
 def _flat(value: Any) -> Floats:
@@ -333,11 +336,11 @@ def _flat(value: Any) -> Floats:
     if value is None:
         raise SolverError("an expression has no value at the solver's point")
     if sparse.issparse(value):
-        value = value.toarray()
+        value = sparse.csc_array(value).toarray()
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
-def _gradient(atom: Atom, values: list[Any]) -> list[Any]:
+def _gradient(atom: Any, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
     if type(atom).__name__ != "norm_inf":
         return list(atom._grad(values))
@@ -351,7 +354,7 @@ def _gradient(atom: Atom, values: list[Any]) -> list[Any]:
 
 
 def _by_conjugate(
-    atom: Atom, dual: Floats, hints: Sequence[Floats | None]
+    atom: Any, dual: Floats, hints: Sequence[Floats | None]
 ) -> tuple[float, list[Floats]]:
     """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
     if type(atom).__name__ in ("maximum", "minimum"):
@@ -374,7 +377,7 @@ def _by_conjugate(
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
 
 
-def _share(atom: Atom, dual: Floats, hints: Sequence[Floats | None]) -> list[Floats]:
+def _share(atom: Any, dual: Floats, hints: Sequence[Floats | None]) -> list[Floats]:
     """Share each entry's dual out among the arguments that it is the largest, or smallest, of."""
     parts = np.zeros((dual.size, len(hints)))
     for i, hint in enumerate(hints):

@@ -90,6 +90,7 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
             warnings.filterwarnings("ignore", ".*is being approximated")  # by an equal fraction
+            warnings.filterwarnings("ignore", ".*that is not DPP")  # compiled anew for each eta
             problem.solve(solver=solver, **options)
         return str(problem.status)
     except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:

@@ -152,8 +152,10 @@ class JointView:
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
         """Return an expression without parameters but those that are given."""
+        if self.parameters is None:
+            return expression
         leaves: dict[int, cp.Expression] = {}
-        for parameter in expression.parameters() if self.parameters is not None else []:
+        for parameter in expression.parameters():
             if id(parameter) in self.parameters:
                 leaves[id(parameter)] = self.parameters[id(parameter)]
             elif parameter.value is None:
@@ -330,6 +332,8 @@ class FixedEta(cp.Problem):
     ----------
     formulation : str
         "primal".
+    quantities : Quantities
+        Weights, guarantees and 1/eta as expressions, to add constraints of any kind with.
     """
 
     formulation = "primal"
@@ -347,6 +351,7 @@ class FixedEta(cp.Problem):
             inverse_eta=cp.CallbackParam(self._reciprocal, pos=True, name="inverse_eta"),
             virtual_costs=np.where(self._sellers, costs, 0.0),
         )
+        self.quantities = quantities
         self.pieces = [(piece, piece.constraints(quantities)) for piece in market.constraints]
         # A bound on eta alone is no constraint on the weights: to a solver it would be an
         # inequality between numbers, without an interior where it is met exactly.

@@ -139,8 +139,8 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
         x, y, z = item.args
         return x + cp.rel_entr(y, z) <= 0
     raise ParameterError(
-        f"{shown(piece)} returned {shown(item)}; return a list of comparisons of CVXPY expressions, such as "
-        "quantities.weights <= 0.1"
+        f"{shown(piece)} returned {shown(item)}; return a list of comparisons of CVXPY "
+        "expressions, such as quantities.weights <= 0.1"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import cast
 
 import cvxpy as cp
 import numpy as np
@@ -71,10 +71,11 @@ def check_convex(
     quantities = _unknowns(np.where(np.isfinite(costs), costs, 0.0))
     for part in objective.parts:
         if not _is_ours(part.term):
-            _check_closed(part.term, quantities, lambda q, p=part: [p.expression(q)])
+            asked = [[part.expression(quantities)] for _ in range(2)]
+            _check_closed(part.term, quantities, *asked)
     for piece in constraints:
         if not _is_ours(piece):
-            _check_closed(piece, quantities, lambda q, p=piece: _sides(p, q))
+            _check_closed(piece, quantities, *(_sides(piece, quantities) for _ in range(2)))
 
 
 def _is_ours(piece: Term | Constraint) -> bool:
@@ -90,13 +91,14 @@ def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
         if not item.is_dcp():
             sides = " and ".join(side.curvature.lower() for side in item.args)
             raise CurvatureError(
-                f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are {sides}"
+                f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are "
+                f"{sides}"
             )
         read = [any(variable is own for variable in item.variables()) for own in unknowns]
         if read[1] and (read[0] or read[2]):
             raise CurvatureError(
-                f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, which "
-                "is not convex; write it with the weights and 1/eta alone, for example "
+                f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, "
+                "which is not convex; write it with the weights and 1/eta alone, for example "
                 "eps <= e as weights <= e * inverse_eta"
             )
         found.append(item.expr)
@@ -106,35 +108,36 @@ def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
 def _check_closed(
     piece: Term | Constraint,
     quantities: Quantities,
-    expressions: Callable[[Quantities], list[cp.Expression]],
+    first: list[cp.Expression],
+    second: list[cp.Expression],
 ) -> None:
     """Refuse a piece that uses variables of its own, or gives other values when asked again."""
     unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
-    first, second = expressions(quantities), expressions(quantities)
     for expression in first:
         for variable in expression.variables():
             if any(variable is own for own in unknowns):
                 continue
             if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
-                    f"{shown(piece)} uses the integer variable {variable.name()!r}, and with it the "
-                    "market is not convex; add that restriction to the constraints of "
+                    f"{shown(piece)} uses the integer variable {variable.name()!r}, and with it "
+                    "the market is not convex; add that restriction to the constraints of "
                     "declare(market, eta), whose `quantities` are expressions, and solve it with "
                     "a mixed-integer solver"
                 )
             raise CurvatureError(
-                f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece speaks "
-                "of its quantities alone; write the minimum over the variable as one expression, "
-                "such as log_sum_exp or sum_largest"
+                f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece "
+                "speaks of its quantities alone; write the minimum over the variable as one "
+                "expression, such as log_sum_exp or sum_largest"
             )
         if not _is_tree(expression):
             raise CurvatureError(
-                f"{shown(piece)} hides a problem of its own inside {type(expression).__name__}, but a "
-                "piece speaks of its quantities alone; write its optimal value as one expression"
+                f"{shown(piece)} hides a problem of its own inside {type(expression).__name__}, "
+                "but a piece speaks of its quantities alone; write its optimal value as one "
+                "expression"
             )
     even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
-    for unknown, value in zip(unknowns, (even, even, 1.0), strict=True):
-        unknown.value = value
+    for unknown, value in zip(unknowns, (even, even, np.array(1.0)), strict=True):
+        cast("cp.Variable", unknown).value = value
     said = [[_value(expression) for expression in asked] for asked in (first, second)]
     if len(said[0]) != len(said[1]) or not all(map(_agree, *said)):
         raise ParameterError(
