@@ -28,7 +28,7 @@ is concave in s, hence smallest at an end of every interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -44,6 +44,7 @@ from convexmarket.terms import Payments, PrivacyCost, Term
 __all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
+_Piece = tuple[float, Term, cp.Expression]
 Conjugate = Callable[[Floats], Floats]
 
 #: Tangents are taken this far from the border, where an entropy has none.
@@ -196,6 +197,38 @@ class KeptCostCut(Cut):
         return 0.0, float(self.const + self.costs.min() + gained + self.noise / high)
 
 
+class Highest(Cut):
+    """The highest of several cuts of one solve, which are best at different eta.
+
+    Parameters
+    ----------
+    cuts : sequence of Cut
+    """
+
+    def __init__(self, cuts: Sequence[Cut]) -> None:
+        self.cuts = cuts
+        self.price = cuts[0].price
+
+    @property
+    def flattens(self) -> bool:
+        """Whether every one stays finite as eta grows."""
+        return all(cut.flattens for cut in self.cuts)
+
+    def __call__(self, eta: float) -> float:
+        """Return the highest bound at one eta."""
+        return max(cut(eta) for cut in self.cuts)
+
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the highest of their lower bounds."""
+        return max((cut.minimum(low, high) for cut in self.cuts), key=lambda end: end[1])
+
+    def blend(self, other: Cut, share: float) -> Cut:
+        """Return the highest of the cuts of the means."""
+        assert isinstance(other, Highest)
+        pairs = zip(self.cuts, other.cuts, strict=True)
+        return Highest([mine.blend(its, share) for mine, its in pairs])
+
+
 @dataclass(frozen=True, eq=False)
 class _Affine:
     """An affine function of the scaled weights, the guarantees and the scaled 1/eta."""
@@ -245,14 +278,15 @@ class Linearizer:
         self._conjugate = _common_conjugate(self._paid)
         # What is kept should be strictly convex, which the largest weight is not.
         strict = [piece for piece in able if not piece[2].is_pwl()]
-        self._kept = next(iter(strict or ([] if self._conjugate else able)), None)
-        if self._kept:
-            self._conjugate = None
+        self._spread = next(iter(strict or ([] if self._conjugate else able)), None)
+        self._keeps = [[self._spread]] if self._spread else []
+        if self._conjugate:
+            self._keeps.append(self._paid)
 
     @property
     def kept(self) -> list[cp.Expression]:
         """What stays as it is, and needs no multipliers."""
-        return [self._kept[2]] if self._kept else []
+        return [self._spread[2]] if self._spread else []
 
     def cut(
         self,
@@ -280,23 +314,30 @@ class Linearizer:
         point = np.where(view.active, weights, 0.0)
         point = (1 - _INWARDS) * point + _INWARDS * view.active / n
         view.place(point, eta)
-        ways = [hints, {}] if hints else [{}]
-        cuts = [self._cut(point, eta, multipliers, way, balance) for way in ways]
-        return max(cuts, key=lambda cut: cut(eta))
+        ways: list[Hints] = [hints, {}] if hints else [{}]
+        proof = multipliers, balance
+        found = []
+        for kept in self._keeps or [[]]:
+            cuts = [self._cut(point, eta, kept, *proof, way) for way in ways]
+            found.append(max(cuts, key=lambda cut: cut(eta)))
+        return Highest(found) if len(found) > 1 else found[0]
 
     def _cut(
         self,
         point: Floats,
         eta: float,
+        kept: list[_Piece],
         multipliers: list[Floats | None],
-        hints: Hints,
         balance: bool,
+        hints: Hints,
     ) -> Cut:
         view = self.view
-        total = self._zero
+        total = own = self._zero
         for piece in view.terms:
-            if not (piece is self._kept or (self._conjugate and piece in self._paid)):
-                total += self._minorant(piece[2], piece[0], hints)
+            if any(piece is one for one in kept):
+                own += self._minorant(piece[2], 1.0, {})
+            else:
+                total += self._minorant(piece[2], 1.0, hints)
         coupled = self._zero
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
             if dual is None or not np.all(np.isfinite(dual)):
@@ -312,21 +353,21 @@ class Linearizer:
             coupled = (-total.inverse / coupled.inverse) * coupled
         total += coupled
 
-        costs = view.active.size * total.weights
-        slopes = total.epsilon[view.active]
+        m = view.active.size
+        costs, slopes = m * total.weights, total.epsilon[view.active]
         noise = total.inverse / view.inverse_scale
-        price = float((costs + eta * slopes + self._kept_slope(eta)) @ point[view.active])
-        if self._conjugate:
-            gamma = sum(weight for weight, _, _ in self._paid)
-            psi = gamma * view.quantities.virtual_costs[view.active]
+        kept_slope = m * own.weights + eta * own.epsilon[view.active]
+        price = float((costs + eta * slopes + kept_slope) @ point[view.active])
+        if kept is self._paid and self._conjugate:
+            psi = sum(w for w, _, _ in kept) * view.quantities.virtual_costs[view.active]
             return KeptCostCut(total.const, noise, costs, slopes, psi, self._conjugate, price)
         return KeptSpreadCut(total.const, noise, costs, slopes, self._minimum, price)
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
-        if self._kept is None:
+        if self._spread is None:
             return np.asarray(costs.min(axis=-1))
-        weight, term, _ = self._kept
+        weight, term, _ = self._spread
         active = self.view.active
         if not active.all():  # nobody buys at an infinite cost
             everybody = np.full((*costs.shape[:-1], active.size), np.inf)
@@ -335,18 +376,6 @@ class Linearizer:
         found = term.simplex_minimum(weight, costs)
         assert found is not None  # as when it was chosen
         return found
-
-    def _kept_slope(self, eta: float) -> Floats:
-        """Return the slope in the weights of what a cut keeps, at the current point."""
-        slope = np.zeros(self._zero.weights.size)
-        if self._kept is not None:
-            own = self._minorant(self._kept[2], self._kept[0], {})
-            slope += self.view.active.size * own.weights
-        elif self._conjugate:
-            for weight, _, expression in self._paid:
-                own = self._minorant(expression, weight, {})
-                slope += eta * own.epsilon[self.view.active]
-        return slope
 
     def _minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> _Affine:
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
@@ -360,7 +389,7 @@ def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
     return issubclass(owners[0], owners[1])
 
 
-def _common_conjugate(paid: list[tuple[float, Term, cp.Expression]]) -> Conjugate | None:
+def _common_conjugate(paid: list[_Piece]) -> Conjugate | None:
     """Return u* where all payments have one cost that knows its conjugate."""
     costs = [term.privacy_cost for _, term, _ in paid if isinstance(term, Payments)]
     if not costs or any(cost != costs[0] for cost in costs):

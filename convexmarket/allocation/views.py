@@ -106,7 +106,7 @@ class JointView:
         What stands in place of a parameter of the market's pieces; its value now where it is left
         out, so that nobody who changes it meanwhile changes the problem. None keeps them all.
     scaled_weights, scaled_inverse, epsilon : cvxpy.Variable
-    terms : list of (weight, term, expression)
+    terms : list of (weight, term, the term times its weight)
     constraints : list of (piece, list of cvxpy.Constraint)
         Comparisons of expressions; cones have been written as such.
     """
@@ -135,7 +135,11 @@ class JointView:
             virtual_costs=np.where(self.active, costs, 0.0),
         )
         self.terms = [
-            (part.weight, part.term, self._settled(part.expression(self.quantities)))
+            (
+                part.weight,
+                part.term,
+                self._settled(part.term.weighted(part.weight, self.quantities)),
+            )
             for part in self.market.objective.parts
             if part.weight > 0
         ]
@@ -217,7 +221,7 @@ class JointView:
         """Return the objective; a program in its own right where no term uses the guarantees."""
         if not self.terms:
             return cp.Constant(0.0)
-        return cp.sum(cp.hstack([weight * expression for weight, _, expression in self.terms]))
+        return cp.sum(cp.hstack([expression for _, _, expression in self.terms]))
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the unknowns to a point, so that expressions have values there."""
@@ -228,7 +232,7 @@ class JointView:
     def value(self, weights: Floats, eta: float) -> float:
         """Evaluate the objective at weights, shape (m,), and eta."""
         self.place(weights, eta)
-        return sum(weight * float(numbers(e)) for weight, _, e in self.terms)
+        return sum(float(numbers(expression)) for _, _, expression in self.terms)
 
 
 def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
@@ -276,8 +280,8 @@ class Subproblem(cp.Problem):
         self._lifted, plain = Lifted(leaves), Lifted(leaves, kinks=False)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
         objective = [
-            (weight / scale) * (plain if any(e is s for s in smooth) else self._lifted)(e)
-            for weight, _, e in view.terms
+            (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
+            for _, _, e in view.terms
         ]
         # A bound on eta alone is no constraint on the weights: to a solver it would be an
         # inequality between numbers, without an interior where it is met exactly.

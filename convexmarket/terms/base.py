@@ -64,6 +64,10 @@ class Term(ABC):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the term as a scalar, convex CVXPY expression."""
 
+    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+        """Return ``weight * term``, in a form whose numbers a solver can weigh."""
+        return weight * self.expression(quantities)
+
     def check(self, n_sellers: int) -> None:  # noqa: B027
         """Raise a ParameterError if the term does not fit so many sellers."""
 

@@ -37,6 +37,10 @@ class PrivacyCost(ABC):
         value = np.asarray(epsilon, dtype=float)
         return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
 
+    def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
+        """Return ``costs'u(eps)``, in a form whose numbers a solver can weigh."""
+        return costs @ self.expression(epsilon)
+
     def conjugate(self, price: Floats) -> Floats | None:
         """Return ``max over eps >= 0 of price*eps - u(eps)``; None where it is not known.
 
@@ -101,6 +105,11 @@ class ExponentialCost(PrivacyCost):
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
         return cp.exp(epsilon) - 1
+
+    def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
+        """Return ``sum exp(eps + log costs) - costs``: money, of order one, in place of odds."""
+        paid = costs > 0
+        return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return exp(eps) - 1."""

@@ -284,5 +284,9 @@ class Payments(Term):
         """Return psi'u(eps)."""
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
+    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+        """Return the weight times psi'u(eps), as the cost writes it best."""
+        return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
+
     def __repr__(self) -> str:
         return "Payments()" if self.is_linear else f"Payments({self.privacy_cost!r})"
