@@ -146,8 +146,7 @@ def search_eta(
     if not heap:  # the constraints leave one eta only
         return best, best.cut(first)
     heapq.heapify(heap)
-    # How far below its own point the solver's accuracy, not a kink, leaves a cut; relative, since
-    # far from the optimum objectives, and their errors, may be larger by orders of magnitude.
+    # How far below the best point the solver's accuracy leaves its own cut, relatively.
     slack = 0.0
     for _ in range(_MAX_SPLITS):
         least = heap[0]
@@ -175,10 +174,8 @@ def search_eta(
                         raise _runs_away(best.objective, least.bound) from None
                     raise
                 best = min(best, point, key=lambda p: p.objective)
-                scale = max(abs(point.objective), abs(best.objective))
-                short = 1.5 * (point.objective - point.cut(eta))
-                if short <= max(10 * gap, _ACCURACY) * scale:
-                    slack = max(slack, short / scale)
+                short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
+                slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))

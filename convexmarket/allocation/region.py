@@ -342,7 +342,8 @@ def mend(
             share = float(np.max(here[bad] / (here[bad] - there[bad])))
     if share > 0 and inside is not None:
         weights = (1 - share) * weights + share * inside[0]
-        eta = 1.0 / ((1 - share) / eta + share / inside[1])
+        if np.max(violations(view, weights, eta)) > 0:  # another eta is needed too
+            eta = 1.0 / ((1 - share) / eta + share / inside[1])
     if worst > (1e-4 if inside is not None else _SOLVER_ERROR) or share > 1e-2:
         raise SolverError(
             f"the solver's point violates a constraint by {worst:.1e} (relative); "
