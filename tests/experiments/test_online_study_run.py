@@ -51,9 +51,16 @@ def test_there_is_a_row_for_every_policy_size_and_draw(result):
     assert (result.points["empty"] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["expectation", "algorithm-3", "replanned", "learnt", "guess"])
+POLICIES = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_measures_are_those_of_the_library(result, name):
-    draw, size = 2, 300
+    check_measures(result, name, 300)
+
+
+def check_measures(result, name, size):
+    draw = 2
     row = result.draws.query("policy == @name and size == @size and draw == @draw").iloc[0]
     came = stream(draw, size)
     found = cm.run_online(result.problem.policy(name, size), came)
@@ -291,8 +298,11 @@ def test_claims_over_fractions():
 
 
 def test_the_result_does_not_depend_on_the_number_of_jobs(two_jobs):
-    few = 'study.policies=["expectation", "replanned"]', "study.sizes=[50]"
-    once, twice = run(*few), run(*few, two_jobs)
+    check_jobs(two_jobs, 'study.policies=["expectation", "replanned"]', "study.sizes=[50]")
+
+
+def check_jobs(two_jobs, *overrides):
+    once, twice = run(*overrides), run(*overrides, two_jobs)
     pd.testing.assert_frame_equal(
         once.draws.drop(columns="seconds"), twice.draws.drop(columns="seconds")
     )
