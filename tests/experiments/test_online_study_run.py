@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joblib import parallel_config
+from joblib.parallel import MultiprocessingBackend
 
 import convexmarket as cm
 from convexmarket.experiments import OnlineStudyResult, run_problem
@@ -16,6 +18,7 @@ from convexmarket.experiments.online_study_claims import power_fit
 from convexmarket.problems import parse_problem
 from tests.experiments.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_measured_ratios
 from tests.experiments.builders import run_online as run
+from tests.process.builders import needs_fork
 
 SMALL = "study.sizes=[50, 300]"
 FEW = ["study.sizes=[10, 40]", "study.draws=12"]
@@ -299,6 +302,18 @@ def test_claims_over_fractions():
 
 def test_the_result_does_not_depend_on_the_number_of_jobs(two_jobs):
     check_jobs(two_jobs, 'study.policies=["expectation", "replanned"]', "study.sizes=[50]")
+
+
+class Forked(MultiprocessingBackend):
+    """Processes that need not load the package, as those of the campaign have to."""
+
+    supports_return_generator = True
+
+
+@needs_fork
+def test_two_processes_find_what_one_finds():
+    with parallel_config(backend=Forked()):
+        check_jobs("run.jobs=2", ONE, "study.sizes=[20]", "study.draws=2")
 
 
 def check_jobs(two_jobs, *overrides):
