@@ -220,7 +220,7 @@ def test_without_spread_the_cheapest_sell(k):
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_uniwholeweights_when_the_cap_is_one(formulation):
+def test_uniform_weights_when_the_cap_is_one(formulation):
     form = StandardForm(np.array([0.1, 0.5, 3.0]), 1.0, 2.0, 3.0, max_weight=1 / 3)
     allocation = line_search(market_of(form), formulation)
     np.testing.assert_allclose(allocation.weights, 1 / 3)
@@ -427,7 +427,7 @@ def test_costs_are_lowered_only_where_nobody_buys(cap, dearest, order):
             np.testing.assert_allclose(weights, optimal_weights(whole, later), atol=1e-12)
 
 
-def test_a_wholeis_given_to_a_solver_without_units():
+def test_a_market_is_given_to_a_solver_without_units():
     """Costs relative to their mean, money relative to the size of V; nothing but a unit is lost."""
     for money, cap in ((1.0, 1.0), (1e5, 0.5)):
         whole = form(mu=3.0 * money, gamma=0.5 * money, max_weight=cap)

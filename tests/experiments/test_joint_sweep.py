@@ -93,9 +93,13 @@ def test_points_are_means_and_standard_errors(result):
 
 @pytest.mark.parametrize("noise", ["expected", "realised", "worst-case"])
 def test_measures_are_those_of_the_library(noise):
+    check_measures(noise, MU.replace(", 10.0]", "]"), "sweep.draws=2")
+
+
+def check_measures(noise, sweep, *overrides):
     draw, point = 1, 1
-    extra = [f"joint.noise={noise!r}", "constraints.eta_range=[50.0, 80.0]", "sweep.draws=2"]
-    problem = parse_problem(BASE + MU.replace(", 10.0]", "]"), extra)
+    overrides = [f"joint.noise={noise!r}", "constraints.eta_range=[50.0, 80.0]", *overrides]
+    problem = parse_problem(BASE + sweep, overrides)
     row = run_joint_sweep(problem).draws.query(f"point == {point} and draw == {draw}").iloc[0]
     rows = load_rows(problem.data)
     m, n = rows.X_train.shape

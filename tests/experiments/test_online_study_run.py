@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joblib import parallel_config
+from joblib.parallel import MultiprocessingBackend
 
 import convexmarket as cm
 from convexmarket.experiments import OnlineStudyResult, run_problem
@@ -16,6 +18,7 @@ from convexmarket.experiments.online_study_claims import power_fit
 from convexmarket.problems import parse_problem
 from tests.experiments.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_measured_ratios
 from tests.experiments.builders import run_online as run
+from tests.process.builders import needs_fork
 
 SMALL = "study.sizes=[50, 300]"
 FEW = ["study.sizes=[10, 40]", "study.draws=12"]
@@ -51,9 +54,16 @@ def test_there_is_a_row_for_every_policy_size_and_draw(result):
     assert (result.points["empty"] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["expectation", "algorithm-3", "replanned", "learnt", "guess"])
+POLICIES = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_measures_are_those_of_the_library(result, name):
-    draw, size = 2, 300
+    check_measures(result, name, 300)
+
+
+def check_measures(result, name, size):
+    draw = 2
     row = result.draws.query("policy == @name and size == @size and draw == @draw").iloc[0]
     came = stream(draw, size)
     found = cm.run_online(result.problem.policy(name, size), came)
@@ -291,8 +301,23 @@ def test_claims_over_fractions():
 
 
 def test_the_result_does_not_depend_on_the_number_of_jobs(two_jobs):
-    few = 'study.policies=["expectation", "replanned"]', "study.sizes=[50]"
-    once, twice = run(*few), run(*few, two_jobs)
+    check_jobs(two_jobs, 'study.policies=["expectation", "replanned"]', "study.sizes=[50]")
+
+
+class Forked(MultiprocessingBackend):
+    """Processes that need not load the package, as those of the campaign have to."""
+
+    supports_return_generator = True
+
+
+@needs_fork
+def test_two_processes_find_what_one_finds():
+    with parallel_config(backend=Forked()):
+        check_jobs("run.jobs=2", ONE, "study.sizes=[20]", "study.draws=2")
+
+
+def check_jobs(two_jobs, *overrides):
+    once, twice = run(*overrides), run(*overrides, two_jobs)
     pd.testing.assert_frame_equal(
         once.draws.drop(columns="seconds"), twice.draws.drop(columns="seconds")
     )

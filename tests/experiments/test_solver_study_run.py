@@ -50,30 +50,34 @@ def study(tmp_path):
     return partial(solver_study_in, tmp_path)
 
 
+def check_honest_solvers(result):
+    assert result.absent == ("NONESUCH",)
+    usual = result.runs[result.runs.setting != "hasty"]
+    assert usual.solver.value_counts().to_dict() == {
+        "exact": 2,
+        **dict.fromkeys(["CLARABEL", "OSQP", *LIARS], 2 * 2),
+    }
+    assert outcomes(result, solver="exact") == ["solved"]
+    assert outcomes(result, solver="CLARABEL", setting="default") == ["solved"]
+    assert outcomes(result, solver="OSQP", formulation="primal") == ["unsupported"]
+    projected = {"solver": "OSQP", "formulation": "projection", "setting": "default"}
+    assert outcomes(result, **projected) == ["solved"]
+    assert result.references.certainty.tolist() == ["exact", "exact"]
+    assert (result.runs.certainty == "exact").all()
+    solved = usual[usual.outcome == "solved"]
+    assert (solved.accuracy <= 1e-3).all()
+    assert (solved.again_accuracy <= 1e-3).all()
+    assert solved.objective.nunique() > 1
+    assert (solved.objective != solved.again_objective).all()
+    assert (solved.solver_version != "")[solved.solver != "exact"].all()
+    if result.machine["can_pin"]:
+        assert result.machine["pinned"]
+        assert (result.runs.core >= 0).all()
+
+
 class TestOutcomes:
     def test_honest_solvers(self, result):
-        assert result.absent == ("NONESUCH",)
-        usual = result.runs[result.runs.setting != "hasty"]
-        assert usual.solver.value_counts().to_dict() == {
-            "exact": 2,
-            **dict.fromkeys(["CLARABEL", "OSQP", *LIARS], 2 * 2),
-        }
-        assert outcomes(result, solver="exact") == ["solved"]
-        assert outcomes(result, solver="CLARABEL", setting="default") == ["solved"]
-        assert outcomes(result, solver="OSQP", formulation="primal") == ["unsupported"]
-        projected = {"solver": "OSQP", "formulation": "projection", "setting": "default"}
-        assert outcomes(result, **projected) == ["solved"]
-        assert result.references.certainty.tolist() == ["exact", "exact"]
-        assert (result.runs.certainty == "exact").all()
-        solved = usual[usual.outcome == "solved"]
-        assert (solved.accuracy <= 1e-3).all()
-        assert (solved.again_accuracy <= 1e-3).all()
-        assert solved.objective.nunique() > 1
-        assert (solved.objective != solved.again_objective).all()
-        assert (solved.solver_version != "")[solved.solver != "exact"].all()
-        if result.machine["can_pin"]:
-            assert result.machine["pinned"]
-            assert (result.runs.core >= 0).all()
+        check_honest_solvers(result)
 
     def test_two_files_of_the_same_name_or_text_are_two(self, result):
         assert set(result.runs.problem) == {"market", "other/market"}

@@ -11,13 +11,17 @@ from tests.process.ledger.builders import guarantee
 @needs_fork
 @pytest.mark.parametrize("inherited", [False, True])
 def test_two_processes_that_charge_the_same_budget_win_once(tmp_path, inherited):
-    ledger = cm.Ledger.create(tmp_path / "l")
-    for trial in range(4):
+    check_one_wins(tmp_path / "l", inherited, 4)
+
+
+def check_one_wins(path, inherited, trials):
+    ledger = cm.Ledger.create(path)
+    for trial in range(trials):
         ids = [f"{trial}-a", f"{trial}-b"]
         ledger.sell(ids, 1.0, 0.0)
 
         def work(ids=ids):
-            opened = ledger if inherited else cm.Ledger(tmp_path / "l")
+            opened = ledger if inherited else cm.Ledger(path)
             account = opened.account(ids)
             try:
                 account.check(guarantee([0.75, 0.75]))  # both may pass this

@@ -14,7 +14,7 @@ from PIL import Image
 
 from convexmarket.experiments.variants import run_variants
 from convexmarket.problems import parse_problem
-from convexmarket.report import build_report, write_report
+from convexmarket.report import Report, build_report, write_report
 from convexmarket.report.figures import report_style, series_label
 from convexmarket.report.render import escape_markdown, html_environment
 from convexmarket.report.saving import one_note_about_glyphs, save_figure
@@ -68,11 +68,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, warned: list[str]) -> Path:
         for part in report.sections
     )
     target = tmp_path_factory.mktemp("hostile") / "report"
+    warned += warnings_of(replace(report, sections=sections), target)
+    return target
+
+
+def warnings_of(report: Report, target: Path) -> list[str]:
+    """Write a report, and return what is warned of on the way."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        write_report(replace(report, sections=sections), target)
-    warned += [str(one.message) for one in caught]
-    return target
+        write_report(report, target)
+    return [str(one.message) for one in caught]
 
 
 def texts(svg: str) -> list[str]:

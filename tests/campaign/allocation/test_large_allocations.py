@@ -1,4 +1,4 @@
-"""Markets of many sellers, and local minima that only brute force over eta tells apart."""
+"""Markets of many sellers, and minima that only brute force over many eta tells apart."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 import convexmarket as cm
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import LARGE, assert_leaving_out_loses_nothing, large_form
+from tests.allocation.test_variants import TERMS, check_term_without_a_spread
 
 
 @pytest.mark.parametrize("m", [200_000, 1_000_000])
@@ -27,3 +28,9 @@ def test_a_convex_cost_has_local_minima_too(p, power, others):
     assert found.gap <= 1e-6
     assert found.objective <= best * (1 + 1e-6)
     assert found.lower_bound <= best * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.ExponentialCost()])
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_in_the_guarantees_without_a_spread_at_forty_one_etas(cost, name):
+    check_term_without_a_spread(cost, name, 41)

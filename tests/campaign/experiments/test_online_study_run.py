@@ -1,6 +1,23 @@
 """Online policies on long streams of sellers."""
 
-from tests.experiments.builders import MEASURED_RATIOS, check_measured_ratios
+import pytest
+
+from tests.experiments.builders import MEASURED_RATIOS, check_measured_ratios, run_online
+from tests.experiments.test_online_study_run import POLICIES, check_jobs, check_measures
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_online()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_measures_are_those_of_the_library_for_a_thousand_sellers(result, name):
+    check_measures(result, name, 1000)
+
+
+def test_all_policies_by_two_processes():
+    check_jobs("run.jobs=2", "study.sizes=[200]")
 
 
 def test_the_measured_ratios_of_the_design():

@@ -1,7 +1,17 @@
-"""A ledger of a hundred thousand sellers."""
+"""A ledger of a hundred thousand sellers, and many races of two processes."""
+
+import pytest
 
 from tests.ledger.builders import check_many_sellers
+from tests.ledger.test_two_processes import check_one_wins
+from tests.process.builders import needs_fork
 
 
 def test_a_hundred_thousand_sellers(tmp_path):
     check_many_sellers(tmp_path, 100_000)
+
+
+@needs_fork
+@pytest.mark.parametrize("inherited", [False, True])
+def test_two_processes_that_charge_the_same_budget_win_once_of_many_times(tmp_path, inherited):
+    check_one_wins(tmp_path / "l", inherited, 50)

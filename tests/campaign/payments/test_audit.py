@@ -17,6 +17,15 @@ from tests.payments.builders import (
     draw,
     prior_of,
 )
+from tests.payments.test_audit import check_nobody_gains, markets
+
+
+@pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
+@markets(9)
+def test_nobody_gains_by_lying_or_loses_by_taking_part_among_nine(
+    name, m, seed, mu, cap, eta_range
+):
+    check_nobody_gains(name, m, seed, mu, cap, eta_range)
 
 
 @given(

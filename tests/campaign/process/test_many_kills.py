@@ -3,6 +3,7 @@
 import pytest
 
 from tests.process.builders import needs_fork
+from tests.process.cli.test_killed_lists import check_killed_list
 from tests.process.ledger import builders as ledger
 from tests.process.online import builders as online
 
@@ -19,3 +20,7 @@ CHECKS = (
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.__module__}.{check.__name__}")
 def test_nothing_is_lost_however_many_are_killed(tmp_path, check):
     check(tmp_path / "here", 400)
+
+
+def test_a_list_of_nine_hundred_that_is_killed_on_the_way_goes_on(tmp_path):
+    check_killed_list(tmp_path, 900)

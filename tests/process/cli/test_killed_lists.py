@@ -13,7 +13,11 @@ from tests.process.online.builders import fixed
 
 @needs_fork
 def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
-    rng, n = random.Random(0), 500
+    check_killed_list(tmp_path, 500)
+
+
+def check_killed_list(tmp_path, n):
+    rng = random.Random(0)
     reports = [rng.uniform(1, 5) for _ in range(n)]
     lines = [f"s{number},{report!r}" for number, report in enumerate(reports)]
     (tmp_path / "long.csv").write_text("\n".join(["id,sensitivity", *lines]) + "\n")

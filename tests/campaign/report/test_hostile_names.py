@@ -1,0 +1,20 @@
+"""Every figure of a report whose names are hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from convexmarket.experiments.variants import run_variants
+from convexmarket.problems import parse_problem
+from convexmarket.report import build_report
+from tests.report import test_hostile_names as hostile
+
+
+def test_all_figures_of_hostile_names_are_drawn(tmp_path: Path) -> None:
+    report = build_report(run_variants(parse_problem(hostile.PROBLEM)))
+    assert len(report.figures) > len(hostile.DRAWN)
+    folder = tmp_path / "report"
+    warned = hostile.warnings_of(report, folder)
+    hostile.test_names_stand_in_the_figures_as_they_are(folder)
+    hostile.test_no_file_holds_control_characters(folder)
+    hostile.test_letters_without_a_glyph_give_one_note(folder, warned)
