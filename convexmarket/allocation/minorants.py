@@ -336,7 +336,7 @@ def _flat(value: Any) -> Floats:
     if value is None:
         raise SolverError("an expression has no value at the solver's point")
     if sparse.issparse(value):
-        value = sparse.csc_array(value).toarray()
+        value = np.asarray(value.todense())  # type: ignore[attr-defined]
     return np.asarray(value, dtype=float).ravel(order="F")
 
 

@@ -172,13 +172,15 @@ def test_a_bound_above_the_objective_is_a_contradiction_beyond_a_millionth():
         ended(POINT, 2.0, below + 1.1e-6 * -below, objective=negative)
 
 
-def test_a_gap_is_warned_of_beyond_ten_times_what_was_asked():
+def test_a_gap_is_warned_of_whenever_it_is_missed_at_the_line_of_the_user():
     value = objective_at(POINT, 2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", cm.LooseCertificateWarning)
-        ended(POINT, 2.0, value * (1 - 0.9e-3), tolerance=1e-4)
-    with pytest.warns(cm.LooseCertificateWarning, match=r"1\.\de-03, not the 1\.0e-04.*max_solves"):
-        ended(POINT, 2.0, value * (1 - 1.05e-3), tolerance=1e-4)
+        ended(POINT, 2.0, value * (1 - 0.99e-4), tolerance=1e-4)
+    said = r"1\.\de-04, not the 1\.0e-04.*max_solves"
+    with pytest.warns(cm.LooseCertificateWarning, match=said) as seen:
+        ended(POINT, 2.0, value * (1 - 1.05e-4), tolerance=1e-4)
+    assert seen[0].filename == __file__
 
 
 def test_an_end_of_the_range_that_is_as_good_is_taken_exactly():

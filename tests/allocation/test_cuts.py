@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import (
+    Highest,
     KeptCostCut,
     KeptSpreadCut,
     Linearizer,
@@ -68,7 +69,7 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
     ]
     assert right(eta) == pytest.approx(best, rel=1e-6)
     for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
-        assert isinstance(cut, KeptSpreadCut | KeptCostCut)
+        assert isinstance(cut, KeptSpreadCut | KeptCostCut | Highest)
         values = np.array([cut(point) for point in grid])
         assert np.all(values <= optimal + 1e-7 * np.abs(optimal))
         for low, high in ((0, 0.2), (0.05, 0.5), (0.3, 5.0), (1.0, np.inf)):
@@ -248,13 +249,13 @@ def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
 def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight():
     rest = cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
     largest, strict = cm.Spread(np.inf), cm.SquaredSpread()
-    assert linearizer(largest + strict + rest)._kept[1] is strict
-    assert linearizer(largest + strict + rest)._conjugate is None
-    assert linearizer(largest + rest)._kept is None
+    assert linearizer(largest + strict + rest)._spread[1] is strict
+    assert linearizer(largest + strict + rest)._conjugate is not None  # both
+    assert linearizer(largest + rest)._spread is None
     assert linearizer(largest + rest)._conjugate is not None
     linear = cm.Noise() + 0.5 * cm.Payments()
-    assert linearizer(largest + linear)._kept[1] is largest
-    assert linearizer(linear)._kept is None
+    assert linearizer(largest + linear)._spread[1] is largest
+    assert linearizer(linear)._spread is None
     assert linearizer(linear)._conjugate is None
 
 
@@ -294,8 +295,8 @@ def test_a_shortcut_counts_only_for_the_expression_it_was_written_for():
 
     assert _belongs(cm.PowerCost(2), "conjugate")
     assert not _belongs(Dearer(2), "conjugate")
-    assert linearizer(Half() + cm.Noise() + cm.Payments())._kept is None
-    assert linearizer(Own(lambda q: cp.norm(q.weights)) + cm.Noise())._kept is None
+    assert linearizer(Half() + cm.Noise() + cm.Payments())._spread is None
+    assert linearizer(Own(lambda q: cp.norm(q.weights)) + cm.Noise())._spread is None
     dearer = linearizer(cm.Noise() + cm.Payments(Dearer(2)))
     assert isinstance(dearer.cut(POINT, 2.0, []), KeptSpreadCut)
 

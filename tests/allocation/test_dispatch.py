@@ -65,7 +65,7 @@ def test_a_market_is_served_by_the_best_method_for_it(method, monkeypatch):
         assert arguments == (declared,)
         assert options == {"solver": "CLARABEL", "gap": 1e-3, "progress": print}
     if method == "projections":
-        assert (arguments, options) == ((declared, 1e-10), {"progress": print})
+        assert (arguments, options) == ((declared, 1e-3), {"progress": print})
         cm.allocate(declared, gap=1e-12, max_solves=3)
         assert asked[-1][1:] == ((declared, 1e-12), {"progress": None, "max_solves": 3})
     if method == "exact":

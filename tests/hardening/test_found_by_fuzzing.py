@@ -254,7 +254,7 @@ def test_the_mean_of_equal_samples_is_the_sample():
     assert prior.support == (0.2047, 0.2047)
 
 
-def test_a_bound_that_is_not_a_number_is_no_proof():
+def test_numbers_far_apart_are_certified_all_the_same():
     case = {
         "psi": [38272900000.0, 1405730.0, 1.0, 0.0794328],
         "spread": [(1.0, 3)],
@@ -267,12 +267,9 @@ def test_a_bound_that_is_not_a_number_is_no_proof():
             (0, [6.5886e-12, 0.0222535, 1.0, 1.0]),
         ],
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        with pytest.warns(cm.LooseCertificateWarning):
-            found = cm.allocate(variant_market(case), gap=1e-4)
-    assert found.lower_bound == -np.inf
-    assert found.gap == np.inf
+    found = cm.allocate(variant_market(case), gap=1e-4)
+    assert found.lower_bound <= found.objective
+    assert found.gap <= 1e-4
 
 
 def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
