@@ -29,11 +29,23 @@ from convexmarket.arguments import (
     check_share,
     shown,
 )
-from convexmarket.errors import ParameterError
+from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.market import Market
-from convexmarket.payments import information_rents, last_sale, payments, reports_of
+from convexmarket.payments import (
+    estimate_payments,
+    information_rents,
+    last_sale,
+    payments,
+    reports_of,
+)
 from convexmarket.priors import Prior
-from convexmarket.rents import Chords, SolvedCurve, end_of_sales, sales_end_between
+from convexmarket.rents import (
+    Chords,
+    SolvedCurve,
+    doubt_of_sold,
+    end_of_sales,
+    sales_end_between,
+)
 from convexmarket.sellers import PriorOrPriors, Sellers
 
 __all__ = [
@@ -169,17 +181,16 @@ def audit_incentives(
         From the reports of all sellers, shape (m,), to the market that they make; it has to give
         ``market`` at the true ones. Needed where numbers in the market depend on the reports, such
         as ``Losses(-20 * reports)``: the audit cannot see that in the market alone, and keeps them
-        as they are. With it the market is built again at every misreport, and Eq. (8) integrates
-        what the markets so built sell. :func:`payments` keeps the numbers while it integrates: what
-        it pays in such a market may reward lying even where no gain is found here.
+        as they are. With it the market is built again at every misreport and pays what
+        :func:`payments` pays there, which keeps the numbers of that report while it integrates;
+        this takes as long as ``misreports`` times the payments.
     rule : callable
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
         Reports tried per seller, spread evenly over the part of the support where it sells, with
         the report at which it ceases to sell tried from both sides, the top of the support, and
         reports next to the truth. 33 for the papers' problem, else 6. With ``build`` 12, over the
-        whole support (to the 0.999 quantile if it has no top); more of them find
-        smaller gains.
+        whole support (to the 0.999 quantile if it has no top) and next to the truth.
     max_sellers : int, optional
         Above this number, a random sample of so many sellers is audited. 200 for the papers'
         problem, else 50.
@@ -201,6 +212,9 @@ def audit_incentives(
     ParameterError
         If ``build`` returns something else than a market of sellers with the reports it was
         given, or another market than ``market`` at the truth.
+    ConvexMarketError
+        Of the kind that was raised, naming the seller and the report, if a market that was built
+        at a misreport has no optimum or no payments.
 
     Examples
     --------
@@ -244,7 +258,10 @@ def audit_incentives(
         trials = _exact_trials(market, who, misreports)
     else:
         trials = _solved_trials(market, allocation, build, who, misreports, gap, progress, jobs)
-    rows = [_row(market, int(i), trial, rule) for i, trial in zip(who, trials, strict=True)]
+    rounding = 1e-9 if exact else 1e-6
+    rows = [
+        _row(market, int(i), trial, rule, rounding) for i, trial in zip(who, trials, strict=True)
+    ]
     table = pd.DataFrame(rows).drop(columns="largest_payment")
     if exact:
         total = float(payments(market, allocation).sum())
@@ -257,7 +274,7 @@ def audit_incentives(
         table=table,
         n_sellers=len(market.sellers),
         n_misreports=min(trial.report.size for trial in trials) - 1,
-        tolerance=(1e-9 if exact else 1e-6) * max(largest, float(np.finfo(float).tiny)),
+        tolerance=rounding * max(largest, float(np.finfo(float).tiny)),
         total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
     )
@@ -303,13 +320,6 @@ def _built(build: Build, reports: Floats) -> Market:
     return built
 
 
-def _rebuilt(build: Build, reports: Floats, seller: int, report: float) -> Market:
-    """Return the market that the reports make, one seller reporting something else."""
-    changed = reports.copy()
-    changed[seller] = report
-    return _built(build, changed)
-
-
 def _default(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
@@ -331,7 +341,9 @@ class _Trial:
     sold_doubt: Floats
 
 
-def _row(market: Market, seller: int, trial: _Trial, rule: PaymentRule) -> dict[str, Any]:
+def _row(
+    market: Market, seller: int, trial: _Trial, rule: PaymentRule, rounding: float
+) -> dict[str, Any]:
     """Compare each report of one seller with its truth."""
     truth = float(trial.report[0])
     payment = rule(trial.report, trial.sold, trial.rent, trial.virtual)
@@ -355,7 +367,7 @@ def _row(market: Market, seller: int, trial: _Trial, rule: PaymentRule) -> dict[
         "surplus": float(surplus[0]),
         "max_gain": float(gains[best]),
         "best_misreport": float(trial.report[best]),
-        "max_rise": rise if rise > 1e-9 * float(epsilon.max()) else 0.0,
+        "max_rise": rise if rise > rounding * float(epsilon.max()) else 0.0,
         "largest_payment": float(np.max(np.abs(payment))),
     }
 
@@ -412,7 +424,8 @@ def _solved_trials(
 ) -> list[_Trial]:
     """Solve one misreport at a time."""
     plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
-    work = (delayed(_solved_trial)(plain, allocation, build, int(i), misreports, gap) for i in who)
+    trial_of = _solved_trial if build is None else partial(_built_trial, build)
+    work = (delayed(trial_of)(plain, allocation, int(i), misreports, gap) for i in who)
     trials = []
     for trial in Parallel(n_jobs=jobs, return_as="generator")(work):
         trials.append(trial)
@@ -421,30 +434,71 @@ def _solved_trials(
     return trials
 
 
-def _solved_trial(
-    market: Market,
-    allocation: Allocation,
-    build: Build | None,
-    seller: int,
-    misreports: int,
-    gap: float,
+def _built_trial(
+    build: Build, market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
 ) -> _Trial:
-    reports = reports_of(market)
-    rebuild = None if build is None else partial(_rebuilt, build, reports)
-    curve = SolvedCurve(market, allocation, gap, rebuild)
-    prior, truth = market.sellers.prior_of(seller), float(reports[seller])
+    """Build, solve and pay the market at each report tried."""
+    reports, prior = reports_of(market), market.sellers.prior_of(seller)
+    truth, (low, high) = float(reports[seller]), prior.support
+    top = high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
+    spread = low + (top - low) * np.linspace(0.5 / misreports, 1.0, misreports)
+    tried = np.setdiff1d(np.append(spread, _near(np.array([truth]), low, high)), truth)
+    # At the top the virtual cost may be infinite: nothing is sold there, or there is no market.
+    tried = tried[np.isfinite(prior.ironed_virtual_cost(tried))]
+    rows = [_paid(market, allocation, seller, gap)]
+    for report in tried:
+        lie = reports.copy()
+        lie[seller] = report
+        try:
+            built = _built(build, lie)
+            rows.append(_paid(built, allocate(built, gap=gap), seller, gap))
+        except ConvexMarketError as error:
+            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
+    z, virtual, epsilon, sold, amount, off, sold_doubt = np.array(rows).T
+    return _Trial(
+        report=z,
+        virtual=virtual,
+        epsilon=epsilon,
+        sold=sold,
+        rent=amount - z * sold,
+        rent_doubt=off + off[0],
+        sold_doubt=sold_doubt,
+    )
+
+
+def _paid(market: Market, allocation: Allocation, seller: int, gap: float) -> tuple[float, ...]:
+    """Return what a seller reports, its virtual cost, what it sells and what it is paid for it.
+
+    That is eps, u(eps), the payment, and how far the payment and u(eps) may be off.
+    """
+    curve = SolvedCurve(market, allocation, gap)
+    virtual = float(market.sellers.virtual_costs[seller])
+    point = curve.at(seller, virtual)
+    paid = estimate_payments(market, allocation, gap=gap, sellers=[seller], assume_monotone=True)
+    return (
+        float(reports_of(market)[seller]),
+        virtual,
+        point.epsilon,
+        point.sold,
+        float(paid.amounts[0]),
+        float(paid.errors[0]),
+        doubt_of_sold(point, virtual, curve.gamma),
+    )
+
+
+def _solved_trial(
+    market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
+) -> _Trial:
+    curve = SolvedCurve(market, allocation, gap)
+    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
     low, high = prior.support
     end = end_of_sales(curve, prior, seller, truth)
 
-    if build is None:
-        _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
-    else:  # which may sell again at a dearer report
-        likely = high if np.isfinite(high) else float(prior.quantile(_LIKELY))
-        ceases = min(end, max(likely, 2.0 * truth))
+    _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
     spread = low + (ceases - low) * np.linspace(0.5 / misreports, 1.0, misreports)
     tried = np.concatenate((spread, _near(np.array([truth]), low, high)[0], [truth, end]))
     tried = np.unique(tried)
-    envelope = build is None and market.incentives == "by construction" and curve.gamma > 0
+    envelope = market.incentives == "by construction" and curve.gamma > 0
     chords = Chords(curve, prior, seller, tried[0], tried[-1], tried, envelope)
     cells = chords.cells
     nodes = np.array([*(cell.first for cell in cells), chords.z.size - 1])

@@ -16,7 +16,6 @@ never falls; ironed intervals and jumps are no matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,6 +35,7 @@ __all__ = [
     "Estimate",
     "SolvedCurve",
     "chord_rent",
+    "doubt_of_sold",
     "end_of_sales",
     "quadrature_rent",
     "sales_end_between",
@@ -94,39 +94,25 @@ class SolvedCurve:
         Of that market: the answer at the truth.
     gap : float
         Relative gap of each solve.
-    build : callable, optional
-        From a seller and its report to the market there, where other pieces read reports as well;
-        left out, reports change virtual costs alone.
     """
 
-    def __init__(
-        self,
-        market: Market,
-        allocation: Allocation,
-        gap: float,
-        build: Callable[[int, float], Market] | None = None,
-    ) -> None:
+    def __init__(self, market: Market, allocation: Allocation, gap: float) -> None:
         self.market = market
         self.gamma = market.objective.weight_of(Payments)
         self.n_solves = 0
         self._gap = gap
-        self._build = build
         self._nearest = self._truth = allocation
         self._known: dict[tuple[int, float], CurvePoint] = {}
 
-    def at(self, seller: int, virtual_cost: float, report: float | None = None) -> CurvePoint:
+    def at(self, seller: int, virtual_cost: float) -> CurvePoint:
         """Solve the market with this virtual cost of the seller; +inf takes it out.
 
-        A market that cannot do without the seller has an infinite objective there. Where markets
-        are built, the one built at the report is solved, if it is given.
+        A market that cannot do without the seller has an infinite objective there.
         """
-        if self._build is None:
-            report = None
-        key = seller, virtual_cost if report is None else report
+        key = seller, virtual_cost
         if key not in self._known:
             try:
-                found = self._solve(self._changed(seller, virtual_cost, report))
-                self._known[key] = self._point(found, seller)
+                self._known[key] = self._point(self._solve(seller, virtual_cost), seller)
             except InfeasibleMarketError:
                 if np.isfinite(virtual_cost):
                     raise
@@ -138,20 +124,11 @@ class SolvedCurve:
         sold = float(self.market.privacy_cost(epsilon))
         return CurvePoint(allocation.objective, allocation.lower_bound, epsilon, sold)
 
-    def _changed(self, seller: int, virtual_cost: float, report: float | None) -> Market | None:
-        """Return the market to solve; None where it is that of the truth."""
-        sellers = self.market.sellers
-        if self._build is not None and report is not None:
-            true = sellers.sensitivities is not None and report == sellers.sensitivities[seller]
-            return None if true else self._build(seller, report)
-        if virtual_cost == sellers.virtual_costs[seller]:
-            return None
-        changed = sellers.with_virtual_cost(seller, virtual_cost)
-        return Market(changed, self.market.objective, self.market.constraints)
-
-    def _solve(self, changed: Market | None) -> Allocation:
-        if changed is None:
+    def _solve(self, seller: int, virtual_cost: float) -> Allocation:
+        if virtual_cost == self.market.sellers.virtual_costs[seller]:
             return self._truth
+        sellers = self.market.sellers.with_virtual_cost(seller, virtual_cost)
+        changed = Market(sellers, self.market.objective, self.market.constraints)
         self.n_solves += 1
         if self._truth.method != "branch_and_bound":
             return allocate(changed, gap=self._gap)
@@ -173,12 +150,12 @@ def end_of_sales(curve: SolvedCurve, prior: Prior, seller: int, report: float) -
     top = prior.support[1]
     if np.isfinite(top):
         return top
-    sold = curve.at(seller, float(prior.ironed_virtual_cost(report)), report).sold
+    sold = curve.at(seller, float(prior.ironed_virtual_cost(report))).sold
     if np.isfinite(curve.at(seller, np.inf).upper):
         for doubling in range(_MAX_DOUBLINGS):
             report_there = report + prior.mean * 2.0**doubling
             cost = float(prior.ironed_virtual_cost(report_there))
-            if np.isinf(cost) or curve.at(seller, cost, report_there).sold <= _NOTHING * sold:
+            if np.isinf(cost) or curve.at(seller, cost).sold <= _NOTHING * sold:
                 return report_there
     raise NotSupportedError(
         f"{prior!r} has no largest sensitivity, and the buyer cannot do without this seller, so "
@@ -193,7 +170,7 @@ def sales_end_between(
     """Return two reports between which the seller ceases to sell; (high, high) if it never does."""
 
     def sells(z: float) -> bool:
-        return curve.at(seller, float(prior.ironed_virtual_cost(z)), z).sold > _NOTHING
+        return curve.at(seller, float(prior.ironed_virtual_cost(z))).sold > _NOTHING
 
     if sells(high):
         return high, high
@@ -331,7 +308,7 @@ class Chords:
 
     def point(self, place: int) -> CurvePoint:
         """Solve the market at a place of the table."""
-        return self._curve.at(self._seller, float(self.y[place]), float(self.z[place]))
+        return self._curve.at(self._seller, float(self.y[place]))
 
     def split(self) -> bool:
         """Solve one more report, inside the worst cell; return whether there was one."""
@@ -379,9 +356,11 @@ class Chords:
         by_ends = 0.5 * width * (left.sold + right.sold)
         doubt = width * self.doubt(a)
         slope = self._slope(a, b)
+        if np.isinf(slope):  # one virtual cost, one answer
+            return Cell(a, b, by_ends, doubt, 0.0, roughness)
         uneven = 0.5 * width * abs(drop)
         ends = Cell(a, b, by_ends, doubt + uneven, uneven, roughness)
-        if not self._envelope or np.isinf(slope):  # one virtual cost has one answer
+        if not self._envelope:
             return ends
         value, error = 0.0, 0.0
         if slope > 0:
@@ -426,12 +405,16 @@ class Chords:
         return min(bends, default=0.0)
 
     def doubt(self, place: int) -> float:
-        """Return how far ``sold`` may be off at a place, by the gap and an elasticity of one."""
-        point, gamma = self.point(place), self._curve.gamma
-        spent = float(self.y[place]) * point.sold * gamma if gamma > 0 else abs(point.upper)
-        if not 0 < spent < np.inf:
-            return 0.0
-        return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
+        """Return how far ``sold`` may be off at a place."""
+        return doubt_of_sold(self.point(place), float(self.y[place]), self._curve.gamma)
+
+
+def doubt_of_sold(point: CurvePoint, virtual_cost: float, gamma: float) -> float:
+    """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
+    spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
+    if not 0 < spent < np.inf:
+        return 0.0
+    return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
 
 def quadrature_rent(
@@ -446,7 +429,7 @@ def quadrature_rent(
     kinks = kinks[(kinks > report) & (kinks < end)][:_FEW]
 
     def sold(z: float) -> float:
-        return curve.at(seller, float(prior.ironed_virtual_cost(z)), z).sold
+        return curve.at(seller, float(prior.ironed_virtual_cost(z))).sold
 
     value, error, *_ = quad(
         sold,

@@ -350,7 +350,7 @@ class FormulaCurve:
     without: float = np.inf  # the optimum without the seller
     asked: list = field(default_factory=list)
 
-    def at(self, seller: int, y: float, report: float | None = None) -> CurvePoint:
+    def at(self, seller: int, y: float) -> CurvePoint:
         self.asked.append(y)
         out = np.isinf(y)
         value = self.without if out else 5.0 + self.gamma * self.integral(y)
