@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.branch import finish
 from convexmarket.allocation.cuts import Linearizer, multiplier
 from convexmarket.allocation.eta_search import check_gap
-from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend, natural_eta
+from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
@@ -112,7 +112,7 @@ class _Runner:
 
     def _compile(self) -> None:
         """Declare the program in units of the largest eta that the constraints allow."""
-        self.natural = natural_eta(self.market)
+        self.natural = self.market.form.natural_eta
         view = _joint_view(self.market, 1.0 / self.natural)
         if not view.has_noise:
             raise UnattainedOptimumError(
@@ -131,7 +131,8 @@ class _Runner:
 
     def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
         start = time.perf_counter()
-        if not 1 / _SAME_SCALE < natural_eta(self.market) / self.natural < _SAME_SCALE:
+        natural = self.market.form.natural_eta
+        if not 1 / _SAME_SCALE < natural / self.natural < _SAME_SCALE:
             self._compile()
         region = self._finder.find()
         status = run_solver(self.program, self.solver, self.options)

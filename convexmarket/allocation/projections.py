@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,21 +35,11 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import bounds_of_sellers, of_some
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import (
-    Cap,
-    EtaRange,
-    Losses,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    Spread,
-    SquaredSpread,
-)
+from convexmarket.terms import Form, Spread, SquaredSpread
 
-__all__ = ["ProjectableForm", "Projections", "projectable_form", "solve_projections"]
+__all__ = ["ProjectableForm", "Projections", "solve_projections"]
 
 Floats = NDArray[np.float64]
 
@@ -61,8 +51,8 @@ class ProjectableForm:
     Attributes
     ----------
     virtual_costs, losses : ndarray, shape (m,)
-    spread : Spread or SquaredSpread
-        R.
+    squared : bool
+        Whether R is the square.
     mu, sigma, gamma : float
         mu > 0; gamma > 0 unless every guarantee is bounded.
     max_weight : float or ndarray, shape (m,)
@@ -75,7 +65,7 @@ class ProjectableForm:
 
     virtual_costs: Floats
     losses: Floats
-    spread: Spread | SquaredSpread
+    squared: bool
     mu: float
     sigma: float
     gamma: float
@@ -83,6 +73,40 @@ class ProjectableForm:
     max_epsilon: float | Floats
     eta_low: float
     eta_high: float
+
+    @classmethod
+    def of(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """Return the problem of those who can sell anything, and who they are.
+
+        None for a market that has another piece.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If nobody can sell, or too few.
+        """
+        if not form.is_projectable:
+            return None
+        form, active = form.restricted()
+        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
+        found = cls(
+            virtual_costs=form.virtual_costs,
+            losses=np.zeros(form.virtual_costs.size) + form.losses,
+            squared=form.mu == 0,
+            mu=form.mu or form.mu_squared,
+            sigma=form.sigma,
+            gamma=form.gamma,
+            max_weight=form.max_weight,
+            max_epsilon=form.max_epsilon,
+            eta_low=form.eta_low,
+            eta_high=form.eta_high,
+        )
+        return found, active
+
+    @property
+    def spread(self) -> Spread | SquaredSpread:
+        """R."""
+        return SquaredSpread() if self.squared else Spread()
 
     def prices(self, eta: float) -> Floats:
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
@@ -110,7 +134,7 @@ class ProjectableForm:
 
     def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
         """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
-        if isinstance(self.spread, SquaredSpread):
+        if self.squared:
             return project_capped_simplex(costs / (-2.0 * mu), limit)
         margins = np.maximum(self.spread.simplex_minimum(mu, costs) - costs, 0.0)
         total = float(margins.sum())
@@ -129,14 +153,14 @@ class ProjectableForm:
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
-        if isinstance(self.spread, SquaredSpread):
+        if self.squared:
             return 2.0 * self.mu * weights
         return self.mu * weights / np.linalg.norm(weights)
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
-        spread = norm**2 if isinstance(self.spread, SquaredSpread) else norm
+        spread = norm**2 if self.squared else norm
         return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
     def largest_eta(self) -> float:
@@ -152,61 +176,6 @@ class ProjectableForm:
                 f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
                 f"{eta:g}; raise one or lower the other"
             )
-
-    def restricted(self) -> tuple[ProjectableForm, NDArray[np.bool_]]:
-        """Return the problem of those who can sell anything, and who they are."""
-        able = np.isfinite(self.virtual_costs)
-        if not able.any():
-            raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost: nobody can sell"
-            )
-        able = able & (self.limit(1.0) > 0)
-        if not able.any():
-            raise InfeasibleMarketError(
-                "every seller is excluded by a bound of zero; let somebody sell"
-            )
-        form = replace(
-            self,
-            virtual_costs=self.virtual_costs[able],
-            losses=self.losses[able],
-            max_weight=of_some(self.max_weight, able),
-            max_epsilon=of_some(self.max_epsilon, able),
-        )
-        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
-        return form, able
-
-
-def projectable_form(market: Market) -> ProjectableForm | None:
-    """Return the market in numbers, or None where it has another piece."""
-    parts = [part for part in market.objective.parts if part.weight > 0]
-    spreads = [part.term for part in parts if type(part.term) in (Spread, SquaredSpread)]
-    kinds = {(type(term), getattr(term, "p", 2)) for term in spreads}
-    known = all(
-        type(part.term) in (Spread, SquaredSpread, Noise, Losses)
-        or (type(part.term) is Payments and part.term.is_linear)
-        for part in parts
-    ) and all(isinstance(item, EtaRange | Cap | MaxEpsilon) for item in market.constraints)
-    max_weight, max_epsilon = bounds_of_sellers(market)
-    bounded = bool(np.all(np.isfinite(max_epsilon)))
-    gamma = market.objective.weight_of(Payments)
-    squared = kinds == {(SquaredSpread, 2)}
-    if not (known and (gamma > 0 or bounded) and (squared or kinds == {(Spread, 2)})):
-        return None
-    m = len(market.sellers)
-    losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]
-    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
-    return ProjectableForm(
-        virtual_costs=market.sellers.virtual_costs,
-        losses=np.sum(losses, axis=0) if losses else np.zeros(m),
-        spread=SquaredSpread() if squared else Spread(),
-        mu=market.objective.weight_of(SquaredSpread if squared else Spread),
-        sigma=market.objective.weight_of(Noise),
-        gamma=gamma,
-        max_weight=max_weight,
-        max_epsilon=max_epsilon,
-        eta_low=max([0.0, *(item.low for item in ranges)]),
-        eta_high=min([np.inf, *(item.high for item in ranges)]),
-    )
 
 
 class Projections:
@@ -292,14 +261,14 @@ def solve_projections(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    found = projectable_form(market)
+    found = ProjectableForm.of(market.form)
     if found is None:
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
             "Payments and Losses under Cap, EtaRange, MaxEpsilon and GivenEpsilon, and payments or "
             f"largest guarantees there must be; this is {market!r}"
         )
-    form, active = found.restricted()
+    form, active = found
     if form.sigma == 0 and form.eta_low == 0:
         raise unattained_noise()
     runner = Projections(form)

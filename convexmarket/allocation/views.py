@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.errors import AllocationError, InfeasibleMarketError, ParameterError
+from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
-from convexmarket.terms import Cap, Constraint, MaxEpsilon, Quantities, Term
+from convexmarket.terms import Constraint, Quantities, Term
 
 __all__ = [
     "FixedEta",
     "JointView",
-    "active_sellers",
-    "bounds_of_sellers",
     "numbers",
-    "of_some",
     "spread_out",
 ]
 
@@ -33,47 +30,6 @@ def numbers(expression: cp.Expression) -> Floats:
     if expression.value is None:
         raise AllocationError(f"{expression} has no value; solve its problem first")
     return np.asarray(expression.value, dtype=float)
-
-
-def active_sellers(market: Market) -> NDArray[np.bool_]:
-    """Return who can be bought from, shape (m,).
-
-    That is, who has a finite virtual cost, and no bound of zero of its own.
-    """
-    finite = np.isfinite(market.sellers.virtual_costs)
-    if not finite.any():
-        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
-    for item in market.constraints:
-        if isinstance(item, Cap | MaxEpsilon):
-            own = item.k if isinstance(item, Cap) else item.epsilon
-            finite = finite & (np.asarray(own) > 0)
-    if not finite.any():
-        raise InfeasibleMarketError(
-            "every seller is excluded by a bound of zero; let somebody sell"
-        )
-    return finite
-
-
-def bounds_of_sellers(market: Market) -> tuple[float | Floats, float | Floats]:
-    """Return the bounds on the weights and on the guarantees: one number for all, or one for each.
-
-    The bound on the guarantees is inf where there is none.
-    """
-    max_weight, max_epsilon = np.array(1.0), np.array(np.inf)
-    for item in market.constraints:
-        if isinstance(item, Cap):
-            max_weight = np.minimum(max_weight, np.asarray(item.k) / len(market.sellers))
-        elif isinstance(item, MaxEpsilon):
-            max_epsilon = np.minimum(max_epsilon, item.epsilon)
-    return (
-        max_weight if max_weight.ndim else float(max_weight),
-        max_epsilon if max_epsilon.ndim else float(max_epsilon),
-    )
-
-
-def of_some(bound: float | Floats, sellers: NDArray[np.bool_]) -> float | Floats:
-    """Return the bound, or those of some sellers."""
-    return bound[sellers] if isinstance(bound, np.ndarray) else bound
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
@@ -114,7 +70,7 @@ class JointView:
     constraints: list[tuple[Constraint, list[cp.Constraint]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.active = active_sellers(self.market)
+        self.active = self.market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
         self.scaled_inverse = cp.Variable(nonneg=True, name="scaled_inverse_eta")
@@ -127,9 +83,9 @@ class JointView:
             virtual_costs=np.where(self.active, costs, 0.0),
         )
         self.terms = [
-            (part.weight, part.term, part.term.expression(self.quantities))
+            (part.value, part.term, part.term.expression(self.quantities))
             for part in self.market.objective.parts
-            if part.weight > 0
+            if part.value > 0
         ]
         self.constraints = [
             (piece, piece.constraints(self.quantities)) for piece in self.market.constraints
@@ -186,7 +142,7 @@ class FixedEta(cp.Problem):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float, scale: float = 1.0) -> None:
-        self._sellers = active_sellers(market)
+        self._sellers = market.form.active
         m = self._sellers.size
         costs = market.sellers.virtual_costs
         scaled_weights = cp.Variable(int(self._sellers.sum()), nonneg=True, name="scaled_weights")

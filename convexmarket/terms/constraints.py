@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.form import Form
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
 
@@ -81,6 +82,8 @@ class Cap(Constraint):
         equal), or one number >= 0 for each seller, at least 1 on average.
     """
 
+    separable = True
+    bounds_each = True
     k: float | Floats
 
     def __post_init__(self) -> None:
@@ -99,6 +102,11 @@ class Cap(Constraint):
         """Return a_i <= k/m, written for m*a, whose entries are of order one."""
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
+
+    def numbers(self, form: Form) -> Form:
+        """Lower the largest weight."""
+        own = np.asarray(self.k) / form.virtual_costs.size
+        return replace(form, max_weight=np.minimum(form.max_weight, own))
 
     def __repr__(self) -> str:
         return f"Cap(k={_brief(self.k)})"
@@ -120,6 +128,7 @@ class MaxEpsilon(Constraint):
         e > 0 for all sellers, or one number >= 0 for each.
     """
 
+    bounds_each = True
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
@@ -138,6 +147,10 @@ class MaxEpsilon(Constraint):
         m = quantities.weights.size
         bound = m * np.broadcast_to(self.epsilon, m)
         return [m * quantities.weights <= bound * quantities.inverse_eta]
+
+    def numbers(self, form: Form) -> Form:
+        """Lower the largest guarantee."""
+        return replace(form, max_epsilon=np.minimum(form.max_epsilon, self.epsilon))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_brief(self.epsilon)})"
@@ -182,6 +195,7 @@ class Budget(Constraint):
         problem that is declared without eta; see :func:`convexmarket.sweep`.
     """
 
+    reports = "budget"
     amount: float | cp.Parameter
 
     def __repr__(self) -> str:
@@ -204,6 +218,14 @@ class Budget(Constraint):
         scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
+
+    def numbers(self, form: Form) -> Form:
+        """Add a budget."""
+        return replace(form, budgets=(*form.budgets, self.amount))
+
+    def with_budget(self, amount: float | cp.Parameter) -> Budget:
+        """Return the budget of another amount."""
+        return replace(self, amount=amount)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -312,3 +334,8 @@ class EtaRange(Constraint):
             self.high * quantities.inverse_eta >= 1,
             self.low * quantities.inverse_eta <= 1,
         ]
+
+    def numbers(self, form: Form) -> Form:
+        """Narrow the range of eta."""
+        low, high = max(form.eta_low, self.low), min(form.eta_high, self.high)
+        return replace(form, eta_low=low, eta_high=high)

@@ -5,8 +5,9 @@ A seller with sensitivity c who sells eps bears the cost ``c * u(eps)``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -14,17 +15,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
+from convexmarket.terms.shortcuts import Defined
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost"]
 
 Floats = NDArray[np.float64]
 
 
-class PrivacyCost(ABC):
+class PrivacyCost(Defined):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
     """
+
+    definition = "expression"
+    shortcuts = ("__call__", "conjugate", "slopes", "is_linear", "name")
+    #: What a problem file calls it; None for a cost that files do not know.
+    name: ClassVar[str | None] = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is eps itself."""
+        return False
 
     @abstractmethod
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -42,10 +54,17 @@ class PrivacyCost(ABC):
         """
         return None
 
+    def slopes(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
+        """Return u'(eps) and u''(eps); None where they are not known."""
+        return None
+
 
 @dataclass(frozen=True)
 class LinearCost(PrivacyCost):
     """u(eps) = eps (A, section II)."""
+
+    name = "linear"
+    is_linear = True
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return eps."""
@@ -54,6 +73,10 @@ class LinearCost(PrivacyCost):
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return eps."""
         return np.asarray(epsilon, dtype=float)
+
+    def slopes(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return 1 and 0."""
+        return np.ones_like(epsilon), np.zeros_like(epsilon)
 
 
 @dataclass(frozen=True)
@@ -66,6 +89,7 @@ class PowerCost(PrivacyCost):
         At least 1; 1 is the linear cost.
     """
 
+    name = "power"
     power: float
 
     def __post_init__(self) -> None:
@@ -74,6 +98,11 @@ class PowerCost(PrivacyCost):
                 f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
                 "give a finite number >= 1"
             )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the power is 1."""
+        return self.power == 1
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return eps ** power."""
@@ -91,10 +120,20 @@ class PowerCost(PrivacyCost):
         with np.errstate(over="ignore"):
             return (self.power - 1) * (np.maximum(price, 0.0) / self.power) ** exponent
 
+    def slopes(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return ``p * eps ** (p-1)`` and ``p * (p-1) * eps ** (p-2)``; the latter may be inf."""
+        p = self.power
+        if p == 1:
+            return np.ones_like(epsilon), np.zeros_like(epsilon)
+        with np.errstate(divide="ignore"):  # at 0 for p < 2
+            return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
+
 
 @dataclass(frozen=True)
 class ExponentialCost(PrivacyCost):
     """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one."""
+
+    name = "exponential"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
@@ -102,9 +141,16 @@ class ExponentialCost(PrivacyCost):
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return exp(eps) - 1."""
-        return np.expm1(np.asarray(epsilon, dtype=float))
+        with np.errstate(over="ignore"):
+            return np.expm1(np.asarray(epsilon, dtype=float))
 
     def conjugate(self, price: Floats) -> Floats | None:
         """Return ``price * log(price) - price + 1`` where price >= 1, else 0."""
         sold = np.maximum(price, 1.0)
         return sold * np.log(sold) - sold + 1.0
+
+    def slopes(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return exp(eps), twice."""
+        with np.errstate(over="ignore"):
+            grown = np.exp(epsilon)
+        return grown, grown

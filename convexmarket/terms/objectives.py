@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import cvxpy as cp
@@ -13,7 +13,8 @@ from scipy.special import logsumexp
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
-from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
+from convexmarket.terms.costs import LinearCost, PrivacyCost
+from convexmarket.terms.form import Form
 
 __all__ = ["Losses", "NegativeEntropy", "Noise", "Payments", "Spread", "SquaredSpread"]
 
@@ -55,6 +56,20 @@ class Spread(Term):
         m = quantities.weights.size  # powers of weights of order one stay within floats
         return cp.pnorm(m * quantities.weights, self.p) / m  # type: ignore[arg-type]
 
+    @property
+    def is_norm(self) -> bool:
+        """Whether p is finite; the largest weight is not strictly convex."""
+        return self.p < np.inf
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether p is finite; the largest weight has no gradient where several are largest."""
+        return self.p < np.inf
+
+    def numbers(self, weight: float, form: Form) -> Form | None:
+        """Add to mu, for p = 2."""
+        return replace(form, mu=form.mu + weight) if self.p == 2 else None
+
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.
 
@@ -93,9 +108,15 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
 class SquaredSpread(Term):
     """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17)."""
 
+    separable = True
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ||a||^2."""
         return cp.sum_squares(quantities.weights)
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to mu_squared."""
+        return replace(form, mu_squared=form.mu_squared + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Return the minimum of ``weight * ||a||^2 + costs'a``, by its dual.
@@ -123,6 +144,9 @@ class NegativeEntropy(Term):
     Everybody is bought from, however dear: near zero its slope has no bound.
     """
 
+    separable = True
+    is_smooth = False  # an error of nothing in a weight next to 0 changes the gradient much
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return sum a_i log a_i."""
         return -cp.sum(cp.entr(quantities.weights))
@@ -139,9 +163,15 @@ class Noise(Term):
     It is the term ``sigma / eta`` of the excess risk (A, Theorem II.4).
     """
 
+    is_noise = True
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta."""
         return quantities.inverse_eta
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to sigma."""
+        return replace(form, sigma=form.sigma + weight)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,6 +210,10 @@ class Losses(Term):
         """Return the losses, weighted."""
         return self.values @ quantities.weights
 
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to the losses."""
+        return replace(form, losses=form.losses + weight * self.values)
+
     def __repr__(self) -> str:
         return f"Losses({self.values.min():g}..{self.values.max():g})"
 
@@ -194,6 +228,7 @@ class Payments(Term):
         u, what losing privacy costs; linear where left out.
     """
 
+    reports = "price"
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
@@ -206,12 +241,17 @@ class Payments(Term):
     @property
     def is_linear(self) -> bool:
         """Whether the payments are proportional to the privacy sold."""
-        cost = self.privacy_cost
-        return isinstance(cost, LinearCost) or (isinstance(cost, PowerCost) and cost.power == 1)
+        return self.privacy_cost.is_linear
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return psi'u(eps)."""
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to gamma if they are linear, else to the payments."""
+        if self.is_linear:
+            return replace(form, gamma=form.gamma + weight)
+        return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))
 
     def __repr__(self) -> str:
         return "Payments()" if self.is_linear else f"Payments({self.privacy_cost!r})"
