@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable
 from convexmarket.errors import ParameterError
@@ -23,11 +22,9 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
+from convexmarket.terms.base import Number
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
-
-if TYPE_CHECKING:
-    import cvxpy as cp
 
 __all__ = ["Incentives", "Market", "StandardForm"]
 
@@ -187,7 +184,7 @@ class Market:
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
         return costs[0] if costs else LinearCost()
 
-    def with_budget(self, amount: float | cp.Parameter) -> Market:
+    def with_budget(self, amount: Number) -> Market:
         """Return the market with another amount in its budgets, a number or a parameter."""
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,35 +43,8 @@ __all__ = ["ProjectableForm", "Projections", "solve_projections"]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class ProjectableForm:
-    """The problem of this module, in numbers.
-
-    Attributes
-    ----------
-    virtual_costs, losses : ndarray, shape (m,)
-    squared : bool
-        Whether R is the square.
-    mu, sigma, gamma : float
-        mu > 0; gamma > 0 unless every guarantee is bounded.
-    max_weight : float or ndarray, shape (m,)
-        Bound on every weight, k/m.
-    max_epsilon : float or ndarray, shape (m,)
-        Bound on every guarantee, possibly inf.
-    eta_low, eta_high : float
-        Range of eta, possibly 0 and inf.
-    """
-
-    virtual_costs: Floats
-    losses: Floats
-    squared: bool
-    mu: float
-    sigma: float
-    gamma: float
-    max_weight: float | Floats
-    max_epsilon: float | Floats
-    eta_low: float
-    eta_high: float
+class ProjectableForm(Form):
+    """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``."""
 
     @classmethod
     def of(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
@@ -89,19 +61,17 @@ class ProjectableForm:
             return None
         form, active = form.restricted()
         feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
-        found = cls(
-            virtual_costs=form.virtual_costs,
-            losses=np.zeros(form.virtual_costs.size) + form.losses,
-            squared=form.mu == 0,
-            mu=form.mu or form.mu_squared,
-            sigma=form.sigma,
-            gamma=form.gamma,
-            max_weight=form.max_weight,
-            max_epsilon=form.max_epsilon,
-            eta_low=form.eta_low,
-            eta_high=form.eta_high,
-        )
-        return found, active
+        return cls(**vars(form)), active
+
+    @property
+    def weight(self) -> float:
+        """The weight of R."""
+        return self.mu or self.mu_squared
+
+    @property
+    def squared(self) -> bool:
+        """Whether R is the square."""
+        return self.mu == 0
 
     @property
     def spread(self) -> Spread | SquaredSpread:
@@ -112,13 +82,9 @@ class ProjectableForm:
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
-    def limit(self, eta: float) -> float | Floats:
-        """Return the bound on every weight at an eta."""
-        return np.minimum(self.max_weight, self.max_epsilon / eta)
-
     def weights(self, eta: float) -> Floats:
         """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        return self._cheapest(self.mu, self.prices(eta), self.limit(eta))
+        return self._cheapest(self.weight, self.prices(eta), self.limit(eta))
 
     def minimum(self, mu: float, costs: Floats) -> float:
         """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
@@ -146,7 +112,7 @@ class ProjectableForm:
         self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
     ) -> tuple[float, Floats]:
         """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
-        marginal = mu / self.mu * self.slope(weights) + costs
+        marginal = mu / self.weight * self.slope(weights) + costs
         at_limit = weights >= limit * (1 - 1e-12)
         price = _price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
         return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
@@ -154,14 +120,14 @@ class ProjectableForm:
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
         if self.squared:
-            return 2.0 * self.mu * weights
-        return self.mu * weights / np.linalg.norm(weights)
+            return 2.0 * self.weight * weights
+        return self.weight * weights / np.linalg.norm(weights)
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
         spread = norm**2 if self.squared else norm
-        return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
+        return self.weight * spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
     def largest_eta(self) -> float:
         """Return the largest eta at which weights within their bounds sum to one."""
@@ -208,14 +174,14 @@ class Projections:
         start = time.perf_counter()
         form = self.form
         limit, weights = form.limit(eta), form.weights(eta)
-        price, extra = form.multipliers(form.mu, weights, form.prices(eta), limit)
+        price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
         extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
         cut = KeptSpreadCut(
             const=0.0,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
             costs=form.losses + extra,
             slopes=form.gamma * form.virtual_costs,
-            spread=lambda costs: form.minimum(form.mu, costs),
+            spread=lambda costs: form.minimum(form.weight, costs),
             price=price,
         )
         objective = form.objective(weights, eta)

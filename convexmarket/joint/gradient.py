@@ -51,21 +51,21 @@ class GradientForm:
     ----------
     joint : JointMarket
     active : ndarray of bool, shape (m,)
-        Sellers who can be bought from; the rows and the form are of these alone.
+        Sellers who can be bought from; all else is of these alone.
     signed_rows : ndarray, shape (n_active, n_features)
         ``y_i * x_i``.
-    form : Form
-        The market; its range of eta ends where no more can be sold.
+    market : Form
+        Its numbers; its range of eta ends where no more can be sold.
     """
 
     joint: JointMarket
     active: NDArray[np.bool_]
     signed_rows: Floats
-    form: Form
+    market: Form
 
     def smooth(self, model: Floats, weights: Floats, eta: float) -> tuple[float, Floats, Floats]:
         """Return the objective but for ``||w||`` and sigma/eta, and its gradients in w and a."""
-        joint, form = self.joint, self.form
+        joint, form = self.joint, self.market
         margins = self.signed_rows @ model
         losses = np.logaddexp(0.0, -margins)
         length = float(np.linalg.norm(weights))
@@ -96,11 +96,11 @@ class GradientForm:
             kept = min(kept, joint.max_norm)
         if kept < length:
             model = model * (kept / length)
-        return model, project_capped_simplex(weights, self.form.limit(eta))
+        return model, project_capped_simplex(weights, self.market.limit(eta))
 
     def lipschitz(self, eta: float) -> float:
         """Return a Lipschitz constant of the gradient; for convex payments, near equal weights."""
-        form, m = self.form, self.form.virtual_costs.size
+        form, m = self.market, self.market.virtual_costs.size
         longest = float(np.einsum("ij,ij->i", self.signed_rows, self.signed_rows).max())
         by_model = longest / 4 + self.joint.regularization
         by_weights = form.mu * np.sqrt(m) + 2 * form.mu_squared
@@ -125,7 +125,7 @@ class GradientForm:
             noise += 2 * joint.noise_radius * longest
         if joint.noise_vector is not None:
             noise += 2 * float(np.linalg.norm(joint.noise_vector)) * longest
-        form, m = self.form, self.form.virtual_costs.size
+        form, m = self.market, self.market.virtual_costs.size
         cheapest = float(form.virtual_costs.min())
         if not form.payments:
             cap = feasible_cap(m, float(np.max(form.max_weight)))
@@ -175,7 +175,7 @@ def gradient_form(joint: JointMarket) -> GradientForm:
         joint=joint,
         active=active,
         signed_rows=(joint.y[:, None] * joint.X)[active],
-        form=replace(form, eta_high=min(sold, form.eta_high)),
+        market=replace(form, eta_high=min(sold, form.eta_high)),
     )
 
 
@@ -277,7 +277,7 @@ def _descend(
     from one iteration to the next. Where differences of the objective drown in rounding, those of
     its gradient tell of the curvature.
     """
-    m = form.form.virtual_costs.size
+    m = form.market.virtual_costs.size
     model, weights = form.move(model, np.full(m, 1.0 / m), eta, 0.0)
     value, by_model, by_weights = form.smooth(model, weights, eta)
     for _ in range(max_iterations):
@@ -306,14 +306,14 @@ def _grid(form: GradientForm, grid: int, eps_max: float | None) -> Floats:
     """Return the values of eta to try, increasing."""
     m = len(form.joint.market.sellers)
     if eps_max is not None:
-        high = min(m * float(eps_max), form.form.eta_high)
-        if high < form.form.eta_low:
+        high = min(m * float(eps_max), form.market.eta_high)
+        if high < form.market.eta_low:
             raise ParameterError(
                 f"eps_max is {eps_max!r}, so that eta ends at {high:g}, below the EtaRange, which "
-                f"starts at {form.form.eta_low:g}"
+                f"starts at {form.market.eta_low:g}"
             )
     else:
-        high = form.form.eta_high if np.isfinite(form.form.eta_high) else form.largest_eta()
+        high = form.market.eta_high if np.isfinite(form.market.eta_high) else form.largest_eta()
     if grid == 1:
         return np.array([high])
-    return np.linspace(form.form.eta_low or high / grid, high, grid)
+    return np.linspace(form.market.eta_low or high / grid, high, grid)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import cvxpy as cp
 import numpy as np
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Constraint",
+    "Number",
     "Objective",
     "Piece",
     "Quantities",
@@ -32,7 +32,11 @@ __all__ = [
 ]
 
 
-def value_of(number: float | cp.Expression) -> float:
+#: A number, or an expression in parameters that stands for one.
+Number: TypeAlias = float | cp.Expression
+
+
+def value_of(number: Number) -> float:
     """Return a number, or what an expression in parameters is at present.
 
     Raises
@@ -111,16 +115,13 @@ class Piece(Defined):
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if the piece does not fit so many sellers."""
 
-    @abstractmethod
-    def written(self, quantities: Quantities) -> Sequence[cp.Expression | cp.Constraint]:
-        """Return the piece in CVXPY's words, whether term or constraint."""
-
     def speaks_of(self, n_sellers: int) -> set[str]:
         """Return which of the :class:`Quantities` it uses; all of them if that cannot be seen."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = vars(Quantities.unknown(costs))
         try:
-            items = self.written(Quantities(**quantities))
+            written = getattr(self, self.definition)(Quantities(**quantities))
+            items = written if isinstance(written, list) else [written]
             leaves = [leaf for item in items for leaf in (*item.variables(), *item.parameters())]
         except Exception:  # numpy functions do not take a parameter
             return set(quantities)
@@ -142,7 +143,7 @@ class Summand(ABC):
     def summands(self) -> tuple[WeightedTerm, ...]:
         """Return the weighted terms."""
 
-    def __mul__(self, factor: float | cp.Expression) -> Objective:
+    def __mul__(self, factor: Number) -> Objective:
         return Objective(tuple(part.times(factor) for part in self.summands()))
 
     __rmul__ = __mul__
@@ -214,10 +215,6 @@ class Term(Piece, Summand):
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the term as a scalar, convex CVXPY expression."""
 
-    def written(self, quantities: Quantities) -> Sequence[cp.Expression]:
-        """Return the expression alone."""
-        return [self.expression(quantities)]
-
     def numbers(self, weight: float, form: Form) -> Form | None:
         """Return a market's numbers with this term at a weight; None if they cannot say it."""
         return None
@@ -263,15 +260,11 @@ class Constraint(Piece):
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the restriction as CVXPY constraints."""
 
-    def written(self, quantities: Quantities) -> Sequence[cp.Constraint]:
-        """Return the CVXPY constraints."""
-        return self.constraints(quantities)
-
     def numbers(self, form: Form) -> Form | None:
         """Return a market's numbers with this constraint; None if they cannot say it."""
         return None
 
-    def with_budget(self, amount: float | cp.Parameter) -> Constraint:
+    def with_budget(self, amount: Number) -> Constraint:
         """Return the constraint with another budget, if it is one."""
         return self
 
@@ -280,7 +273,7 @@ class Constraint(Piece):
 class WeightedTerm:
     """A term and what it is multiplied with: a nonnegative number, or a parameter."""
 
-    weight: float | cp.Expression
+    weight: Number
     term: Term
 
     def __post_init__(self) -> None:

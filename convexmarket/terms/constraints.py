@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
-from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.base import Constraint, Number, Quantities
 from convexmarket.terms.form import Form
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
@@ -196,7 +196,7 @@ class Budget(Constraint):
     """
 
     reports = "budget"
-    amount: float | cp.Parameter
+    amount: Number
 
     def __repr__(self) -> str:
         amount = self.amount
@@ -223,7 +223,7 @@ class Budget(Constraint):
         """Add a budget."""
         return replace(form, budgets=(*form.budgets, self.amount))
 
-    def with_budget(self, amount: float | cp.Parameter) -> Budget:
+    def with_budget(self, amount: Number) -> Budget:
         """Return the budget of another amount."""
         return replace(self, amount=amount)
 

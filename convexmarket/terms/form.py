@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.terms.base import value_of
+from convexmarket.terms.base import Number, value_of
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 
 if TYPE_CHECKING:
-    import cvxpy as cp
-
     from convexmarket.terms.base import Constraint, Piece, Term, WeightedTerm
 
 __all__ = ["Form", "StandardForm"]
@@ -92,7 +90,7 @@ class Form:
     max_epsilon: float | Floats = np.inf
     eta_low: float = 0.0
     eta_high: float = np.inf
-    budgets: tuple[float | cp.Parameter, ...] = ()
+    budgets: tuple[Number, ...] = ()
     other_terms: tuple[Term, ...] = ()
     other_constraints: tuple[Constraint, ...] = ()
     parametric: bool = False

@@ -29,8 +29,7 @@ def form(squared=False, **changes) -> ProjectableForm:
     given = {
         "virtual_costs": COSTS,
         "losses": np.array([0.3, 0.0, 0.1, 0.0]),
-        "squared": squared,
-        "mu": 2.0,
+        "mu_squared" if squared else "mu": 2.0,
         "sigma": 0.5,
         "gamma": 0.7,
         "max_weight": 1.0,
@@ -187,7 +186,7 @@ def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_pric
     limit = np.array([1 / 3, 1 / 3, 1 / 3 + 1e-10])
     weights = np.array([*np.nextafter(limit[:2], 0), 1 / 3])
     costs = form.prices(1.0)
-    price, extra = form.multipliers(form.mu, weights, costs, limit)
+    price, extra = form.multipliers(form.weight, weights, costs, limit)
     assert price == pytest.approx((form.slope(weights) + costs)[2], rel=1e-14)
     assert extra == pytest.approx([0.5, 0.5, 0.0], abs=1e-9)
 
@@ -357,13 +356,13 @@ def test_a_market_in_numbers():
     found, able = ProjectableForm.of(declared.form)
     assert able.all()
     assert isinstance(found.spread, cm.SquaredSpread)
-    assert (found.mu, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
+    assert (found.weight, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
     assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
     assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
     assert found.max_epsilon.tolist() == [0.5, 0.2, 0.5, 0.5]
     plain, _ = ProjectableForm.of(market().form)
     assert (plain.eta_low, plain.eta_high, plain.max_weight) == (0.0, np.inf, 1.0)
-    assert plain.losses.tolist() == [0.0] * 4
+    assert plain.prices(0.0).tolist() == [0.0] * 4
     without_noise = cm.Spread() + cm.Payments()
     with pytest.raises(cm.UnattainedOptimumError, match="sigma"):
         solve_projections(market(objective=without_noise))
