@@ -5,9 +5,12 @@ What a piece may be is checked by the piece itself. A table only says which key 
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +21,13 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
+from convexmarket import terms
 from convexmarket.problems.base import EtaRange, Nonnegative, Positive, TableModel
 from convexmarket.problems.limits import MOST_ENTRIES
 from convexmarket.terms import (
@@ -34,14 +39,9 @@ from convexmarket.terms import (
     GroupShare,
     LinearCost,
     MaxEpsilon,
-    NegativeEntropy,
-    Noise,
     Objective,
-    Payments,
     PowerCost,
     PrivacyCost,
-    Spread,
-    SquaredSpread,
     Term,
 )
 from convexmarket.terms import EtaRange as EtaRangeConstraint
@@ -49,12 +49,8 @@ from convexmarket.terms import EtaRange as EtaRangeConstraint
 __all__ = [
     "ConstraintsTable",
     "GroupShareTable",
-    "NegativeEntropyTable",
-    "NoiseTable",
     "Number",
-    "PaymentsTable",
-    "SpreadTable",
-    "SquaredSpreadTable",
+    "TermTable",
     "TermsTable",
     "objective_of",
 ]
@@ -74,9 +70,8 @@ def _privacy_cost(value: Any) -> PrivacyCost:
 
 
 def _cost_in_words(cost: PrivacyCost) -> str | dict[str, float]:
-    if isinstance(cost, PowerCost):
-        return {"power": cost.power}
-    return next(name for name, known in _NAMED_COSTS.items() if known == cost)
+    names = (name for name, known in _NAMED_COSTS.items() if known == cost)
+    return dict(vars(cost)) or next(names)
 
 
 PrivacyCostEntry = Annotated[
@@ -139,67 +134,58 @@ OneOrEach = Annotated[
 # ------------------------------------------------------------------------------------------- terms
 
 
-class _TermTable(TableModel):
+class TermTable(TableModel):
     """A term and its weight in the objective."""
 
+    kind: ClassVar[type[Any]]
     weight: Nonnegative
 
     def build(self) -> Term:
         """Return the term."""
-        raise NotImplementedError
+        return self.kind(**{field.name: getattr(self, field.name) for field in fields(self.kind)})
+
+    @model_validator(mode="after")
+    def _possible(self) -> TermTable:
+        """Let the term itself refuse what it cannot be."""
+        self.build()
+        return self
 
 
-class SpreadTable(_TermTable):
-    """The norm of the weights, ``||a||_p``; p may be inf."""
-
-    term: Literal["spread"]
-    p: Annotated[float, Field(gt=1, allow_inf_nan=True)] = 2.0
-
-    def build(self) -> Term:
-        """Return the term."""
-        return Spread(self.p)
+#: What the constructors of terms may take, as entries of a file.
+_ENTRIES: dict[Any, Any] = {
+    "float": Annotated[float, Field(allow_inf_nan=True, validate_default=True)],
+    "PrivacyCost": PrivacyCostEntry,
+}
 
 
-class SquaredSpreadTable(_TermTable):
-    """The squared Euclidean norm of the weights."""
-
-    term: Literal["squared-spread"]
-
-    def build(self) -> Term:
-        """Return the term."""
-        return SquaredSpread()
-
-
-class NegativeEntropyTable(_TermTable):
-    """The negative entropy of the weights."""
-
-    term: Literal["negative-entropy"]
-
-    def build(self) -> Term:
-        """Return the term."""
-        return NegativeEntropy()
+def _table_of(kind: type[Any]) -> type[TermTable]:
+    """Return the table of a term: its name, its weight, and what its constructor takes."""
+    name = re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+    entries: dict[str, Any] = {"term": (Literal[name], ...)}
+    for field in fields(kind):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        entries[field.name] = (_ENTRIES[field.type], ... if default is MISSING else default)
+    if "privacy_cost" in entries:  # privacy may not be free
+        entries["weight"] = (Positive, ...)
+    table = create_model(
+        f"{kind.__name__}Table", __base__=TermTable, __module__=__name__, **entries
+    )
+    table.kind, table.__doc__ = kind, (kind.__doc__ or "").split("\n\n")[0]
+    return table
 
 
-class NoiseTable(_TermTable):
-    """The reciprocal of the total privacy bought."""
+def _tables() -> dict[str, type[TermTable]]:
+    """Return the tables of the terms that the package exports and numbers can build, by class."""
+    classes: list[type[Any]] = [kind for kind in vars(terms).values() if inspect.isclass(kind)]
+    shipped: list[type[Any]] = [
+        k for k in classes if issubclass(k, Term) and not inspect.isabstract(k)
+    ]
+    told = [k for k in shipped if all(field.type in _ENTRIES for field in fields(k))]
+    return {f"{kind.__name__}Table": _table_of(kind) for kind in told}
 
-    term: Literal["noise"]
 
-    def build(self) -> Term:
-        """Return the term."""
-        return Noise()
-
-
-class PaymentsTable(_TermTable):
-    """The expected payments, with the sellers' privacy cost."""
-
-    term: Literal["payments"]
-    weight: Positive
-    privacy_cost: PrivacyCostEntry = LinearCost()
-
-    def build(self) -> Term:
-        """Return the term."""
-        return Payments(self.privacy_cost)
+_TABLES = _tables()
+globals().update(_TABLES)  # where pickles look for them
 
 
 def _named_by_label(table: Any) -> Any:
@@ -227,24 +213,23 @@ class _LabelsNameTerms:
         return {**schema, "properties": dict.fromkeys(_TERM_NAMES, weighted)}
 
 
-_TERM_NAMES = ("spread", "squared-spread", "negative-entropy", "noise", "payments")
+_TERM_NAMES = [get_args(table.model_fields["term"].annotation)[0] for table in _TABLES.values()]
+
+if TYPE_CHECKING:
+    _AnyTermTable = TermTable
+else:
+    _AnyTermTable = Union[tuple(_TABLES.values())]  # noqa: UP007
 
 #: Terms by label. A label that is the name of a term need not repeat it.
 TermsTable = Annotated[
-    dict[
-        str,
-        Annotated[
-            SpreadTable | SquaredSpreadTable | NegativeEntropyTable | NoiseTable | PaymentsTable,
-            Field(discriminator="term"),
-        ],
-    ],
+    dict[str, Annotated[_AnyTermTable, Field(discriminator="term")]],
     BeforeValidator(_named_by_label),
     Field(max_length=50),
     _LabelsNameTerms(),
 ]
 
 
-def objective_of(terms: Mapping[str, _TermTable]) -> Objective:
+def objective_of(terms: Mapping[str, TermTable]) -> Objective:
     """Return the weighted sum of the terms, in the order of the file."""
     weighted = [entry.weight * entry.build() for entry in terms.values()]
     return sum(weighted[1:], start=weighted[0])

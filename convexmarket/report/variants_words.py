@@ -12,7 +12,6 @@ from scipy.interpolate import PchipInterpolator
 
 from convexmarket.experiments.variants import SOLVED, VariantsResult
 from convexmarket.problems import MarketTable
-from convexmarket.problems.pieces import PaymentsTable
 from convexmarket.report.parts import select, short
 from convexmarket.report.variants_figures import flat_pieces
 from convexmarket.report.words import count, equals, format_percent, listing, share
@@ -95,7 +94,7 @@ class Scene:
             {
                 label: term
                 for label, term in table.objective.items()
-                if not isinstance(term, PaymentsTable)
+                if term.build().privacy_cost is None
             }
             for table in self.tables.values()
         ]
