@@ -101,7 +101,8 @@ class Form:
         """Return these numbers with those of an objective's parts and of constraints."""
         form = self
         for part in parts:
-            form = replace(form, parametric=form.parametric or part.is_parametric)
+            if part.is_parametric:
+                form = replace(form, parametric=True)
             if part.value > 0:
                 said = part.term.numbers(part.value, form)
                 form = said or replace(form, other_terms=(*form.other_terms, part.term))
