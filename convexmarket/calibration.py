@@ -31,8 +31,8 @@ from convexmarket.market import Market
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
     Constraint,
+    Form,
     LinearCost,
-    Noise,
     Objective,
     Payments,
     PrivacyCost,
@@ -175,7 +175,8 @@ def calibrate_gamma(
     # Where noise alone is bought against, sigma/eta = gamma*psi*eta and psi*eta is the budget.
     costs = np.concatenate([sellers.virtual_costs for sellers in drawn])
     typical = float(np.median(costs))
-    start = float(np.log(objective.weight_of(Noise) * typical) - 2.0 * np.log(budget))
+    sigma = Form().plus(objective.parts).sigma
+    start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
     low, high = _enclose(spent, start, budget)
     log_gamma = low if low == high else float(brentq(spent, low, high, xtol=_ACCURACY))
     spent(log_gamma)
@@ -234,12 +235,12 @@ def _without_payments(objective: Objective | Term) -> Objective:
         raise ParameterError(
             f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
         )
-    if any(isinstance(part.term, Payments) for part in objective.parts):
+    if any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} already weighs payments, whose weight is to be "
             "found; leave them out (privacy_cost=... says what privacy costs)"
         )
-    if objective.weight_of(Noise) == 0:
+    if Form().plus(objective.parts).sigma == 0:
         raise ParameterError(
             f"the objective {shown(objective)} has no Noise(), so that the buyer has no use for "
             "privacy; add sigma * Noise() with sigma > 0"

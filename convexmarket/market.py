@@ -6,28 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
-    Budget,
     Cap,
     Constraint,
     EtaRange,
+    Form,
     LinearCost,
-    NegativeEntropy,
     Noise,
     Objective,
     Payments,
     PrivacyCost,
     Spread,
-    SquaredSpread,
     Term,
 )
-from convexmarket.terms.checks import check_convex, reads_reports
+from convexmarket.terms.base import Number
+from convexmarket.terms.checks import check_convex
+from convexmarket.terms.form import StandardForm
 
 __all__ = ["Incentives", "Market", "StandardForm"]
 
@@ -36,37 +33,10 @@ _GIVEN = (
     "provided that no number given to the pieces (weights, losses, caps, shares, a user's own "
     "data) depends on the reports"
 )
-
-
-@dataclass(frozen=True)
-class StandardForm:
-    """The papers' problem (A, Eq. 11) in numbers.
-
-    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
-    """
-
-    virtual_costs: NDArray[np.float64]
-    mu: float
-    sigma: float
-    gamma: float
-    max_weight: float = 1.0
-    eta_low: float = 0.0
-    eta_high: float = np.inf
-
-    def expected_cost(self, weights: NDArray[np.float64]) -> float:
-        """Return psi'a, the expected payment per unit of privacy bought."""
-        with np.errstate(invalid="ignore"):
-            cost = float(self.virtual_costs @ weights)
-        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
-            used = weights > 0
-            cost = float(self.virtual_costs[used] @ weights[used])
-        return cost
-
-    def objective(self, weights: NDArray[np.float64], eta: float) -> float:
-        """Evaluate the objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+_DIFFERENT_COSTS = (
+    "the payment terms have different privacy costs, so that what a seller's privacy costs is not "
+    "defined"
+)
 
 
 class Incentives(str):
@@ -150,7 +120,7 @@ class Market:
             constraint.check(len(sellers))
         for part in objective.parts:
             part.term.check(len(sellers))
-            if isinstance(part.term, Payments) and part.weight == 0:
+            if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
                     "would want infinitely much; give gamma > 0"
@@ -183,35 +153,23 @@ class Market:
             constraints.append(EtaRange(*eta_range))
         return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
 
+    @property
+    def form(self) -> Form:
+        """What the market amounts to in numbers; read anew where a weight is a parameter."""
+        form = self._form
+        return self._read_form() if form.parametric else form
+
     @cached_property
+    def _form(self) -> Form:
+        return self._read_form()
+
+    def _read_form(self) -> Form:
+        return Form(self.sellers.virtual_costs).plus(self.objective.parts, self.constraints)
+
+    @property
     def standard_form(self) -> StandardForm | None:
         """The market as A's Eq. (11) in numbers; None where it has another piece."""
-        known_terms = all(
-            (type(term) is Spread and term.is_euclidean)
-            or type(term) is Noise
-            or (type(term) is Payments and term.is_linear)
-            for term in self.terms
-        )
-        known_constraints = all(
-            (type(item) is Cap and np.ndim(item.k) == 0) or type(item) is EtaRange
-            for item in self.constraints
-        )
-        gamma = self.objective.weight_of(Payments)
-        if not (known_terms and known_constraints and gamma > 0):
-            return None
-        caps = [
-            float(item.k) / len(self.sellers) for item in self.constraints if isinstance(item, Cap)
-        ]
-        ranges = [item for item in self.constraints if isinstance(item, EtaRange)]
-        return StandardForm(
-            virtual_costs=self.sellers.virtual_costs,
-            mu=self.objective.weight_of(Spread),
-            sigma=self.objective.weight_of(Noise),
-            gamma=gamma,
-            max_weight=min([1.0, *caps]),
-            eta_low=max([0.0, *(item.low for item in ranges)]),
-            eta_high=min([np.inf, *(item.high for item in ranges)]),
-        )
+        return self.form.standard
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -227,13 +185,15 @@ class Market:
         ParameterError
             If two payment terms disagree about it.
         """
-        costs = [term.privacy_cost for term in self.terms if isinstance(term, Payments)]
+        costs = [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
         if any(cost != costs[0] for cost in costs):
-            raise ParameterError(
-                "the payment terms have different privacy costs, so that what a seller's privacy "
-                "costs is not defined; use one"
-            )
+            raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
         return costs[0] if costs else LinearCost()
+
+    def with_budget(self, amount: Number) -> Market:
+        """Return the market with another amount in its budgets, a number or a parameter."""
+        changed = [piece.with_budget(amount) for piece in self.constraints]
+        return Market(self.sellers, self.objective, changed)
 
     @cached_property
     def incentives(self) -> Incentives:
@@ -247,24 +207,22 @@ class Market:
         ``Losses(-20 * reports)``, are not seen here. The audit settles it for given reports, with
         ``build`` also where there are such numbers.
         """
-        if any(type(item) is Budget for item in self.constraints):
+        m, pieces = len(self.sellers), (*self.terms, *self.constraints)
+        readers = {piece.reading(m): piece for piece in reversed(pieces)}  # the first of a kind
+        if "budget" in readers:
             return self._incentives_under_a_budget()
-        pieces: tuple[Term | Constraint, ...] = (*self.terms, *self.constraints)
-        reading = [piece for piece in pieces if reads_reports(piece, len(self.sellers))]
-        if reading:
+        if "unknown" in readers:
             return Incentives(
                 "unknown",
-                f"{shown(reading[0])} reads the virtual costs, and what that does to a seller's "
-                "guarantee as a function of its report is not known; audit_incentives tries it",
+                f"{shown(readers['unknown'])} reads the virtual costs, and what that does to a "
+                "seller's guarantee as a function of its report is not known; audit_incentives "
+                "tries it",
             )
-        payments = [term for term in self.terms if isinstance(term, Payments)]
-        if any(term.privacy_cost != payments[0].privacy_cost for term in payments):
-            return Incentives(
-                "unknown",
-                "the payment terms have different privacy costs, so that what a "
-                "seller's privacy costs is not defined",
-            )
-        if not payments:
+        try:
+            _ = self.privacy_cost
+        except ParameterError:
+            return Incentives("unknown", _DIFFERENT_COSTS)
+        if "price" not in readers:
             return Incentives(
                 "by construction",
                 f"reports do not enter the problem, so no report changes it, {_GIVEN}",
@@ -277,14 +235,12 @@ class Market:
 
     def _incentives_under_a_budget(self) -> Incentives:
         """Return the verdict on a market whose budget reads the reports."""
-        terms = [part.term for part in self.objective.parts if part.weight > 0]
-        spreads = [term for term in terms if type(term) is not Noise]
-        limits = [item for item in self.constraints if type(item) is not Budget]
-        separable = all(type(term) in (SquaredSpread, NegativeEntropy) for term in spreads)
-        norms = [t.p for t in spreads if type(t) is Spread and t.reference is None]
-        if (separable and spreads and all(type(item) is Cap for item in limits)) or (
-            len(spreads) == len(norms) == 1 and norms[0] < np.inf and not limits
-        ):
+        objective = self.objective.without_noise
+        terms = [part.term for part in objective.parts if not part.is_idle]
+        limits = [piece for piece in self.constraints if piece.reports != "budget"]
+        separable = all(piece.separable for piece in (*terms, *limits))
+        norm = len(terms) == 1 and terms[0].is_norm and not limits
+        if terms and (separable or norm):
             return Incentives(
                 "by construction",
                 "reports enter only through the budget, and beside such a spread and noise alone a "

@@ -35,7 +35,6 @@ from convexmarket.errors import (
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
 from convexmarket.rents import Estimate, SolvedCurve, chord_rent, quadrature_rent
-from convexmarket.terms import Budget, Payments
 
 __all__ = [
     "PaymentEstimate",
@@ -252,9 +251,8 @@ def estimate_payments(
     _check_allocation(market, allocation)
     cost = np.asarray(market.privacy_cost(allocation.epsilon))
     scale = _scales(market, allocation)
-    gamma = market.objective.weight_of(Payments)
-    budgeted = any(isinstance(item, Budget) for item in market.constraints)
-    if market.incentives != "by construction" or budgeted:
+    gamma = market.form.price_of_money
+    if market.incentives != "by construction" or market.form.budgets:
         method = "quadrature"
     elif gamma == 0:
         return _constant_payments(market, cost, who)

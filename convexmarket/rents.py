@@ -28,7 +28,6 @@ from convexmarket.allocation.result import Allocation
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
-from convexmarket.terms import Payments
 
 __all__ = [
     "CurvePoint",
@@ -98,7 +97,7 @@ class SolvedCurve:
 
     def __init__(self, market: Market, allocation: Allocation, gap: float) -> None:
         self.market = market
-        self.gamma = market.objective.weight_of(Payments)
+        self.gamma = market.form.price_of_money
         self.n_solves = 0
         self._gap = gap
         self._nearest = self._truth = allocation

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import convexmarket as cm
+from convexmarket import terms
 from tests import ROOT
 
 PACKAGE = Path(cm.__file__).parent
@@ -177,6 +178,76 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
 )
 def test_what_counts_as_wrong(room, imported, wrong):
     assert bool(violation(room, imported)) is wrong
+
+
+# ----------------------------------------------------------------- a piece knows itself
+
+#: The classes that a piece is asked about, and their bases, which arguments are checked against.
+BASES = {"Term", "Constraint", "PrivacyCost", "Piece"}
+PIECES = {
+    name
+    for name in terms.__all__
+    if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
+}
+#: Where users' arguments come in.
+BORDER = {"market.py", "calibration.py", "problems/pieces.py"}
+
+
+def named(node):
+    """Return the last names in an expression: of a class, or of those in a tuple or a union."""
+    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+    return names | {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
+
+
+def looks_at_classes(source):
+    """Return where a module tells a piece by its class, as (line, names of classes)."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            names = named(node.args[1])
+        elif isinstance(node, ast.Compare):  # type(term) is Spread, type(term) in (Spread, Noise)
+            sides = [node.left, *node.comparators]
+            of_types = any(ast.unparse(side).startswith("type(") for side in sides)
+            names = set().union(*map(named, sides)) if of_types else set()
+        elif isinstance(node, ast.MatchClass):
+            names = named(node.cls)
+        else:
+            continue
+        if names & PIECES:
+            found.append((node.lineno, names & PIECES))
+    return found
+
+
+def test_nobody_looks_at_the_class_of_a_piece():
+    wrong = [
+        f"{path}:{line} asks for {', '.join(sorted(names))}"
+        for path in MODULES
+        if room_of(path) != "terms"
+        for line, names in looks_at_classes((PACKAGE / path).read_text())
+        if not (names <= BASES and path.as_posix() in BORDER)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("isinstance(term, Spread)", {"Spread"}),
+        ("isinstance(term, terms.Spread | cm.Noise)", {"Spread", "Noise"}),
+        ("isinstance(item, (Cap, dict))", {"Cap"}),
+        ("issubclass(kind, Payments)", {"Payments"}),
+        ("type(term) is Spread and term.p == 2", {"Spread"}),
+        ("x = [type(part.term) not in (Noise, Losses)]", {"Noise", "Losses"}),
+        ("Cap == type(item)", {"Cap"}),
+        ("match term:\n    case Spread(p=2):\n        pass", {"Spread"}),
+        ("isinstance(cost, PrivacyCost)", {"PrivacyCost"}),
+        ("isinstance(x, dict)", set()),
+        ("type(x) is dict", set()),
+        ("Spread(2) == term", set()),
+    ],
+)
+def test_looking_at_a_class_is_seen_however_it_is_written(source, names):
+    assert set().union(*(found for _, found in looks_at_classes(source))) == names
 
 
 # ----------------------------------------------------------------------- public names

@@ -72,6 +72,8 @@ def test_the_standard_form_in_numbers():
         ),
         (1 * cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
         (cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
+        # what has no weight is not there
+        (cm.Payments() + 0 * SquaredSpread() + 0 * cm.Spread(3), [], {"mu": 0, "gamma": 1}),
         # the tightest of several constraints holds
         (cm.Payments() + cm.Noise(), [cm.Cap(3), cm.Cap(2)], {"max_weight": 0.5}),
         (
@@ -91,7 +93,7 @@ def test_what_is_recognised(objective, constraints, expected):
     [
         (cm.Spread() + cm.Noise(), []),  # no payments: given guarantees or a budget
         (SquaredSpread() + cm.Noise() + cm.Payments(), []),
-        (cm.Spread() + 0 * SquaredSpread() + cm.Payments(), []),
+        (cm.Spread() + 1e-9 * SquaredSpread() + cm.Payments(), []),
         (LoudSpread() + cm.Noise() + cm.Payments(), []),
         (cm.Spread() + cm.Noise() + cm.Payments(), [NobodyAlone()]),
     ],

@@ -30,7 +30,6 @@ from convexmarket.allocation.region import (
     RegionFinder,
     imbalance,
     mend,
-    natural_eta,
     violations,
 )
 from convexmarket.allocation.result import Allocation, SolveRecord
@@ -43,7 +42,6 @@ from convexmarket.allocation.solvers import (
 from convexmarket.allocation.views import JointView, Subproblem
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.market import Market
-from convexmarket.terms import EtaRange, Noise, Payments
 
 __all__ = ["branch_and_bound", "finish"]
 
@@ -154,7 +152,7 @@ def branch_and_bound(
     if start is not None and not (isinstance(start, Real) and 0 < start < np.inf):
         raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
     solver = check_solver(solver)
-    view = JointView(market, 1.0 / natural_eta(market))
+    view = JointView(market, 1.0 / market.form.natural_eta)
     finder = RegionFinder(view, solver)
     region = finder.find()
     if not view.has_noise and region.low == 0:
@@ -182,21 +180,16 @@ def branch_and_bound(
 
 def _first_eta(market: Market, view: JointView) -> float:
     """Return the eta at which noise and payments balance if all sellers weigh the same."""
-    noise = market.objective.weight_of(Noise)
-    paid = [
-        (part.weight, part.term)
-        for part in market.objective.parts
-        if isinstance(part.term, Payments)
-    ]
+    noise, bills = market.form.sigma, market.form.bills
     costs = view.quantities.virtual_costs[view.active]
     m, mean = view.active.size, float(costs.mean())
-    if not (noise > 0 and paid and mean > 0):
+    if not (noise > 0 and bills and mean > 0):
         return float(m)
 
     def excess(log_eta: float) -> float:
         share = np.exp(log_eta) / m
         with np.errstate(over="ignore", divide="ignore"):
-            bill = sum(w * m * mean * float(t.privacy_cost(share)) for w, t in paid)
+            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in bills)
             return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
 
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
@@ -245,8 +238,10 @@ def finish(
             "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own is "
             "wrong; try another solver"
         )
-    ranges = [item for item in view.market.constraints if isinstance(item, EtaRange)]
-    for end in {end for item in ranges for end in (item.low, item.high)}:
+    ends = {"eta_low": view.market.form.eta_low, "eta_high": view.market.form.eta_high}
+    for end in ends.values():
+        if not 0 < end < np.inf:
+            continue
         feasible = np.max(violations(view, weights, end), initial=0.0) <= ROUNDING
         if feasible and view.value(weights, end) <= objective:
             eta, objective = end, view.value(weights, end)
@@ -258,16 +253,10 @@ def finish(
         multiplier=price / eta,
         solves=records,
         tolerance=tolerance,
-        binding=_binding(ranges, eta),
+        binding=tuple(name for name, end in ends.items() if eta == end),
         **provenance,
     )
     found.warn_if_loose(
         tolerance, "the solver is not accurate enough; try another one, or more max_solves"
     )
     return found
-
-
-def _binding(ranges: list[EtaRange], eta: float) -> tuple[str, ...]:
-    """Return which bounds the answer lies at."""
-    lows, highs = {item.low for item in ranges}, {item.high for item in ranges}
-    return tuple(name for name, ends in (("eta_low", lows), ("eta_high", highs)) if eta in ends)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.branch import finish
 from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import check_gap
-from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend, natural_eta
+from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
@@ -118,7 +119,7 @@ class _Runner:
 
     def _compile(self) -> None:
         """Declare the program in units of the largest eta that the constraints allow."""
-        self.natural = natural_eta(self.market, self.parameters)
+        self.natural = self._natural_eta()
         view = _joint_view(self.market, 1.0 / self.natural, self.parameters)
         if not view.has_noise:
             raise UnattainedOptimumError(
@@ -135,13 +136,14 @@ class _Runner:
         self._linearizer = Linearizer(self.view)
         self.program = Subproblem(self.view, self._linearizer.kept, self.scale)
 
+    def _natural_eta(self) -> float:
+        form = self.market.form
+        budgets = tuple(self.parameters.get(id(amount), amount) for amount in form.budgets)
+        return replace(form, budgets=budgets).natural_eta
+
     def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
         start = time.perf_counter()
-        if (
-            not 1 / _SAME_SCALE
-            < natural_eta(self.market, self.parameters) / self.natural
-            < _SAME_SCALE
-        ):
+        if not 1 / _SAME_SCALE < self._natural_eta() / self.natural < _SAME_SCALE:
             self._compile()
         region = self._finder.find()
         status = run_solver(self.program, self.solver, self.options)

@@ -39,12 +39,13 @@ from numpy.typing import NDArray
 from convexmarket.allocation.bounds import segment_bound
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.views import JointView
-from convexmarket.terms import Payments, PrivacyCost, Term
+from convexmarket.terms import Term
+from convexmarket.terms.base import Number, value_of
 
 __all__ = ["Cut", "KeptCostCut", "KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
-_Piece = tuple[float, Term, cp.Expression]
+_Piece = tuple[Number, Term, cp.Expression]
 Conjugate = Callable[[Floats], Floats]
 
 #: Tangents are taken this far from the border, where an entropy has none.
@@ -271,10 +272,9 @@ class Linearizer:
         able = [
             piece
             for piece in view.terms
-            if _belongs(piece[1], "simplex_minimum")
-            and piece[1].simplex_minimum(piece[0], np.zeros(view.active.size)) is not None
+            if piece[1].simplex_minimum(1.0, np.zeros(view.active.size)) is not None
         ]
-        self._paid = [piece for piece in view.terms if type(piece[1]) is Payments]
+        self._paid = [piece for piece in view.terms if piece[1].reports == "price"]
         self._conjugate = _common_conjugate(self._paid)
         # What is kept should be strictly convex, which the largest weight is not.
         strict = [piece for piece in able if not piece[2].is_pwl()]
@@ -359,7 +359,7 @@ class Linearizer:
         kept_slope = m * own.weights + eta * own.epsilon[view.active]
         price = float((costs + eta * slopes + kept_slope) @ point[view.active])
         if kept is self._paid and self._conjugate:
-            psi = sum(w for w, _, _ in kept) * view.quantities.virtual_costs[view.active]
+            psi = sum(value_of(w) for w, _, _ in kept) * view.quantities.virtual_costs[view.active]
             return KeptCostCut(total.const, noise, costs, slopes, psi, self._conjugate, price)
         return KeptSpreadCut(total.const, noise, costs, slopes, self._minimum, price)
 
@@ -373,7 +373,7 @@ class Linearizer:
             everybody = np.full((*costs.shape[:-1], active.size), np.inf)
             everybody[..., active] = costs
             costs = everybody
-        found = term.simplex_minimum(weight, costs)
+        found = term.simplex_minimum(value_of(weight), costs)
         assert found is not None  # as when it was chosen
         return found
 
@@ -382,18 +382,10 @@ class Linearizer:
         return _Affine(const, weights, epsilon, float(inverse.item()))
 
 
-def _belongs(piece: Term | PrivacyCost, shortcut: str) -> bool:
-    """Whether a shortcut was written for the piece's expression, not for that of a base class."""
-    classes = type(piece).__mro__
-    owners = [next(c for c in classes if name in vars(c)) for name in (shortcut, "expression")]
-    return issubclass(owners[0], owners[1])
-
-
 def _common_conjugate(paid: list[_Piece]) -> Conjugate | None:
     """Return u* where all payments have one cost that knows its conjugate."""
-    costs = [term.privacy_cost for _, term, _ in paid if isinstance(term, Payments)]
-    if not costs or any(cost != costs[0] for cost in costs):
+    costs = [term.privacy_cost for _, term, _ in paid]
+    first = costs[0] if costs else None
+    if first is None or any(cost != first for cost in costs):
         return None
-    if not _belongs(costs[0], "conjugate") or costs[0].conjugate(np.ones(1)) is None:
-        return None
-    return cast("Conjugate", costs[0].conjugate)
+    return None if first.conjugate(np.ones(1)) is None else cast("Conjugate", first.conjugate)

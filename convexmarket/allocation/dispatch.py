@@ -12,9 +12,9 @@ import numpy as np
 from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.exact import solve_exact
-from convexmarket.allocation.guarantees import allocate_guarantees, largest_guarantees
+from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.projected_gradient import projected_gradient
-from convexmarket.allocation.projections import projectable_form, solve_projections
+from convexmarket.allocation.projections import solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
@@ -133,16 +133,16 @@ def allocate(
         return line_search(market, formulation=formulation, **numerical, **options)
     if method == "projected_gradient":
         return projected_gradient(market, **options)
-    granted = largest_guarantees(market)
+    granted = market.form.granted
     if granted is not None:
-        return allocate_guarantees(market, granted)
+        return allocate_guarantees(market.form, granted)
     return _exact(standard_form_of(market, "the exact solver"))
 
 
 def _best_method(market: Market) -> Method:
-    if market.standard_form is not None or largest_guarantees(market) is not None:
+    if market.form.standard is not None or market.form.granted is not None:
         return "exact"
-    if projectable_form(market) is not None:
+    if market.form.is_projectable:
         return "projections"
     return "branch_and_bound" if JointView(market).uses_epsilon else "convex_program"
 

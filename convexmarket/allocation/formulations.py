@@ -21,7 +21,6 @@ tolerances of conic solvers, so the variables are ``m*a``, which is of order one
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -40,7 +39,6 @@ from convexmarket.allocation.views import spread_out
 from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
     AllocationError,
-    InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
     SolverError,
@@ -57,7 +55,6 @@ __all__ = [
     "optimal_weights",
     "papers_form",
     "recover_weights",
-    "restrict_to_finite",
 ]
 
 Formulation = Literal["primal", "dual", "projection"]
@@ -107,31 +104,6 @@ def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> N
     return project_capped_simplex(np.where(dear, -np.inf, weights), form.max_weight)
 
 
-def restrict_to_finite(form: StandardForm) -> tuple[StandardForm, NDArray[np.bool_]]:
-    """Leave out the sellers with psi = +inf, who are never bought from.
-
-    Returns
-    -------
-    form : StandardForm
-        Of the remaining sellers, with the same bound on every weight.
-    finite : ndarray of bool, shape (m,)
-        Who remains; :func:`embed` puts the others back with weight zero.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If nobody remains, or those who do cannot carry all the weight under the cap.
-    """
-    finite = np.isfinite(form.virtual_costs)
-    n_finite = int(np.count_nonzero(finite))
-    if n_finite == 0:
-        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
-    feasible_cap(n_finite, form.max_weight)
-    if n_finite == finite.size:
-        return form, finite
-    return replace(form, virtual_costs=form.virtual_costs[finite]), finite
-
-
 def embed(weights: NDArray[np.float64], sellers: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return weights for all sellers from those of some: zero for the others."""
     everyone = np.zeros(sellers.size)
@@ -168,13 +140,16 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     InfeasibleMarketError
         If the remaining sellers cannot carry all the weight.
     """
-    form = market.standard_form
-    if form is None:
+    if market.form.standard is None:
         raise NotSupportedError(
             f"{shown(market)} is not of the form mu*Spread() + sigma*Noise() + gamma*Payments() "
             "with gamma > 0 and constraints Cap, EtaRange; no fixed-eta formulation is known for it"
         )
-    return restrict_to_finite(form)
+    form, sellers = market.form.restricted()
+    standard = form.standard
+    assert standard is not None  # as for all sellers
+    feasible_cap(sellers.sum(), standard.max_weight)
+    return standard, sellers
 
 
 class FixedEtaProblem(cp.Problem):

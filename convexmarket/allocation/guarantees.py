@@ -19,40 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import as_float, checked_numbers
 from convexmarket.errors import ParameterError
-from convexmarket.market import Market
-from convexmarket.terms import GivenEpsilon, MaxEpsilon, Noise, Spread
+from convexmarket.terms import Form
 
-__all__ = ["allocate_guarantees", "largest_guarantees", "weights_for_guarantees"]
+__all__ = ["allocate_guarantees", "weights_for_guarantees"]
 
 Floats = NDArray[np.float64]
 
 
-def largest_guarantees(market: Market) -> Floats | None:
-    """Return what each seller may sell at most, shape (m,), if that is all that limits the buyer.
-
-    That is, in a market of ``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``;
-    None for any other market.
-    """
-    known = all(
-        (type(term) is Spread and term.is_euclidean) or type(term) is Noise for term in market.terms
-    )
-    bounds = [item for item in market.constraints if type(item) in (GivenEpsilon, MaxEpsilon)]
-    finite = np.isfinite(market.sellers.virtual_costs)
-    if not (known and bounds and len(bounds) == len(market.constraints) and finite.all()):
-        return None
-    if market.objective.weight_of(Noise) == 0:  # then eta is not determined
-        return None
-    granted = np.full(len(market.sellers), np.inf)
-    for item in bounds:
-        assert isinstance(item, MaxEpsilon)
-        granted = np.minimum(granted, item.epsilon)
-    return granted if granted.max() > 0 else None
-
-
-def allocate_guarantees(market: Market, granted: Floats) -> Allocation:
+def allocate_guarantees(form: Form, granted: Floats) -> Allocation:
     """Return the exact allocation under given guarantees, with its dual bound."""
     start = time.perf_counter()
-    mu, sigma = market.objective.weight_of(Spread), market.objective.weight_of(Noise)
+    mu, sigma = form.mu, form.sigma
     weights, eta = weights_for_guarantees(granted, mu, sigma)
     norm = float(np.linalg.norm(weights))
     price, bound = _dual(granted, mu, sigma, weights, norm)

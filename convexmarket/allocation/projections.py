@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,22 +34,12 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import bounds_of_sellers, of_some
 from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import (
-    Cap,
-    EtaRange,
-    Losses,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    Spread,
-    SquaredSpread,
-)
+from convexmarket.terms import Form, Spread, SquaredSpread
 
-__all__ = ["ProjectableForm", "Projections", "projectable_form", "solve_projections"]
+__all__ = ["ProjectableForm", "Projections", "solve_projections"]
 
 Floats = NDArray[np.float64]
 
@@ -58,47 +47,48 @@ Floats = NDArray[np.float64]
 _AIM = 1e-10
 
 
-@dataclass(frozen=True, eq=False)
-class ProjectableForm:
-    """The problem of this module, in numbers.
+class ProjectableForm(Form):
+    """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``."""
 
-    Attributes
-    ----------
-    virtual_costs, losses : ndarray, shape (m,)
-    spread : Spread or SquaredSpread
-        R.
-    mu, sigma, gamma : float
-        mu > 0; gamma > 0 unless every guarantee is bounded.
-    max_weight : float or ndarray, shape (m,)
-        Bound on every weight, k/m.
-    max_epsilon : float or ndarray, shape (m,)
-        Bound on every guarantee, possibly inf.
-    eta_low, eta_high : float
-        Range of eta, possibly 0 and inf.
-    """
+    @classmethod
+    def of(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """Return the problem of those who can sell anything, and who they are.
 
-    virtual_costs: Floats
-    losses: Floats
-    spread: Spread | SquaredSpread
-    mu: float
-    sigma: float
-    gamma: float
-    max_weight: float | Floats
-    max_epsilon: float | Floats
-    eta_low: float
-    eta_high: float
+        None for a market that has another piece.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If nobody can sell, or too few.
+        """
+        if not form.is_projectable:
+            return None
+        form, active = form.restricted()
+        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
+        return cls(**vars(form)), active
+
+    @property
+    def weight(self) -> float:
+        """The weight of R."""
+        return self.mu or self.mu_squared
+
+    @property
+    def squared(self) -> bool:
+        """Whether R is the square."""
+        return self.mu == 0
+
+    @property
+    def spread(self) -> Spread | SquaredSpread:
+        """R."""
+        return SquaredSpread() if self.squared else Spread()
 
     def prices(self, eta: float) -> Floats:
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
-    def limit(self, eta: float) -> float | Floats:
-        """Return the bound on every weight at an eta."""
-        return np.minimum(self.max_weight, self.max_epsilon / eta)
-
     def weights(self, eta: float) -> Floats:
         """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        return self._cheapest(self.mu, self.prices(eta), self.limit(eta))
+        return self._cheapest(self.weight, self.prices(eta), self.limit(eta))
 
     def minimum(self, mu: float, costs: Floats) -> float:
         """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
@@ -120,7 +110,7 @@ class ProjectableForm:
 
     def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
         """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
-        if isinstance(self.spread, SquaredSpread):
+        if self.squared:
             return project_capped_simplex(costs / (-2.0 * mu), limit)
         margins = np.maximum(self._level(mu, costs) - costs, 0.0)
         total = float(margins.sum())
@@ -132,22 +122,22 @@ class ProjectableForm:
         self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
     ) -> tuple[float, Floats]:
         """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
-        marginal = mu / self.mu * self.slope(weights) + costs
+        marginal = mu / self.weight * self.slope(weights) + costs
         at_limit = weights >= limit * (1 - 1e-12)
         price = _price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
         return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
-        if isinstance(self.spread, SquaredSpread):
-            return 2.0 * self.mu * weights
-        return self.mu * weights / np.linalg.norm(weights)
+        if self.squared:
+            return 2.0 * self.weight * weights
+        return self.weight * weights / np.linalg.norm(weights)
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
-        spread = norm**2 if isinstance(self.spread, SquaredSpread) else norm
-        return self.mu * spread + float(self.prices(eta) @ weights) + self.sigma / eta
+        spread = norm**2 if self.squared else norm
+        return self.weight * spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
     def largest_eta(self) -> float:
         """Return the largest eta at which weights within their bounds sum to one."""
@@ -162,61 +152,6 @@ class ProjectableForm:
                 f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
                 f"{eta:g}; raise one or lower the other"
             )
-
-    def restricted(self) -> tuple[ProjectableForm, NDArray[np.bool_]]:
-        """Return the problem of those who can sell anything, and who they are."""
-        able = np.isfinite(self.virtual_costs)
-        if not able.any():
-            raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost: nobody can sell"
-            )
-        able = able & (self.limit(1.0) > 0)
-        if not able.any():
-            raise InfeasibleMarketError(
-                "every seller is excluded by a bound of zero; let somebody sell"
-            )
-        form = replace(
-            self,
-            virtual_costs=self.virtual_costs[able],
-            losses=self.losses[able],
-            max_weight=of_some(self.max_weight, able),
-            max_epsilon=of_some(self.max_epsilon, able),
-        )
-        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
-        return form, able
-
-
-def projectable_form(market: Market) -> ProjectableForm | None:
-    """Return the market in numbers, or None where it has another piece."""
-    parts = [part for part in market.objective.parts if part.weight > 0]
-    spreads = [part.term for part in parts if type(part.term) in (Spread, SquaredSpread)]
-    known = all(
-        type(part.term) in (Spread, SquaredSpread, Noise, Losses)
-        or (type(part.term) is Payments and part.term.is_linear)
-        for part in parts
-    ) and all(isinstance(item, EtaRange | Cap | MaxEpsilon) for item in market.constraints)
-    max_weight, max_epsilon = bounds_of_sellers(market)
-    bounded = bool(np.all(np.isfinite(max_epsilon)))
-    gamma = market.objective.weight_of(Payments)
-    squared = {type(term) for term in spreads} == {SquaredSpread}
-    norms = bool(spreads) and all(type(t) is Spread and t.is_euclidean for t in spreads)
-    if not (known and (gamma > 0 or bounded) and (squared or norms)):
-        return None
-    m = len(market.sellers)
-    losses = [part.weight * part.term.values for part in parts if isinstance(part.term, Losses)]
-    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
-    return ProjectableForm(
-        virtual_costs=market.sellers.virtual_costs,
-        losses=np.sum(losses, axis=0) if losses else np.zeros(m),
-        spread=SquaredSpread() if squared else Spread(),
-        mu=market.objective.weight_of(SquaredSpread if squared else Spread),
-        sigma=market.objective.weight_of(Noise),
-        gamma=gamma,
-        max_weight=max_weight,
-        max_epsilon=max_epsilon,
-        eta_low=max([0.0, *(item.low for item in ranges)]),
-        eta_high=min([np.inf, *(item.high for item in ranges)]),
-    )
 
 
 class Projections:
@@ -249,14 +184,14 @@ class Projections:
         start = time.perf_counter()
         form = self.form
         limit, weights = form.limit(eta), form.weights(eta)
-        price, extra = form.multipliers(form.mu, weights, form.prices(eta), limit)
+        price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
         extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
         cut = KeptSpreadCut(
             const=0.0,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
             costs=form.losses + extra,
             slopes=form.gamma * form.virtual_costs,
-            spread=lambda costs: form.minimum(form.mu, costs),
+            spread=lambda costs: form.minimum(form.weight, costs),
             price=price,
         )
         objective = form.objective(weights, eta)
@@ -303,14 +238,14 @@ def solve_projections(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    found = projectable_form(market)
+    found = ProjectableForm.of(market.form)
     if found is None:
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
             "Payments and Losses under Cap, EtaRange, MaxEpsilon and GivenEpsilon, and payments or "
             f"largest guarantees there must be; this is {shown(market)}"
         )
-    form, active = found.restricted()
+    form, active = found
     if form.sigma == 0 and form.eta_low == 0:
         raise unattained_noise()
     runner = Projections(form)

@@ -7,7 +7,7 @@ point inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -18,11 +18,10 @@ from convexmarket.allocation.minorants import Lifted, Minorants
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, fixed_eta, multiplier, numbers
 from convexmarket.arguments import shown
-from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
-from convexmarket.market import Market
-from convexmarket.terms import Budget, Cap, Constraint, EtaRange, MaxEpsilon
+from convexmarket.errors import InfeasibleMarketError, SolverError
+from convexmarket.terms import Constraint
 
-__all__ = ["Region", "RegionFinder", "imbalance", "mend", "natural_eta", "violations"]
+__all__ = ["Region", "RegionFinder", "imbalance", "mend", "violations"]
 
 Floats = NDArray[np.float64]
 
@@ -59,42 +58,6 @@ class Region:
     def bounds(self) -> tuple[float, float]:
         """Total privacy beyond which nothing is feasible for certain."""
         return (self.low, self.high) if self.outer is None else self.outer
-
-
-def natural_eta(market: Market, parameters: Mapping[int, cp.Parameter] | None = None) -> float:
-    """Return an eta of the order of those that the constraints speak of, to scale 1/eta with.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter in a piece has no value.
-    """
-    m = len(market.sellers)
-    ends: list[float] = []
-    limits: list[float] = []
-    costs = market.sellers.virtual_costs
-    paid = costs[np.isfinite(costs) & (costs > 0)]
-    for item in market.constraints:
-        if isinstance(item, EtaRange):
-            ends += [end for end in (item.low, item.high) if 0 < end < np.inf]
-        elif isinstance(item, MaxEpsilon):
-            limits.append(m * float(np.mean(item.epsilon)))
-        elif isinstance(item, Budget) and paid.size:
-            limits.append(_value(item.amount, parameters or {}) / float(paid.mean()))
-    if ends:
-        return float(np.exp(np.mean(np.log(ends))))
-    return min([limit for limit in limits if limit > 0], default=float(m))
-
-
-def _value(amount: float | cp.Parameter, parameters: Mapping[int, cp.Parameter]) -> float:
-    if not isinstance(amount, cp.Parameter):
-        return float(amount)
-    amount = parameters.get(id(amount), amount)
-    if amount.value is None:
-        raise ParameterError(
-            f"the parameter {amount.name()!r} has no value; set its value, or use sweep"
-        )
-    return float(np.asarray(amount.value).item())
 
 
 class _Clash:
@@ -164,7 +127,7 @@ class RegionFinder:
         rest = []
         for piece, items in view.constraints:
             # Who is excluded by a bound of zero is at that bound, which leaves the others room.
-            bounds_each = isinstance(piece, Cap | MaxEpsilon) and view.active.size > 1
+            bounds_each = piece.bounds_each and view.active.size > 1
             for item in items:
                 bound = view.jointly(item)
                 if isinstance(item, cp.constraints.Inequality):
@@ -230,11 +193,9 @@ class RegionFinder:
 
     def _given(self) -> tuple[float, float]:
         """Return the range that EtaRange leaves to the scaled 1/eta."""
-        ranges = [item for item in self.view.market.constraints if isinstance(item, EtaRange)]
-        scale = self.view.inverse_scale
-        least = max([0.0, *(1.0 / (item.high * scale) for item in ranges)])
-        most = min([np.inf, *(1.0 / (item.low * scale) for item in ranges if item.low > 0)])
-        return least, most
+        form, scale = self.view.market.form, self.view.inverse_scale
+        most = 1.0 / (form.eta_low * scale) if form.eta_low > 0 else np.inf
+        return 1.0 / (form.eta_high * scale), most
 
     def _eta(self, scaled_inverse: float) -> float:
         """Return the eta of a scaled 1/eta, with the ends of an EtaRange to the last digit."""
@@ -243,11 +204,8 @@ class RegionFinder:
         if scaled_inverse == np.inf:
             return 0.0
         eta = 1.0 / (scaled_inverse * self.view.inverse_scale)
-        for item in self.view.market.constraints:
-            if isinstance(item, EtaRange):
-                near = [end for end in (item.low, item.high) if abs(eta - end) <= 1e-12 * end]
-                eta = near[0] if near else eta
-        return eta
+        ends = (self.view.market.form.eta_low, self.view.market.form.eta_high)
+        return next((end for end in ends if abs(eta - end) <= 1e-12 * end < np.inf), eta)
 
     def inside(self, support: NDArray[np.bool_]) -> tuple[Floats, float] | None:
         """Return a point without active inequalities, with zeros outside the support, if any."""

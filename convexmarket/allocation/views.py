@@ -14,17 +14,15 @@ from scipy import sparse
 from convexmarket.allocation.minorants import Hints, Lifted
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.arguments import shown
-from convexmarket.errors import AllocationError, InfeasibleMarketError, ParameterError
+from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
-from convexmarket.terms import Cap, Constraint, MaxEpsilon, Quantities, Term
+from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm
+from convexmarket.terms.base import Number
 
 __all__ = [
     "FixedEta",
     "JointView",
-    "active_sellers",
-    "bounds_of_sellers",
     "numbers",
-    "of_some",
     "spread_out",
 ]
 
@@ -36,47 +34,6 @@ def numbers(expression: cp.Expression) -> Floats:
     if expression.value is None:
         raise AllocationError(f"{expression} has no value; solve its problem first")
     return np.asarray(expression.value, dtype=float)
-
-
-def active_sellers(market: Market) -> NDArray[np.bool_]:
-    """Return who can be bought from, shape (m,).
-
-    That is, who has a finite virtual cost, and no bound of zero of its own.
-    """
-    finite = np.isfinite(market.sellers.virtual_costs)
-    if not finite.any():
-        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
-    for item in market.constraints:
-        if isinstance(item, Cap | MaxEpsilon):
-            own = item.k if isinstance(item, Cap) else item.epsilon
-            finite = finite & (np.asarray(own) > 0)
-    if not finite.any():
-        raise InfeasibleMarketError(
-            "every seller is excluded by a bound of zero; let somebody sell"
-        )
-    return finite
-
-
-def bounds_of_sellers(market: Market) -> tuple[float | Floats, float | Floats]:
-    """Return the bounds on the weights and on the guarantees: one number for all, or one for each.
-
-    The bound on the guarantees is inf where there is none.
-    """
-    max_weight, max_epsilon = np.array(1.0), np.array(np.inf)
-    for item in market.constraints:
-        if isinstance(item, Cap):
-            max_weight = np.minimum(max_weight, np.asarray(item.k) / len(market.sellers))
-        elif isinstance(item, MaxEpsilon):
-            max_epsilon = np.minimum(max_epsilon, item.epsilon)
-    return (
-        max_weight if max_weight.ndim else float(max_weight),
-        max_epsilon if max_epsilon.ndim else float(max_epsilon),
-    )
-
-
-def of_some(bound: float | Floats, sellers: NDArray[np.bool_]) -> float | Floats:
-    """Return the bound, or those of some sellers."""
-    return bound[sellers] if isinstance(bound, np.ndarray) else bound
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
@@ -118,11 +75,11 @@ class JointView:
     scaled_weights: cp.Variable = field(init=False)
     scaled_inverse: cp.Variable = field(init=False)
     epsilon: cp.Variable = field(init=False)
-    terms: list[tuple[float, Term, cp.Expression]] = field(init=False)
+    terms: list[tuple[Number, Term, cp.Expression]] = field(init=False)
     constraints: list[tuple[Constraint, list[cp.Constraint]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.active = active_sellers(self.market)
+        self.active = self.market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
         self.scaled_inverse = cp.Variable(nonneg=True, name="scaled_inverse_eta")
@@ -134,14 +91,11 @@ class JointView:
             inverse_eta=self.inverse_scale * self.scaled_inverse,
             virtual_costs=np.where(self.active, costs, 0.0),
         )
+        parts = [(self._weight(part), part) for part in self.market.objective.parts]
         self.terms = [
-            (
-                part.weight,
-                part.term,
-                self._settled(part.term.weighted(part.weight, self.quantities)),
-            )
-            for part in self.market.objective.parts
-            if part.weight > 0
+            (weight, part.term, self._settled(part.weighted(weight, self.quantities)))
+            for weight, part in parts
+            if isinstance(weight, cp.Expression) or weight > 0
         ]
         self.constraints = [
             (
@@ -153,6 +107,15 @@ class JointView:
             )
             for piece in self.market.constraints
         ]
+
+    def _weight(self, part: WeightedTerm) -> Number:
+        """Return a weight: a number, unless it is a parameter that stays one."""
+        if not isinstance(part.weight, cp.Expression):
+            return part.weight
+        kept = self.parameters is None or any(
+            id(parameter) in self.parameters for parameter in part.weight.parameters()
+        )
+        return self._settled(part.weight) if kept else part.value
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
         """Return an expression without parameters but those that are given."""
@@ -343,7 +306,7 @@ class FixedEta(cp.Problem):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float) -> None:
-        self._sellers = active_sellers(market)
+        self._sellers = market.form.active
         m = self._sellers.size
         costs = market.sellers.virtual_costs
         scaled_weights = cp.Variable(int(self._sellers.sum()), nonneg=True, name="scaled_weights")

@@ -28,7 +28,7 @@ from convexmarket.market import Market
 from convexmarket.payments import estimate_payments, payments
 from convexmarket.priors import Prior
 from convexmarket.problems import MarketTable, VariantsProblem
-from convexmarket.terms import Budget, Objective, Payments, RobustCosts
+from convexmarket.terms import Objective
 
 __all__ = ["SOLVED", "VariantsResult", "run_variants"]
 
@@ -209,7 +209,7 @@ def _units(points: list[Point], problem: VariantsProblem) -> list[list[Point]]:
 
 
 def _pays(market: Market) -> bool:
-    return any(isinstance(term, Payments) for term in market.terms)
+    return any(term.privacy_cost is not None for term in market.terms)
 
 
 def _answers(points: list[Point]) -> list[Answer]:
@@ -224,11 +224,8 @@ def _answers(points: list[Point]) -> list[Answer]:
 
 def _swept(points: list[Point]) -> list[Allocation]:
     market, budget = points[0].market, cp.Parameter(nonneg=True, name="budget")
-    constraints = [
-        Budget(budget) if isinstance(item, Budget) else item for item in market.constraints
-    ]
     return sweep(
-        Market(market.sellers, market.objective, constraints),
+        market.with_budget(budget),
         budget,
         [float(point.value or 0) for point in points],
         solver=points[0].table.solve.solver,
@@ -349,9 +346,7 @@ def _bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
 
 def _without_payments(market: Market, found: Allocation) -> float:
     """Return the part of the objective that is about the model: spread and noise."""
-    parts = tuple(
-        part for part in market.objective.parts if not isinstance(part.term, Payments | RobustCosts)
-    )
+    parts = tuple(part for part in market.objective.parts if not part.term.pays)
     if not parts:
         return 0.0
     return Objective(parts).value(found.weights, found.eta, market.sellers.virtual_costs)

@@ -197,7 +197,7 @@ class GlobalSearch:
         assert form is not None
         assert self.step.form is not None
         a = weights[self.step.form[1]]
-        kept, keep = (1 - root) * form.mu, (1 - root) * joint.regularization
+        kept, keep = (1 - root) * form.weight, (1 - root) * joint.regularization
         runner = Projections(form)
         plain = runner.solve(eta).cut
         assert isinstance(plain, KeptSpreadCut)

@@ -25,21 +25,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.views import FixedEta, active_sellers, spread_out
+from convexmarket.allocation.views import FixedEta, spread_out
 from convexmarket.arguments import shown
 from convexmarket.errors import AllocationError, CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
-from convexmarket.terms import (
-    Budget,
-    Constraint,
-    EtaRange,
-    MaxEpsilon,
-    Noise,
-    Objective,
-    Quantities,
-)
+from convexmarket.terms import Constraint, Form, Quantities
 
 __all__ = ["ExponentialBlock", "ModelBlock", "purchase_block", "remaining_gain"]
 
@@ -188,7 +180,7 @@ class ExponentialBlock(cp.Problem):
         choose_eta: bool = False,
     ) -> None:
         market = joint.market
-        self._sellers = active_sellers(market)
+        self._sellers = market.form.active
         m, n = self._sellers.size, int(self._sellers.sum())
         self._z = cp.Variable(n, name="log(m*a)")
         # How far log(eta) is from that of the eta given.
@@ -213,11 +205,8 @@ class ExponentialBlock(cp.Problem):
                     f"{shown(piece)} is not convex in z = log(a): only bounds on weights from "
                     'above are; use method="alternating"'
                 )
-        others = Objective(
-            tuple(part for part in market.objective.parts if type(part.term) is not Noise)
-        )
         try:
-            terms = others.expression(quantities) if others.parts else cp.Constant(0.0)
+            terms = market.objective.without_noise.expression(quantities)
         except CurvatureError as error:
             raise CurvatureError(
                 f'in z = log(a), {error}; use method="alternating" for this market'
@@ -240,19 +229,21 @@ class ExponentialBlock(cp.Problem):
 
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
         """Return a constraint in z and log(eta): what joins weights and eta, in the guarantees."""
-        log_eta = self._v + self._from_eta(np.log)
-        if isinstance(piece, MaxEpsilon):
-            m = self._sellers.size
-            bounds = np.broadcast_to(piece.epsilon, m)[self._sellers]
-            return [self._z + log_eta <= np.log(m * bounds)]
-        if isinstance(piece, Budget):  # psi'a <= B/eta
+        said = Form(quantities.virtual_costs).plus(constraints=[piece])
+        if said.budgets:  # psi'a <= B/eta
             return piece.constraints(
                 replace(quantities, weights=quantities.epsilon, inverse_eta=cp.Constant(1.0))
             )
-        if isinstance(piece, EtaRange):
-            ends = [log_eta >= np.log(piece.low)] if piece.low > 0 else []
-            return ends + ([log_eta <= np.log(piece.high)] if piece.high < np.inf else [])
-        return piece.constraints(quantities)
+        log_eta, found = self._v + self._from_eta(np.log), []
+        if said.is_bounded:
+            m = self._sellers.size
+            bounds = np.broadcast_to(said.max_epsilon, m)[self._sellers]
+            found.append(self._z + log_eta <= np.log(m * bounds))
+        if said.eta_low > 0:
+            found.append(log_eta >= np.log(said.eta_low))
+        if said.eta_high < np.inf:
+            found.append(log_eta <= np.log(said.eta_high))
+        return found or piece.constraints(quantities)
 
     @property
     def losses(self) -> Floats:

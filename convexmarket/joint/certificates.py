@@ -25,7 +25,6 @@ from scipy.optimize import minimize_scalar
 from convexmarket.arguments import check_instance, check_positive, checked_numbers, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint.problem import JointMarket
-from convexmarket.terms import Cap, Payments, Spread, SquaredSpread
 
 __all__ = [
     "FirstOrderResiduals",
@@ -82,17 +81,9 @@ def convexity_ratio(joint: JointMarket) -> float:
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
     """
     check_instance("joint", joint, JointMarket)
-    m = len(joint.market.sellers)
-    objective = joint.market.objective
-    caps = [float(np.max(c.k)) / m for c in joint.market.constraints if type(c) is Cap]
-    heaviest = min([1.0, *caps])
-    largest = min(1.0, float(np.sqrt(heaviest)))  # ||a||^2 <= max a * sum a
-    norms = sum(
-        part.weight
-        for part in objective.parts
-        if type(part.term) is Spread and part.term.is_euclidean
-    )
-    curvature = 2.0 * objective.weight_of(SquaredSpread) + norms / (m * largest**3)
+    form = joint.market.form
+    largest = float(np.sqrt(np.max(form.max_weight)))  # ||a||^2 <= max a * sum a
+    curvature = 2.0 * form.mu_squared + form.mu / (form.virtual_costs.size * largest**3)
     if curvature == 0:
         return np.inf
     spectral = float(np.linalg.norm(joint.X, 2)) ** 2
@@ -164,7 +155,7 @@ def first_order_residuals(
             f"{form.virtual_costs.size} sellers, not all zero"
         )
     norm = float(np.linalg.norm(a))
-    prices = joint.losses(w) + joint.market.objective.weight_of(Payments) * eta * form.virtual_costs
+    prices = joint.losses(w) + form.gamma * eta * form.virtual_costs
     tau = _level(prices, form.mu / norm)
     margins = np.maximum(tau - prices, 0.0)
     bought = a > 0

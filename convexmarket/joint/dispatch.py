@@ -22,7 +22,6 @@ from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import JointAllocation, JointStatus, TracePoint
 from convexmarket.joint.single import buy_from_one
-from convexmarket.terms import EtaRange
 
 __all__ = ["allocate_jointly"]
 
@@ -222,9 +221,6 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[ND
 
 
 def _binding(joint: JointMarket, eta: float) -> tuple[str, ...]:
-    ranges = [item for item in joint.market.constraints if isinstance(item, EtaRange)]
-    found = []
-    for name, end in (("eta_low", "low"), ("eta_high", "high")):
-        if any(abs(eta - getattr(item, end)) <= 1e-9 * eta for item in ranges):
-            found.append(name)
-    return tuple(found)
+    form = joint.market.form
+    ends = (("eta_low", form.eta_low), ("eta_high", form.eta_high))
+    return tuple(name for name, end in ends if abs(eta - end) <= 1e-9 * eta)

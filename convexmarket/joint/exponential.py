@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from convexmarket.allocation.solvers import check_solver, run_solver
-from convexmarket.allocation.views import active_sellers
 from convexmarket.arguments import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
@@ -36,20 +34,7 @@ from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import TracePoint
-from convexmarket.terms import (
-    Budget,
-    Cap,
-    EtaRange,
-    GroupShare,
-    Losses,
-    MaxEpsilon,
-    NegativeEntropy,
-    Noise,
-    Payments,
-    Spread,
-    SquaredSpread,
-    Term,
-)
+from convexmarket.terms import Piece
 
 __all__ = ["best_eta", "solve_exponential"]
 
@@ -111,7 +96,7 @@ def solve_exponential(
     check_arguments(max_iterations=max_iterations, tolerance=tolerance, progress=progress)
     joint.check_bounded()
     solver = check_solver(solver)
-    sellers = active_sellers(joint.market)
+    sellers = joint.market.form.active
     descent = Descent(joint, PurchaseStep(joint), start, progress)
     weights = sellers / sellers.sum() if weights_start is None else weights_start
     model = best_model(joint, weights, float(eta_start))
@@ -191,12 +176,9 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
     """
     low, high = _eta_range(joint, weights)
     price = joint.noise_price(model)
-    parts = [part for part in joint.market.objective.parts if part.weight > 0]
-    with_eta = [part for part in parts if _reads_eta(part.term)]
-    if all(isinstance(part.term, Payments) and part.term.is_linear for part in with_eta):
-        bought = weights > 0
-        cost = float(joint.market.sellers.virtual_costs[bought] @ weights[bought])
-        cost *= sum(part.weight for part in with_eta)
+    form, bought = joint.market.form, weights > 0
+    if not (form.payments or any(_reads_eta(term, joint) for term in form.other_terms)):
+        cost = form.gamma * float(form.virtual_costs[bought] @ weights[bought])
         if price <= 0:
             return low if low > 0 else eta
         best = np.sqrt(price / cost) if cost > 0 else np.inf
@@ -226,30 +208,22 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
     return min((best, *(end for end in ends if end in (low, high))), key=lambda e: value(np.log(e)))
 
 
-def _reads_eta(term: Term) -> bool:
-    """Say whether a term may depend on eta other than as noise; a user's own may."""
-    return type(term) not in (Noise, Spread, SquaredSpread, NegativeEntropy, Losses)
+def _reads_eta(piece: Piece, joint: JointMarket) -> bool:
+    """Say whether a piece may depend on eta."""
+    return bool(piece.speaks_of(len(joint.market.sellers)) & {"epsilon", "inverse_eta"})
 
 
 def _eta_range(joint: JointMarket, weights: Floats) -> tuple[float, float]:
     """Return the range of eta that the constraints leave to given weights."""
-    low, high = 0.0, np.inf
-    bought = weights > 0
-    costs = joint.market.sellers.virtual_costs[bought]
-    for item in joint.market.constraints:
-        if isinstance(item, EtaRange):
-            low, high = max(low, item.low), min(high, item.high)
-        elif isinstance(item, MaxEpsilon):
-            bounds = np.broadcast_to(item.epsilon, weights.shape)[bought]
-            high = min(high, float((bounds / weights[bought]).min()))
-        elif isinstance(item, Budget):
-            given = item.amount.value if isinstance(item.amount, cp.Parameter) else item.amount
-            amount = float(np.asarray(given))
-            spent = float(costs @ weights[bought])
-            high = min(high, amount / spent if spent > 0 else np.inf)
-        elif not isinstance(item, Cap | GroupShare):
+    form, bought = joint.market.form, weights > 0
+    for piece in form.other_constraints:
+        if _reads_eta(piece, joint):
             raise NotSupportedError(
-                f"what {shown(item)} says of eta is not known to the exponential method; use "
+                f"what {shown(piece)} says of eta is not known to the exponential method; use "
                 'method="alternating"'
             )
-    return min(low, high), high
+    bounds = np.broadcast_to(form.max_epsilon, weights.shape)[bought] / weights[bought]
+    spent = float(form.virtual_costs[bought] @ weights[bought])
+    affordable = form.budget / spent if spent > 0 else np.inf
+    high = min(form.eta_high, float(bounds.min()), affordable)
+    return min(form.eta_low, high), high

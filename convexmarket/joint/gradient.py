@@ -15,7 +15,7 @@ the papers do not need: a gradient step, then a shorter model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from convexmarket.allocation.simplex import (
     largest_eta,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import active_sellers, bounds_of_sellers, of_some
 from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
@@ -38,23 +37,7 @@ from convexmarket.joint.blocks import remaining_gain
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import TracePoint
-from convexmarket.terms import (
-    Cap,
-    Constraint,
-    EtaRange,
-    ExponentialCost,
-    GivenEpsilon,
-    LinearCost,
-    Losses,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    PowerCost,
-    PrivacyCost,
-    Spread,
-    SquaredSpread,
-    Term,
-)
+from convexmarket.terms import Form, PrivacyCost
 
 __all__ = ["GradientForm", "descend_jointly", "gradient_form"]
 
@@ -69,52 +52,36 @@ class GradientForm:
     ----------
     joint : JointMarket
     active : ndarray of bool, shape (m,)
-        Sellers with finite virtual costs; all other arrays are of these alone.
+        Sellers who can be bought from; all else is of these alone.
     signed_rows : ndarray, shape (n_active, n_features)
         ``y_i * x_i``.
-    virtual_costs, losses : ndarray, shape (n_active,)
-    norm, square : float
-        Weights of ``||a||`` and ``||a||^2``.
-    payments : list of (float, PrivacyCost)
-    max_weight, max_epsilon : float or ndarray, shape (n_active,)
-    eta_low, eta_high : float
-        Possibly 0 and inf.
+    market : Form
+        Its numbers; its range of eta ends where no more can be sold.
     """
 
     joint: JointMarket
     active: NDArray[np.bool_]
     signed_rows: Floats
-    virtual_costs: Floats
-    losses: Floats
-    norm: float
-    square: float
-    payments: list[tuple[float, PrivacyCost]] = field(repr=False)
-    max_weight: float | Floats
-    max_epsilon: float | Floats
-    eta_low: float
-    eta_high: float
-
-    def limit(self, eta: float) -> float | Floats:
-        """Return the bound on every weight at an eta."""
-        return np.minimum(self.max_weight, self.max_epsilon / eta)
+    market: Form
 
     def smooth(self, model: Floats, weights: Floats, eta: float) -> tuple[float, Floats, Floats]:
         """Return the objective but for ``||w||`` and sigma/eta, and its gradients in w and a."""
-        joint = self.joint
+        joint, form = self.joint, self.market
         margins = self.signed_rows @ model
         losses = np.logaddexp(0.0, -margins)
         length = float(np.linalg.norm(weights))
         value = float(weights @ losses) + joint.regularization / 2 * float(model @ model)
-        value += float(weights @ self.losses) + self.norm * length + self.square * length**2
+        value += float(np.sum(weights * form.losses))
+        value += form.mu * length + form.mu_squared * length**2
         by_model = joint.regularization * model - (weights * expit(-margins)) @ self.signed_rows
-        by_weights = losses + self.losses + (self.norm / length + 2 * self.square) * weights
+        by_weights = losses + form.losses + (form.mu / length + 2 * form.mu_squared) * weights
         if joint.noise_vector is not None:
             value += 2.0 / eta * float(joint.noise_vector @ model)
             by_model = by_model + 2.0 / eta * joint.noise_vector
-        for gamma, cost in self.payments:
-            paid, slope, _ = _privacy_cost(cost, eta * weights)
-            value += gamma * float(self.virtual_costs @ paid)
-            by_weights = by_weights + (gamma * eta) * self.virtual_costs * slope
+        for gamma, cost in form.bills:
+            value += gamma * float(form.virtual_costs @ cost(eta * weights))
+            slope, _ = _slopes(cost, eta * weights)
+            by_weights = by_weights + (gamma * eta) * form.virtual_costs * slope
         return value, by_model, by_weights
 
     def move(
@@ -130,17 +97,17 @@ class GradientForm:
             kept = min(kept, joint.max_norm)
         if kept < length:
             model = model * (kept / length)
-        return model, project_capped_simplex(weights, self.limit(eta))
+        return model, project_capped_simplex(weights, self.market.limit(eta))
 
     def lipschitz(self, eta: float) -> float:
         """Return a Lipschitz constant of the gradient; for convex payments, near equal weights."""
-        m = self.virtual_costs.size
+        form, m = self.market, self.market.virtual_costs.size
         longest = float(np.einsum("ij,ij->i", self.signed_rows, self.signed_rows).max())
         by_model = longest / 4 + self.joint.regularization
-        by_weights = self.norm * np.sqrt(m) + 2 * self.square
-        for gamma, cost in self.payments:
-            bend = float(_privacy_cost(cost, np.array([eta / m]))[2][0])
-            by_weights += gamma * eta**2 * float(self.virtual_costs.max()) * bend
+        by_weights = form.mu * np.sqrt(m) + 2 * form.mu_squared
+        for gamma, cost in form.bills:
+            bend = float(_slopes(cost, np.array([eta / m]))[1][0])
+            by_weights += gamma * eta**2 * float(form.virtual_costs.max()) * bend
         return float(max(by_model, by_weights) + np.linalg.norm(self.signed_rows, 2))
 
     def largest_eta(self) -> float:
@@ -159,14 +126,12 @@ class GradientForm:
             noise += 2 * joint.noise_radius * longest
         if joint.noise_vector is not None:
             noise += 2 * float(np.linalg.norm(joint.noise_vector)) * longest
-        m = self.virtual_costs.size
-        cheapest = float(self.virtual_costs.min())
-        linear = all(isinstance(cost, LinearCost) for _, cost in self.payments)
-        if linear:
-            cheapest = cheapest_purchase(
-                self.virtual_costs, feasible_cap(m, float(np.max(self.max_weight)))
-            )
-        if not self.payments or cheapest <= 0:
+        form, m = self.market, self.market.virtual_costs.size
+        cheapest = float(form.virtual_costs.min())
+        if not form.payments:
+            cap = feasible_cap(m, float(np.max(form.max_weight)))
+            cheapest = cheapest_purchase(form.virtual_costs, cap)
+        if not form.bills or cheapest <= 0:
             raise ParameterError(
                 "eps_max, the largest average guarantee of the grid, cannot be told from the "
                 "market because a seller's privacy is free; give eps_max or an EtaRange"
@@ -174,39 +139,13 @@ class GradientForm:
 
         def excess(eta: float) -> float:
             with np.errstate(over="ignore"):
-                paid = sum(
-                    gamma * float(_privacy_cost(cost, np.array([eta / m]))[0][0])
-                    for gamma, cost in self.payments
-                )
+                paid = sum(gamma * float(cost(eta / m)) for gamma, cost in form.bills)
                 return min(eta * m * cheapest * paid - noise, 1e300)
 
         high = 1.0
         while excess(high) < 0:
             high *= 2.0
         return float(brentq(excess, 0.0, high))
-
-
-def _privacy_cost(cost: PrivacyCost, epsilon: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return u(eps), u'(eps) and u''(eps)."""
-    if isinstance(cost, PowerCost) and cost.power > 1:
-        p = cost.power
-        with np.errstate(divide="ignore"):  # u'' at 0 for p < 2
-            bend = p * (p - 1) * epsilon ** (p - 2)
-        return epsilon**p, p * epsilon ** (p - 1), bend
-    if isinstance(cost, ExponentialCost):
-        with np.errstate(over="ignore"):
-            grown = np.exp(epsilon)
-            return np.expm1(epsilon), grown, grown
-    return epsilon, np.ones_like(epsilon), np.zeros_like(epsilon)
-
-
-def _serves(piece: Term | Constraint) -> bool:
-    if type(piece) is Payments:
-        return type(piece.privacy_cost) in (LinearCost, PowerCost, ExponentialCost)
-    if type(piece) is Spread:
-        return piece.is_euclidean
-    known = (SquaredSpread, Noise, Losses, Cap, MaxEpsilon, GivenEpsilon, EtaRange)
-    return type(piece) in known
 
 
 def gradient_form(joint: JointMarket) -> GradientForm:
@@ -217,48 +156,35 @@ def gradient_form(joint: JointMarket) -> GradientForm:
     NotSupportedError
         If its market has a piece whose gradient or projection is not written down here.
     """
-    market = joint.market
-    parts = [part for part in market.objective.parts if part.weight > 0]
-    pieces: list[Term | Constraint] = [*(part.term for part in parts), *market.constraints]
-    for piece in pieces:
-        if not _serves(piece):
-            raise NotSupportedError(
-                "projected gradient descent serves sums of Spread(), SquaredSpread(), Noise, "
-                "Losses and Payments (linear, power, exponential) under Cap, MaxEpsilon, "
-                f'GivenEpsilon and EtaRange; not {shown(piece)}: use method="alternating"'
-            )
-    active, m = active_sellers(market), len(market.sellers)
-    losses = np.zeros(m)
-    for part in parts:
-        if isinstance(part.term, Losses):
-            losses = losses + part.weight * part.term.values
-    ranges = [item for item in market.constraints if isinstance(item, EtaRange)]
-    max_weight, max_epsilon = (of_some(each, active) for each in bounds_of_sellers(market))
-    eta_low = max([0.0, *(item.low for item in ranges)])
-    sold = largest_eta(max_weight, max_epsilon, int(np.count_nonzero(active)))
-    if eta_low > sold * (1 + 1e-12):
+    market, form = joint.market, joint.market.form
+    budgets = [piece for piece in market.constraints if piece.reports == "budget"]
+    costs = [cost for _, cost in form.payments if cost.derivatives(np.ones(1)) is None]
+    for unknown in (*form.rest, *budgets, *costs):
+        raise NotSupportedError(
+            "projected gradient descent serves sums of Spread(), SquaredSpread(), Noise, Losses "
+            "and Payments (linear, power, exponential, or your own cost with derivatives) under "
+            f"Cap, MaxEpsilon, GivenEpsilon and EtaRange; not {shown(unknown)}: use "
+            'method="alternating"'
+        )
+    form, active = form.restricted()
+    sold = largest_eta(form.max_weight, form.max_epsilon, form.virtual_costs.size)
+    if form.eta_low > sold * (1 + 1e-12):
         raise InfeasibleMarketError(
-            f"sellers at no more than epsilon = {np.max(max_epsilon):g} sell {sold:g} in all, but "
-            f"the EtaRange starts at {eta_low:g}; raise one or lower the other"
+            f"sellers at no more than epsilon = {np.max(form.max_epsilon):g} sell {sold:g} in all, "
+            f"but the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
         )
     return GradientForm(
         joint=joint,
         active=active,
         signed_rows=(joint.y[:, None] * joint.X)[active],
-        virtual_costs=market.sellers.virtual_costs[active],
-        losses=losses[active],
-        norm=market.objective.weight_of(Spread),
-        square=market.objective.weight_of(SquaredSpread),
-        payments=[
-            (part.weight, part.term.privacy_cost)
-            for part in parts
-            if isinstance(part.term, Payments)
-        ],
-        max_weight=max_weight,
-        max_epsilon=max_epsilon,
-        eta_low=eta_low,
-        eta_high=min([sold, *(item.high for item in ranges)]),
+        market=replace(form, eta_high=min(sold, form.eta_high)),
     )
+
+
+def _slopes(cost: PrivacyCost, epsilon: Floats) -> tuple[Floats, Floats]:
+    found = cost.derivatives(epsilon)
+    assert found is not None  # as when the form was made
+    return found
 
 
 def descend_jointly(
@@ -353,7 +279,7 @@ def _descend(
     from one iteration to the next. Where differences of the objective drown in rounding, those of
     its gradient tell of the curvature.
     """
-    m = form.virtual_costs.size
+    m = form.market.virtual_costs.size
     model, weights = form.move(model, np.full(m, 1.0 / m), eta, 0.0)
     value, by_model, by_weights = form.smooth(model, weights, eta)
     for _ in range(max_iterations):
@@ -382,14 +308,14 @@ def _grid(form: GradientForm, grid: int, eps_max: float | None) -> Floats:
     """Return the values of eta to try, increasing."""
     m = len(form.joint.market.sellers)
     if eps_max is not None:
-        high = min(m * float(eps_max), form.eta_high)
-        if high < form.eta_low:
+        high = min(m * float(eps_max), form.market.eta_high)
+        if high < form.market.eta_low:
             raise ParameterError(
                 f"eps_max is {eps_max!r}, so that eta ends at {high:g}, below the EtaRange, which "
-                f"starts at {form.eta_low:g}"
+                f"starts at {form.market.eta_low:g}"
             )
     else:
-        high = form.eta_high if np.isfinite(form.eta_high) else form.largest_eta()
+        high = form.market.eta_high if np.isfinite(form.market.eta_high) else form.largest_eta()
     if grid == 1:
         return np.array([high])
-    return np.linspace(form.eta_low or high / grid, high, grid)
+    return np.linspace(form.market.eta_low or high / grid, high, grid)

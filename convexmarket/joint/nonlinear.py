@@ -21,7 +21,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.views import active_sellers, spread_out
+from convexmarket.allocation.views import spread_out
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.joint.alternating import Descent
 from convexmarket.joint.arguments import check_arguments
@@ -29,7 +29,7 @@ from convexmarket.joint.blocks import remaining_gain
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import TracePoint
-from convexmarket.terms import Noise, Quantities
+from convexmarket.terms import Quantities
 
 __all__ = ["NonlinearProblem", "Start", "check_nonlinear_solver", "solve_nonlinear"]
 
@@ -75,7 +75,7 @@ class NonlinearProblem(cp.Problem):
         if not (np.isfinite(start.eta) and start.eta > 0):
             raise ParameterError(f"the start has eta {start.eta!r}; give a finite number > 0")
         market = joint.market
-        self._sellers = active_sellers(market)
+        self._sellers = market.form.active
         m = self._sellers.size
         self._unit = float(start.eta)
         self._w = cp.Variable(joint.X.shape[1], name="w")
@@ -92,8 +92,8 @@ class NonlinearProblem(cp.Problem):
         rows = (joint.y[:, None] * joint.X)[self._sellers]
         terms = [
             part.weight * part.term.expression(quantities)
-            for part in market.objective.parts
-            if type(part.term) is not Noise and part.weight > 0
+            for part in market.objective.without_noise.parts
+            if part.value > 0
         ]
         fit = cp.sum(cp.multiply(self._scaled, cp.logistic(-rows @ self._w))) / m
         fit += joint.regularization / 2 * cp.sum_squares(self._w)

@@ -11,7 +11,6 @@ tends to 0. Such a problem is refused; there are three remedies to choose from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -24,7 +23,7 @@ from scipy.stats import gamma as gamma_distribution
 from convexmarket.arguments import check_choice
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
-from convexmarket.terms import EtaRange, Losses, Noise, Objective, Term
+from convexmarket.terms import Losses, Noise
 
 __all__ = ["JointMarket", "NoiseModel"]
 
@@ -137,15 +136,15 @@ class JointMarket:
         quantile = gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability)
         return float(quantile)
 
-    @cached_property
+    @property
     def sigma(self) -> float:
         """The market's own weight of 1/eta."""
-        return self.market.objective.weight_of(Noise)
+        return self.market.form.sigma
 
     @property
     def eta_low(self) -> float:
         """The lower end of the market's EtaRange, else 0."""
-        return max([0.0, *(c.low for c in self.market.constraints if isinstance(c, EtaRange))])
+        return self.market.form.eta_low
 
     def shortened(self, model: Floats) -> Floats:
         """Return a model no longer than it may be."""
@@ -181,14 +180,8 @@ class JointMarket:
 
         It is allocated like any other; its sigma may not be negative.
         """
-        parts: Iterable[Term | Objective] = [
-            part.weight * part.term
-            for part in self.market.objective.parts
-            if type(part.term) is not Noise
-        ]
-        objective = 1.0 * Losses(self.losses(model)) + self.noise_price(model) * Noise()
-        for part in parts:
-            objective = objective + part
+        losses, noise = Losses(self.losses(model)), self.noise_price(model) * Noise()
+        objective = losses + noise + self.market.objective.without_noise
         return Market(self.market.sellers, objective, self.market.constraints)
 
     def check_bounded(self) -> None:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from convexmarket.allocation import allocate
 from convexmarket.allocation.eta_search import search_eta
 from convexmarket.allocation.formulations import embed
-from convexmarket.allocation.projections import ProjectableForm, Projections, projectable_form
+from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.joint.problem import JointMarket
 from convexmarket.market import Market
-from convexmarket.terms import EtaRange, Losses, Noise
+from convexmarket.terms import EtaRange, Losses
 
 __all__ = ["Purchase", "PurchaseStep"]
 
@@ -59,8 +59,7 @@ class PurchaseStep:
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """The market in numbers, of those who can sell; None where it has another piece."""
-        form = None if self.solver else projectable_form(self.joint.market)
-        return None if form is None else form.restricted()
+        return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> ProjectableForm | None:
         """Return the market with the losses and the noise of a model."""
@@ -99,10 +98,7 @@ class PurchaseStep:
             form.check_sold(eta)
             return Purchase(self.embedded(form.weights(eta)), eta, 0.0)
         market = self.joint.market
-        objective = 1.0 * Losses(self.joint.losses(model))
-        for part in market.objective.parts:
-            if type(part.term) is not Noise:
-                objective = objective + part.weight * part.term
+        objective = Losses(self.joint.losses(model)) + market.objective.without_noise
         constraints = [*market.constraints, EtaRange(eta, eta)]
         found = allocate(
             Market(market.sellers, objective, constraints),

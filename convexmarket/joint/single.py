@@ -19,7 +19,6 @@ from convexmarket.errors import InfeasibleMarketError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.result import JointAllocation, TracePoint
-from convexmarket.terms import EtaRange, Losses, Noise, Payments
 
 __all__ = ["buy_from_one"]
 
@@ -41,17 +40,13 @@ def buy_from_one(joint: JointMarket) -> JointAllocation | None:
         If nobody can sell.
     """
     began = time.perf_counter()
-    parts = [part for part in joint.market.objective.parts if part.weight > 0]
-    ranges = [item for item in joint.market.constraints if isinstance(item, EtaRange)]
-    low, high = joint.eta_low, min([np.inf, *(item.high for item in ranges)])
-    linear = all(
-        type(part.term) in (Noise, Losses) or (type(part.term) is Payments and part.term.is_linear)
-        for part in parts
-    )
+    form = joint.market.form
+    low, high = form.eta_low, form.eta_high
+    curved = form.rest or form.payments or form.mu or form.mu_squared
     known = joint.noise == "expected" or (joint.noise == "worst-case" and low == high)
-    if not (linear and known and len(ranges) == len(joint.market.constraints)):
+    if curved or form.is_limited or not known:
         return None
-    costs = joint.market.objective.weight_of(Payments) * joint.market.sellers.virtual_costs
+    costs = form.gamma * form.virtual_costs
     if not np.isfinite(costs).any():
         raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
     etas = np.full(costs.size, low)
@@ -62,16 +57,12 @@ def buy_from_one(joint: JointMarket) -> JointAllocation | None:
         return None
     etas = np.where(np.isfinite(costs), etas, 1.0)
     kappa = 2.0 * joint.noise_radius / low if joint.noise == "worst-case" else 0.0
-    given = sum(
-        (part.weight * part.term.values for part in parts if isinstance(part.term, Losses)),
-        start=np.zeros(costs.size),
-    )
-    best = int(np.argmin(_fits(joint, kappa) + given + etas * costs + joint.sigma / etas))
+    best = int(np.argmin(_fits(joint, kappa) + form.losses + etas * costs + joint.sigma / etas))
     weights, eta = np.zeros(costs.size), float(etas[best])
     weights[best] = 1.0
     model = best_model(joint, weights, eta)
     objective = joint.objective(model, weights, eta)
-    prices = joint.losses(model) + given + eta * costs
+    prices = joint.losses(model) + form.losses + eta * costs
     return JointAllocation(
         model=model,
         weights=weights,
@@ -84,9 +75,7 @@ def buy_from_one(joint: JointMarket) -> JointAllocation | None:
         seconds=time.perf_counter() - began,
         trace=(TracePoint(0, "every seller alone", eta, objective, time.perf_counter() - began),),
         starts=(objective,),
-        binding=tuple(
-            name for name, end in (("eta_low", low), ("eta_high", high)) if ranges and eta == end
-        ),
+        binding=tuple(name for name, end in (("eta_low", low), ("eta_high", high)) if eta == end),
     )
 
 

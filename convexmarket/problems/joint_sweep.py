@@ -33,7 +33,6 @@ from convexmarket.problems.completing import plain, with_value
 from convexmarket.problems.joint import ClaimTable, JointTable
 from convexmarket.problems.pieces import (
     ConstraintsTable,
-    PaymentsTable,
     TermsTable,
     objective_of,
 )
@@ -100,7 +99,7 @@ class JointPoint(TableModel):
     @property
     def pays(self) -> bool:
         """Whether payments count in the objective."""
-        return any(isinstance(term, PaymentsTable) for term in self.objective.values())
+        return any(entry.build().privacy_cost is not None for entry in self.objective.values())
 
     @property
     def eta_fixed(self) -> bool:

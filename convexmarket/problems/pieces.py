@@ -5,9 +5,12 @@ What a piece may be is checked by the piece itself. A table only says which key 
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,58 +21,40 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
+from convexmarket import terms
 from convexmarket.problems.base import EtaRange, Nonnegative, Positive, TableModel
 from convexmarket.problems.limits import MOST_ENTRIES
 from convexmarket.terms import (
     Budget,
     Cap,
     Constraint,
-    CVaR,
     EffectiveSize,
     ExponentialCost,
-    Fairness,
     GivenEpsilon,
     GroupShare,
     LinearCost,
     MaxEpsilon,
     Moments,
-    NegativeEntropy,
-    Noise,
     Objective,
-    Payments,
     PowerCost,
     PrivacyCost,
-    QuadraticSpread,
-    RobustCosts,
-    Spread,
-    SquaredNoise,
-    SquaredSpread,
     Term,
     TieredCost,
 )
 from convexmarket.terms import EtaRange as EtaRangeConstraint
-from convexmarket.terms.risk import Of
+from convexmarket.terms.risk import Kind, Of, Rule
 
 __all__ = [
-    "CVaRTable",
     "ConstraintsTable",
-    "FairnessTable",
     "GroupShareTable",
-    "MomentsTable",
-    "NegativeEntropyTable",
-    "NoiseTable",
     "Number",
-    "PaymentsTable",
-    "QuadraticSpreadTable",
-    "RobustCostsTable",
-    "SpreadTable",
-    "SquaredNoiseTable",
-    "SquaredSpreadTable",
+    "TermTable",
     "TermsTable",
     "objective_of",
 ]
@@ -95,11 +80,9 @@ def _privacy_cost(value: Any) -> PrivacyCost:
 
 
 def _cost_in_words(cost: PrivacyCost) -> str | dict[str, Any]:
-    if isinstance(cost, PowerCost):
-        return {"power": cost.power}
-    if isinstance(cost, TieredCost):
-        return {"slopes": list(cost.slopes), "thresholds": list(cost.thresholds)}
-    return next(name for name, known in _NAMED_COSTS.items() if known == cost)
+    given = vars(cost).items()
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in given}
+    return said or str(cost.name)
 
 
 PrivacyCostEntry = Annotated[
@@ -172,128 +155,83 @@ Rows = Annotated[tuple[Numbers, ...], Field(strict=False, min_length=1, max_leng
 # ------------------------------------------------------------------------------------------- terms
 
 
-class _TermTable(TableModel):
+class TermTable(TableModel):
     """A term and its weight in the objective."""
 
+    builds: ClassVar[type[Any]]
     weight: Nonnegative
 
-    def build(self) -> Term:
-        """Return the term."""
-        raise NotImplementedError
-
-    def build_for(self, groups: NDArray[np.str_] | None) -> Term:
-        """Return the term for sellers of these groups, shape (m,), if they have groups."""
-        return self.build()
-
-
-class _CheckedTable(_TermTable):
-    """A term whose arguments are the other keys; it says itself whether it can be that."""
-
-    builds: ClassVar[Callable[..., Term]]
-
-    def build(self) -> Term:
-        """Return the term."""
-        keys = {name: value for name, value in self if name not in ("term", "weight")}
+    def build(self, groups: NDArray[np.str_] | None = None) -> Term:
+        """Return the term, for sellers of these groups, shape (m,), if it needs to know them."""
+        keys = {field.name: getattr(self, field.name) for field in _given(self.builds)}
+        if self.needs_groups:
+            keys["groups"] = _needed(groups, f"the term {self.builds.__name__.lower()}")
         return self.builds(**keys)
 
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the term is about groups of sellers."""
+        return any(field.type == "Groups" for field in fields(self.builds))
+
     @model_validator(mode="after")
-    def _possible(self) -> Self:
-        self.build()
+    def _possible(self) -> TermTable:
+        """Let the term itself refuse what it cannot be."""
+        if not self.needs_groups:
+            self.build()
         return self
 
 
-class SpreadTable(_CheckedTable):
-    """The norm of the weights, ``||a||_p``, or of what they are off a reference; p may be inf."""
-
-    builds = Spread
-    term: Literal["spread"]
-    p: Annotated[float, Field(gt=1, allow_inf_nan=True)] = 2.0
-    reference: Numbers | None = None
-
-
-class SquaredSpreadTable(_TermTable):
-    """The squared Euclidean norm of the weights."""
-
-    term: Literal["squared-spread"]
-
-    def build(self) -> Term:
-        """Return the term."""
-        return SquaredSpread()
+#: What the constructors of terms may take, as entries of a file.
+_ENTRIES: dict[Any, Any] = {
+    "float": Annotated[float, Field(allow_inf_nan=True, validate_default=True)],
+    "float | None": Number | None,
+    "float | Floats": OneOrEach,
+    "Floats | None": Numbers | None,
+    "Matrix": Rows,
+    "Of": Annotated[str, Field(json_schema_extra={"enum": [*get_args(Of)]})],
+    "Kind": Kind,
+    "Rule": Rule,
+    "PrivacyCost": PrivacyCostEntry,
+    "Groups": None,  # those of the sellers
+}
 
 
-class QuadraticSpreadTable(_CheckedTable):
-    """A quadratic form of the weights, with a covariance of the sellers' rows."""
-
-    builds = QuadraticSpread
-    term: Literal["quadratic-spread"]
-    Sigma: Rows
+def _given(kind: type[Any]) -> list[Any]:
+    """Return the fields of a term that a file gives."""
+    return [field for field in fields(kind) if field.init and field.type != "Groups"]
 
 
-class NegativeEntropyTable(_CheckedTable):
-    """The negative entropy of the weights, or their divergence from a reference."""
-
-    builds = NegativeEntropy
-    term: Literal["negative-entropy"]
-    reference: Numbers | None = None
-
-
-class NoiseTable(_TermTable):
-    """The reciprocal of the total privacy bought."""
-
-    term: Literal["noise"]
-
-    def build(self) -> Term:
-        """Return the term."""
-        return Noise()
-
-
-class SquaredNoiseTable(_CheckedTable):
-    """The square of the reciprocal of the total privacy bought."""
-
-    builds = SquaredNoise
-    term: Literal["squared-noise"]
+def _table_of(kind: type[Any]) -> type[TermTable]:
+    """Return the table of a term: its name, its weight, and what its constructor takes."""
+    name = re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+    entries: dict[str, Any] = {"term": (Literal[name], ...)}
+    for field in _given(kind):
+        entry = _ENTRIES[field.type]
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if len(choices := get_args(entry)) == 1:
+            default = choices[0]
+        entries[field.name] = (entry, ... if default is MISSING else default)
+    if "privacy_cost" in entries:  # privacy may not be free
+        entries["weight"] = (Positive, ...)
+    table = create_model(
+        f"{kind.__name__}Table", __base__=TermTable, __module__=__name__, **entries
+    )
+    table.builds, table.__doc__ = kind, (kind.__doc__ or "").split("\n\n")[0]
+    return table
 
 
-class CVaRTable(_CheckedTable):
-    """The average guarantee, or payment, of the worst share of the sellers."""
-
-    builds = CVaR
-    term: Literal["cvar"]
-    level: Number
-    of: Annotated[str, Field(json_schema_extra={"enum": [*get_args(Of)]})] = "epsilon"
-
-
-class FairnessTable(_TermTable):
-    """The largest average guarantee of any group of the sellers."""
-
-    term: Literal["fairness"]
-    kind: Literal["minimax"] = "minimax"
-
-    def build_for(self, groups: NDArray[np.str_] | None) -> Term:
-        """Return the term."""
-        return Fairness(self.kind, _needed(groups, "the term fairness"))
+def _tables() -> dict[str, type[TermTable]]:
+    """Return the tables of the terms that the package exports and numbers can build, by class."""
+    classes: list[type[Any]] = [kind for kind in vars(terms).values() if inspect.isclass(kind)]
+    shipped: list[type[Any]] = [
+        k for k in classes if issubclass(k, Term) and not inspect.isabstract(k)
+    ]
+    told = [k for k in shipped if all(field.type in _ENTRIES for field in fields(k) if field.init)]
+    return {f"{kind.__name__}Table": _table_of(kind) for kind in told}
 
 
-class RobustCostsTable(_CheckedTable):
-    """The expected payments at worst, over a set of virtual costs."""
-
-    builds = RobustCosts
-    term: Literal["robust-costs"]
-    kind: Literal["box", "budget", "ellipsoid"]
-    radius: OneOrEach
-    budget: Number | None = None
-
-
-class PaymentsTable(_TermTable):
-    """The expected payments, with the sellers' privacy cost."""
-
-    term: Literal["payments"]
-    weight: Positive
-    privacy_cost: PrivacyCostEntry = LinearCost()
-
-    def build(self) -> Term:
-        """Return the term."""
-        return Payments(self.privacy_cost)
+_TABLES = _tables()
+globals().update(_TABLES)  # where pickles look for them
 
 
 def _needed(groups: NDArray[np.str_] | None, by: str) -> NDArray[np.str_]:
@@ -327,37 +265,16 @@ class _LabelsNameTerms:
         return {**schema, "properties": dict.fromkeys(_TERM_NAMES, weighted)}
 
 
-_TERM_NAMES = (
-    "spread",
-    "squared-spread",
-    "quadratic-spread",
-    "negative-entropy",
-    "noise",
-    "squared-noise",
-    "cvar",
-    "fairness",
-    "payments",
-    "robust-costs",
-)
+_TERM_NAMES = [get_args(table.model_fields["term"].annotation)[0] for table in _TABLES.values()]
+
+if TYPE_CHECKING:
+    _AnyTermTable = TermTable
+else:
+    _AnyTermTable = Union[tuple(_TABLES.values())]  # noqa: UP007
 
 #: Terms by label. A label that is the name of a term need not repeat it.
 TermsTable = Annotated[
-    dict[
-        str,
-        Annotated[
-            SpreadTable
-            | SquaredSpreadTable
-            | QuadraticSpreadTable
-            | NegativeEntropyTable
-            | NoiseTable
-            | SquaredNoiseTable
-            | CVaRTable
-            | FairnessTable
-            | PaymentsTable
-            | RobustCostsTable,
-            Field(discriminator="term"),
-        ],
-    ],
+    dict[str, Annotated[_AnyTermTable, Field(discriminator="term")]],
     BeforeValidator(_named_by_label),
     Field(max_length=50),
     _LabelsNameTerms(),
@@ -365,10 +282,10 @@ TermsTable = Annotated[
 
 
 def objective_of(
-    terms: Mapping[str, _TermTable], groups: NDArray[np.str_] | None = None
+    terms: Mapping[str, TermTable], groups: NDArray[np.str_] | None = None
 ) -> Objective:
     """Return the weighted sum of the terms, in the order of the file, for sellers of groups."""
-    weighted = [entry.weight * entry.build_for(groups) for entry in terms.values()]
+    weighted = [entry.weight * entry.build(groups) for entry in terms.values()]
     return sum(weighted[1:], start=weighted[0])
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import pandas as pd
 
 from convexmarket.experiments.variants import VariantsResult
-from convexmarket.problems.pieces import PaymentsTable
 from convexmarket.report import variants_figures as figures
 from convexmarket.report.model import Fact, Figure, Report, Section, Table
 from convexmarket.report.parts import (
@@ -277,10 +276,10 @@ def _point_figures(scene: Scene) -> list[Figure]:
 def _privacy_costs(scene: Scene, names: list[str]) -> dict[str, PrivacyCost]:
     """Return the privacy cost of each variant whose objective has one."""
     return {
-        name: term.privacy_cost
+        name: cost
         for name in names
         for term in scene.tables[name].objective.values()
-        if isinstance(term, PaymentsTable)
+        if (cost := term.build().privacy_cost) is not None
     }
 
 

@@ -12,7 +12,6 @@ from scipy.interpolate import PchipInterpolator
 
 from convexmarket.experiments.variants import SOLVED, VariantsResult
 from convexmarket.problems import MarketTable
-from convexmarket.problems.pieces import PaymentsTable, RobustCostsTable
 from convexmarket.report.parts import select, short
 from convexmarket.report.variants_figures import flat_pieces
 from convexmarket.report.words import count, equals, format_percent, listing, share
@@ -92,11 +91,7 @@ class Scene:
     def one_error(self) -> bool:
         """Whether all variants measure spread and noise alike, so that errors can be compared."""
         errors = [
-            {
-                label: term
-                for label, term in table.objective.items()
-                if not isinstance(term, PaymentsTable | RobustCostsTable)
-            }
+            {label: term for label, term in table.objective.items() if not term.builds.pays}
             for table in self.tables.values()
         ]
         return all(error == errors[0] for error in errors)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from convexmarket.allocation import allocate
-from convexmarket.allocation.guarantees import largest_guarantees
 from convexmarket.datasets import medical, synthetic_regression
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.joint import JointMarket
@@ -48,7 +47,7 @@ from convexmarket.study.markets import (
     PapersInstance,
 )
 from convexmarket.study.z_block import ZBlockInstance
-from convexmarket.terms import Budget, Cap, NegativeEntropy, Noise, Payments, Spread
+from convexmarket.terms import Cap, Noise, Payments, Spread
 
 __all__ = ["KINDS", "Family", "build_instance", "families"]
 
@@ -186,26 +185,23 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
         resized = _resized(table, size)
         return (table if resized is None else resized).build(int(rng.integers(2**31)))
 
-    noisy = any(isinstance(term, Noise) for term in example.terms)
-    if not noisy or _has_no_useful_gradient(example):
+    noisy = any(term.is_noise for term in example.terms)
+    if not (noisy and all(term.is_smooth for term in example.terms)):
         return None
-    granted = largest_guarantees(example)
-    if granted is not None:
-        mu, sigma = (example.objective.weight_of(kind) for kind in (Spread, Noise))
+    form = example.form
+    if form.granted is not None:
 
         def under_guarantees(size: int, rng: np.random.Generator) -> Instance:
-            epsilon = largest_guarantees(market_of(size, rng))
+            epsilon = market_of(size, rng).form.granted
             assert epsilon is not None
-            return GuaranteesInstance(epsilon, mu, sigma)
+            return GuaranteesInstance(epsilon, form.mu, form.sigma)
 
         return Family(GuaranteesInstance, under_guarantees, name, own_size)
-    pays = any(isinstance(term, Payments) for term in example.terms)
-    budgeted = any(isinstance(item, Budget) for item in example.constraints)
     make: Callable[[Market], Instance]
     kind: type[Instance]
-    if example.standard_form is not None and example.standard_form.mu > 0:
+    if form.standard is not None and form.mu > 0:
         kind, make = PapersInstance, _at_best_eta
-    elif budgeted and not pays:
+    elif form.budgets and not form.bills:
         kind = make = BudgetInstance
     else:
         kind = make = FixedEtaInstance
@@ -214,18 +210,6 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
     except ConvexMarketError:  # a market that cannot be, or leaves eta no choice
         return None
     return Family(kind, lambda size, rng: make(market_of(size, rng)), name, own_size)
-
-
-def _has_no_useful_gradient(market: Market) -> bool:
-    """Say whether a gradient tells nothing of how near the optimum is.
-
-    A largest weight has none where several are the largest. That of an entropy is infinite at 0, so
-    that an error of nothing in a weight next to it looks large.
-    """
-    return any(
-        isinstance(term, NegativeEntropy) or (isinstance(term, Spread) and term.p == np.inf)
-        for term in market.terms
-    )
 
 
 def _resized(table: MarketTable, size: int) -> MarketTable | None:

@@ -11,14 +11,13 @@ import numpy as np
 
 from convexmarket.allocation import ConvexProgram, declare, weights_for_guarantees
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
-from convexmarket.allocation.projections import projectable_form
-from convexmarket.allocation.region import RegionFinder, natural_eta
+from convexmarket.allocation.projections import ProjectableForm
+from convexmarket.allocation.region import RegionFinder
 from convexmarket.allocation.views import FixedEta, JointView, numbers
 from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market
 from convexmarket.study.instances import Floats, Instance
-from convexmarket.terms import Budget
 
 __all__ = [
     "BudgetInstance",
@@ -178,7 +177,7 @@ class FixedEtaInstance(Instance):
     def __init__(self, market: Market) -> None:
         self.market = market
         region = RegionFinder(JointView(market), "CLARABEL").find()
-        natural = float(np.clip(natural_eta(market), region.low, region.high))
+        natural = float(np.clip(market.form.natural_eta, region.low, region.high))
         self.eta, self._second = natural, CHANGE * natural
         if self._second > region.high:
             self.eta, self._second = region.high / CHANGE**2, region.high / CHANGE
@@ -210,10 +209,10 @@ class FixedEtaInstance(Instance):
 
     def exact(self, changed: bool) -> Floats | None:
         """Return the weights by projection, where the market is of that form."""
-        form = projectable_form(self.market)
-        if form is None:
+        found = ProjectableForm.of(self.market.form)
+        if found is None:
             return None
-        restricted, able = form.restricted()
+        restricted, able = found
         weights = np.zeros(able.size)
         weights[able] = restricted.weights(self._second if changed else self.eta)
         return weights
@@ -234,24 +233,17 @@ class BudgetInstance(Instance):
     formulations = ("joint", "joint-scaled")
 
     def __init__(self, market: Market) -> None:
-        self._amount = next(
-            float(numbers(cp.Constant(item.amount)))
-            for item in market.constraints
-            if isinstance(item, Budget)
-        )
+        self._amount = market.form.budget
         self.market = market
         self._view = JointView(market)
 
     def declare(self, formulation: str) -> cp.Problem:
         """Return the program with 1/eta as it is, or in units of the eta natural to the budget."""
         budget = cp.Parameter(nonneg=True, name="budget", value=self._amount)
-        constraints = [
-            Budget(budget) if isinstance(item, Budget) else item for item in self.market.constraints
-        ]
-        market = Market(self.market.sellers, self.market.objective, constraints)
+        market = self.market.with_budget(budget)
         if formulation == "joint":
             return declare(market)
-        return ConvexProgram(market, natural_eta(market))
+        return ConvexProgram(market, market.form.natural_eta)
 
     def change(self, problem: cp.Problem) -> None:
         """Spend more."""

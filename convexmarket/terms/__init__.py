@@ -6,7 +6,14 @@ CVXPY from the three linked quantities of the problem: the weights ``a``, the gu
 ``eps = eta * a`` and ``1/eta``. A user's own piece is a subclass with that one method.
 """
 
-from convexmarket.terms.base import Constraint, Objective, Quantities, Term, WeightedTerm
+from convexmarket.terms.base import (
+    Constraint,
+    Objective,
+    Piece,
+    Quantities,
+    Term,
+    WeightedTerm,
+)
 from convexmarket.terms.constraints import (
     Budget,
     Cap,
@@ -16,6 +23,7 @@ from convexmarket.terms.constraints import (
     MaxEpsilon,
 )
 from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost, TieredCost
+from convexmarket.terms.form import Form
 from convexmarket.terms.moments import EffectiveSize, Moments
 from convexmarket.terms.objectives import (
     Losses,
@@ -38,6 +46,7 @@ __all__ = [
     "EtaRange",
     "ExponentialCost",
     "Fairness",
+    "Form",
     "GivenEpsilon",
     "GroupShare",
     "LinearCost",
@@ -48,6 +57,7 @@ __all__ = [
     "Noise",
     "Objective",
     "Payments",
+    "Piece",
     "PowerCost",
     "PrivacyCost",
     "QuadraticSpread",

@@ -4,20 +4,55 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from convexmarket.arguments import as_float, shown
+from convexmarket.arguments import as_float, is_number, shown
 from convexmarket.errors import CurvatureError, ParameterError
+from convexmarket.terms.shortcuts import Defined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Constraint", "Objective", "Quantities", "Term", "WeightedTerm"]
+    from convexmarket.terms.costs import PrivacyCost
+    from convexmarket.terms.form import Form
+
+__all__ = [
+    "Constraint",
+    "Number",
+    "Objective",
+    "Piece",
+    "Quantities",
+    "Summand",
+    "Term",
+    "WeightedTerm",
+    "value_of",
+]
+
+
+#: A number, or an expression in parameters that stands for one.
+Number: TypeAlias = float | cp.Expression
+
+
+def value_of(number: Number) -> float:
+    """Return a number, or what an expression in parameters is at present.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter has no value.
+    """
+    if not isinstance(number, cp.Expression):
+        return number
+    for parameter in number.parameters():
+        if parameter.value is None:
+            raise ParameterError(
+                f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
+            )
+    return float(np.asarray(number.value).item())
 
 
 @dataclass(frozen=True)
@@ -53,12 +88,140 @@ class Quantities:
             virtual_costs=virtual_costs,
         )
 
+    @classmethod
+    def unknown(cls, virtual_costs: NDArray[np.float64] | cp.Parameter) -> Quantities:
+        """Hold three separate variables: convex in all three is what a piece has to be."""
+        m = virtual_costs.size
+        return cls(
+            weights=cp.Variable(m, nonneg=True, name="weights"),
+            epsilon=cp.Variable(m, nonneg=True, name="epsilon"),
+            inverse_eta=cp.Variable(nonneg=True, name="inverse_eta"),
+            virtual_costs=virtual_costs,  # type: ignore[arg-type]
+        )
 
-class Term(ABC):
+
+class Piece(Defined):
+    """What a market is declared with: a term of its objective, or a constraint.
+
+    A piece is asked for what it is; nobody looks at its class. What a subclass does not say is
+    found out from its CVXPY expressions, or counts as not known.
+    """
+
+    shortcuts: ClassVar[tuple[str, ...]] = ("reports", "separable")
+    #: How the reports enter: as ``psi'u(eps)`` in the objective, as ``psi'eps`` under a budget.
+    reports: ClassVar[Literal["price", "budget"] | None] = None
+    #: Whether beside a budget it leaves each seller to itself (docs/theory.md, section 9.4).
+    separable: ClassVar[bool] = False
+
+    def check(self, n_sellers: int) -> None:
+        """Raise a ParameterError if the piece does not fit so many sellers."""
+
+    def speaks_of(self, n_sellers: int) -> set[str]:
+        """Return which of the :class:`Quantities` it uses; all of them if that cannot be seen."""
+        costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
+        quantities = vars(Quantities.unknown(costs))
+        try:
+            written = getattr(self, self.definition)(Quantities(**quantities))
+            items = written if isinstance(written, list) else [written]
+            leaves = [leaf for item in items for leaf in (*item.variables(), *item.parameters())]
+        except Exception:  # numpy functions do not take a parameter
+            return set(quantities)
+        return {name for name, known in quantities.items() if any(known is x for x in leaves)}
+
+    def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
+        """Return how the piece reads the reports."""
+        if self.reports is not None:
+            return self.reports
+        return "unknown" if "virtual_costs" in self.speaks_of(n_sellers) else "none"
+
+
+class Summand(ABC):
+    """What weights and sums make objectives of: a term, or an objective."""
+
+    __array_ufunc__ = None  # so that a number of numpy's leaves products to us
+
+    @abstractmethod
+    def summands(self) -> tuple[WeightedTerm, ...]:
+        """Return the weighted terms."""
+
+    def __mul__(self, factor: Number) -> Objective:
+        return Objective(tuple(part.times(factor) for part in self.summands()))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Objective:
+        if not 0 < abs(as_float(divisor)) < np.inf:
+            raise ParameterError(
+                f"{self!r} is divided by {divisor!r}; divide by a finite number > 0, or multiply "
+                "by a cvxpy.Parameter(nonneg=True)"
+            )
+        parts = self.summands()
+        return Objective(tuple(WeightedTerm(part.weight / divisor, part.term) for part in parts))
+
+    def __add__(self, other: Summand | float) -> Objective:
+        if isinstance(other, Summand):
+            return Objective(self.summands() + other.summands())
+        if is_number(other) and other == 0:  # sum() starts from 0
+            return Objective(self.summands())
+        raise ParameterError(
+            f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
+            "leave constants out, which change no optimum, and give constraints to Market(...)"
+        )
+
+    def __radd__(self, other: float) -> Objective:
+        return self + other
+
+    def __neg__(self) -> Objective:
+        raise CurvatureError(
+            f"{self!r} is subtracted: a negative multiple of a convex term is concave, so the "
+            "market would not be convex; add it with a weight >= 0, or bound it in a Constraint"
+        )
+
+    def __sub__(self, other: Summand) -> Objective:
+        return self + (-other if isinstance(other, Summand) else other)
+
+    def __rsub__(self, other: object) -> Objective:
+        return -self
+
+    def __float__(self) -> float:  # what CVXPY asks of ``parameter * term``
+        raise ParameterError(
+            f"{self!r} is no number for CVXPY; write the parameter after it: term * parameter"
+        )
+
+
+class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
     Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives.
     """
+
+    definition = "expression"
+    shortcuts = (
+        *Piece.shortcuts,
+        "numbers",
+        "simplex_minimum",
+        "weighted",
+        "pays",
+        "is_noise",
+        "is_norm",
+        "is_smooth",
+    )
+    #: What losing privacy costs the sellers; None for a term that pays nothing.
+    privacy_cost: PrivacyCost | None = None
+    #: Whether it is money for the sellers, and no loss of the buyer's.
+    pays: ClassVar[bool] = False
+    #: Whether it is 1/eta.
+    is_noise: ClassVar[bool] = False
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether it is a strictly convex norm of the weights."""
+        return False
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether its gradient tells how near weights are to the optimum."""
+        return True
 
     @abstractmethod
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -68,8 +231,9 @@ class Term(ABC):
         """Return ``weight * term``, in a form whose numbers a solver can weigh."""
         return weight * self.expression(quantities)
 
-    def check(self, n_sellers: int) -> None:  # noqa: B027
-        """Raise a ParameterError if the term does not fit so many sellers."""
+    def numbers(self, weight: float, form: Form) -> Form | None:
+        """Return a market's numbers with this term at a weight; None if they cannot say it."""
+        return None
 
     def simplex_minimum(
         self, weight: float, costs: NDArray[np.float64]
@@ -92,23 +256,21 @@ class Term(ABC):
         """
         return None
 
-    def __mul__(self, weight: float) -> Objective:
-        return Objective((WeightedTerm(weight, self),))
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Term | Objective) -> Objective:
-        return 1.0 * self + other
-
-    def __radd__(self, other: float) -> Objective:
-        return 1.0 * self + other
+    def summands(self) -> tuple[WeightedTerm, ...]:
+        """Return the term with weight 1."""
+        return (WeightedTerm(1.0, self),)
 
 
-class Constraint(ABC):
+class Constraint(Piece):
     """One restriction on a market, convex in the weights a and 1/eta.
 
     A bound on guarantees is written with these two: ``eps_i <= e`` as ``a_i <= e * inverse_eta``.
     """
+
+    definition = "constraints"
+    shortcuts = (*Piece.shortcuts, "numbers", "bounds_each", "with_budget")
+    #: Whether it bounds each seller on its own, from above.
+    bounds_each: ClassVar[bool] = False
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -124,8 +286,13 @@ class Constraint(ABC):
         """
         return [_as_comparison(self, item) for item in self.constraints(quantities)]
 
-    def check(self, n_sellers: int) -> None:  # noqa: B027
-        """Raise a ParameterError if the restriction does not fit so many sellers."""
+    def numbers(self, form: Form) -> Form | None:
+        """Return a market's numbers with this constraint; None if they cannot say it."""
+        return None
+
+    def with_budget(self, amount: Number) -> Constraint:
+        """Return the constraint with another budget, if it is one."""
+        return self
 
 
 def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
@@ -150,20 +317,28 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
 
 @dataclass(frozen=True)
 class WeightedTerm:
-    """A term and the nonnegative number it is multiplied with."""
+    """A term and what it is multiplied with: a nonnegative number, or a parameter."""
 
-    weight: float
+    weight: Number
     term: Term
 
     def __post_init__(self) -> None:
-        if not np.isfinite(as_float(self.weight)):
+        weight = self.weight
+        if isinstance(weight, cp.Expression):
+            if not (weight.is_scalar() and weight.is_constant() and weight.is_nonneg()):
+                raise ParameterError(
+                    f"the weight of {shown(self.term)} is {weight}; a parameter must be a scalar "
+                    "cvxpy.Parameter(nonneg=True)"
+                )
+        elif not np.isfinite(as_float(weight)):
             raise ParameterError(
-                f"the weight of {shown(self.term)} is {self.weight!r}; give a finite number"
+                f"the weight of {shown(self.term)} is {weight!r}; give a finite number >= 0, or a "
+                "cvxpy.Parameter(nonneg=True)"
             )
-        if self.weight < 0:
+        elif weight < 0:
             raise CurvatureError(
-                f"the weight of {shown(self.term)} is {self.weight!r}: a negative multiple of a "
-                "convex term is concave, so the market would not be convex; give a weight >= 0"
+                f"the weight of {shown(self.term)} is {weight!r}: a negative multiple of a convex "
+                "term is concave, so the market would not be convex; give a weight >= 0"
             )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -187,12 +362,48 @@ class WeightedTerm:
             )
         return found
 
+    @property
+    def is_parametric(self) -> bool:
+        """Whether the weight is a parameter."""
+        return isinstance(self.weight, cp.Expression)
+
+    @property
+    def value(self) -> float:
+        """The weight as a number, at present."""
+        return value_of(self.weight)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the weight is 0 for good."""
+        return not self.is_parametric and self.value == 0
+
+    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
+        """Return the term times this weight, or times what stands in its place."""
+        plain = self.expression(quantities)  # checked
+        if isinstance(weight, cp.Expression):
+            return weight * plain
+        return self.term.weighted(weight, quantities)
+
+    def times(self, factor: Any) -> WeightedTerm:
+        """Return the term with the weight multiplied."""
+        checked = WeightedTerm(factor, self.term)
+        plain = not self.is_parametric and self.weight == 1
+        return checked if plain else WeightedTerm(self.weight * factor, self.term)
+
+    def __repr__(self) -> str:
+        weight = self.weight if self.is_parametric else f"{self.weight:g}"
+        return f"{weight} * {self.term!r}"
+
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(Summand):
     """A weighted sum of terms, to be minimised."""
 
     parts: tuple[WeightedTerm, ...]
+
+    def summands(self) -> tuple[WeightedTerm, ...]:
+        """Return the parts."""
+        return self.parts
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the whole objective as a CVXPY expression.
@@ -203,34 +414,24 @@ class Objective:
             If a term is not convex in the quantities given; the message names it.
         """
         pieces = [part.weight * part.expression(quantities) for part in self.parts]
-        return cp.sum(cp.hstack(pieces)) if len(pieces) > 1 else pieces[0]
+        if len(pieces) < 2:
+            return pieces[0] if pieces else cp.Constant(0.0)
+        return cp.sum(cp.hstack(pieces))
 
     def value(
         self, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
     ) -> float:
         """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
-        value = self.expression(Quantities.at(weights, eta, virtual_costs)).value
-        return float(np.asarray(value))
+        return value_of(self.expression(Quantities.at(weights, eta, virtual_costs)))
 
     def weight_of(self, kind: type[Term]) -> float:
         """Return the total weight of the terms of one kind; 0 where there is none."""
-        return sum(part.weight for part in self.parts if type(part.term) is kind)
+        return sum(part.value for part in self.parts if type(part.term) is kind)
 
-    def __mul__(self, factor: float) -> Objective:
-        return Objective(tuple(WeightedTerm(factor * p.weight, p.term) for p in self.parts))
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Term | Objective | float) -> Objective:
-        if isinstance(other, Objective):
-            return Objective(self.parts + other.parts)
-        if isinstance(other, Term):
-            return Objective((*self.parts, WeightedTerm(1.0, other)))
-        if isinstance(other, Real) and other == 0:  # sum() starts from 0
-            return self
-        return NotImplemented
-
-    __radd__ = __add__
+    @property
+    def without_noise(self) -> Objective:
+        """The objective but for its noise."""
+        return Objective(tuple(part for part in self.parts if not part.term.is_noise))
 
     def __repr__(self) -> str:
-        return " + ".join(f"{part.weight:g} * {part.term!r}" for part in self.parts)
+        return " + ".join(map(repr, self.parts))

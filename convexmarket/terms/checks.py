@@ -1,4 +1,4 @@
-"""What can be told of a piece before anything is solved: its curvature, and what it reads."""
+"""What can be told of a user's own pieces before anything is solved: whether they are convex."""
 
 from __future__ import annotations
 
@@ -12,52 +12,14 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.base import Constraint, Objective, Quantities, Term
-from convexmarket.terms.constraints import (
-    Budget,
-    Cap,
-    EtaRange,
-    GivenEpsilon,
-    GroupShare,
-    MaxEpsilon,
-)
-from convexmarket.terms.objectives import (
-    Losses,
-    NegativeEntropy,
-    Noise,
-    Payments,
-    Spread,
-    SquaredSpread,
-)
+from convexmarket.terms.base import Constraint, Objective, Piece, Quantities
 
-__all__ = ["check_convex", "reads_reports"]
-
-#: Pieces of this package: known to be convex, and known by what they do with the reports.
-_OURS = (
-    Spread,
-    SquaredSpread,
-    NegativeEntropy,
-    Noise,
-    Losses,
-    Payments,
-    Cap,
-    MaxEpsilon,
-    GivenEpsilon,
-    Budget,
-    GroupShare,
-    EtaRange,
-)
+__all__ = ["check_convex"]
 
 
-def _unknowns(costs: NDArray[np.float64] | cp.Parameter) -> Quantities:
-    """Return the quantities as three separate variables: convex in all three is what it takes."""
-    m = costs.size
-    return Quantities(
-        weights=cp.Variable(m, nonneg=True, name="weights"),
-        epsilon=cp.Variable(m, nonneg=True, name="epsilon"),
-        inverse_eta=cp.Variable(nonneg=True, name="inverse_eta"),
-        virtual_costs=costs,  # type: ignore[arg-type]
-    )
+def _is_ours(piece: Piece) -> bool:
+    """Say whether the piece is written in this package, whose tests hold that it is convex."""
+    return piece.owner().__module__.startswith(__package__ or "convexmarket.terms")
 
 
 def check_convex(
@@ -68,7 +30,7 @@ def check_convex(
     Each must be convex in the weights, guarantees and 1/eta, speak of nothing else that varies,
     and say the same whenever it is asked.
     """
-    quantities = _unknowns(np.where(np.isfinite(costs), costs, 0.0))
+    quantities = Quantities.unknown(np.where(np.isfinite(costs), costs, 0.0))
     for part in objective.parts:
         if not _is_ours(part.term):
             asked = [[part.expression(quantities)] for _ in range(2)]
@@ -76,11 +38,6 @@ def check_convex(
     for piece in constraints:
         if not _is_ours(piece):
             _check_closed(piece, quantities, *(_sides(piece, quantities) for _ in range(2)))
-
-
-def _is_ours(piece: Term | Constraint) -> bool:
-    """Whether a piece is shipped with the package."""
-    return type(piece).__module__.startswith("convexmarket.terms.")
 
 
 def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
@@ -106,7 +63,7 @@ def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
 
 
 def _check_closed(
-    piece: Term | Constraint,
+    piece: Piece,
     quantities: Quantities,
     first: list[cp.Expression],
     second: list[cp.Expression],
@@ -161,18 +118,3 @@ def _value(expression: cp.Expression) -> NDArray[np.float64]:
 
 def _agree(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
     return bool(np.array_equal(one, other, equal_nan=True))
-
-
-def reads_reports(piece: Term | Constraint, m: int) -> bool:
-    """Return whether a user's own piece depends on the virtual costs; True if it cannot be seen."""
-    if type(piece) in _OURS:
-        return False
-    costs = cp.Parameter(m, nonneg=True, value=np.ones(m))
-    try:
-        if isinstance(piece, Term):
-            read = piece.expression(_unknowns(costs)).parameters()
-        else:
-            read = [p for c in piece.constraints(_unknowns(costs)) for p in c.parameters()]
-        return any(parameter is costs for parameter in read)
-    except Exception:  # numpy functions do not take a parameter
-        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
-from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.base import Constraint, Number, Quantities
+from convexmarket.terms.form import Form
 from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
@@ -38,6 +39,8 @@ class Cap(ByValue, Constraint):
         equal), or one number >= 0 for each seller, at least 1 on average.
     """
 
+    separable = True
+    bounds_each = True
     k: float | Floats
 
     def __post_init__(self) -> None:
@@ -57,6 +60,11 @@ class Cap(ByValue, Constraint):
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
 
+    def numbers(self, form: Form) -> Form:
+        """Lower the largest weight."""
+        own = np.asarray(self.k) / form.virtual_costs.size
+        return replace(form, max_weight=np.minimum(form.max_weight, own))
+
     def __repr__(self) -> str:
         return f"Cap(k={brief(self.k)})"
 
@@ -71,6 +79,7 @@ class MaxEpsilon(ByValue, Constraint):
         e > 0 for all sellers, or one number >= 0 for each.
     """
 
+    bounds_each = True
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
@@ -87,6 +96,10 @@ class MaxEpsilon(ByValue, Constraint):
         m = quantities.weights.size
         bound = m * np.broadcast_to(self.epsilon, m)
         return [m * quantities.weights <= bound * quantities.inverse_eta]
+
+    def numbers(self, form: Form) -> Form:
+        """Lower the largest guarantee."""
+        return replace(form, max_epsilon=np.minimum(form.max_epsilon, self.epsilon))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({brief(self.epsilon)})"
@@ -125,7 +138,8 @@ class Budget(Constraint):
         problem that is declared without eta; see :func:`convexmarket.sweep`.
     """
 
-    amount: float | cp.Parameter
+    reports = "budget"
+    amount: Number
 
     def __repr__(self) -> str:
         amount = self.amount
@@ -147,6 +161,14 @@ class Budget(Constraint):
         scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
+
+    def numbers(self, form: Form) -> Form:
+        """Add a budget."""
+        return replace(form, budgets=(*form.budgets, self.amount))
+
+    def with_budget(self, amount: Number) -> Budget:
+        """Return the budget of another amount."""
+        return replace(self, amount=amount)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,3 +259,8 @@ class EtaRange(Constraint):
             self.high * quantities.inverse_eta >= 1,
             self.low * quantities.inverse_eta <= 1,
         ]
+
+    def numbers(self, form: Form) -> Form:
+        """Narrow the range of eta."""
+        low, high = max(form.eta_low, self.low), min(form.eta_high, self.high)
+        return replace(form, eta_low=low, eta_high=high)

@@ -5,10 +5,11 @@ A seller with sensitivity c who sells eps bears the cost ``c * u(eps)``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -16,17 +17,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import as_float, is_iterable
 from convexmarket.errors import ParameterError
+from convexmarket.terms.shortcuts import Defined
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
 
 Floats = NDArray[np.float64]
 
 
-class PrivacyCost(ABC):
+class PrivacyCost(Defined):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
     """
+
+    definition = "expression"
+    shortcuts = ("__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
+    #: What a problem file calls it; None for a cost that files do not know.
+    name: ClassVar[str | None] = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is eps itself."""
+        return False
 
     @abstractmethod
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -48,10 +60,17 @@ class PrivacyCost(ABC):
         """
         return None
 
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
+        """Return u'(eps) and u''(eps); None where they are not known."""
+        return None
+
 
 @dataclass(frozen=True)
 class LinearCost(PrivacyCost):
     """u(eps) = eps (A, section II)."""
+
+    name = "linear"
+    is_linear = True
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return eps."""
@@ -60,6 +79,10 @@ class LinearCost(PrivacyCost):
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return eps."""
         return np.asarray(epsilon, dtype=float)
+
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return 1 and 0."""
+        return np.ones_like(epsilon), np.zeros_like(epsilon)
 
 
 @dataclass(frozen=True)
@@ -72,6 +95,7 @@ class PowerCost(PrivacyCost):
         At least 1; 1 is the linear cost.
     """
 
+    name = "power"
     power: float
 
     def __post_init__(self) -> None:
@@ -80,6 +104,11 @@ class PowerCost(PrivacyCost):
                 f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
                 "give a finite number >= 1"
             )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the power is 1."""
+        return self.power == 1
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return eps ** power."""
@@ -97,10 +126,20 @@ class PowerCost(PrivacyCost):
         with np.errstate(over="ignore"):
             return (self.power - 1) * (np.maximum(price, 0.0) / self.power) ** exponent
 
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return ``p * eps ** (p-1)`` and ``p * (p-1) * eps ** (p-2)``; the latter may be inf."""
+        p = self.power
+        if p == 1:
+            return np.ones_like(epsilon), np.zeros_like(epsilon)
+        with np.errstate(divide="ignore"):  # at 0 for p < 2
+            return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
+
 
 @dataclass(frozen=True)
 class ExponentialCost(PrivacyCost):
     """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one."""
+
+    name = "exponential"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
@@ -113,12 +152,19 @@ class ExponentialCost(PrivacyCost):
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return exp(eps) - 1."""
-        return np.expm1(np.asarray(epsilon, dtype=float))
+        with np.errstate(over="ignore"):
+            return np.expm1(np.asarray(epsilon, dtype=float))
 
     def conjugate(self, price: Floats) -> Floats | None:
         """Return ``price * log(price) - price + 1`` where price >= 1, else 0."""
         sold = np.maximum(price, 1.0)
         return sold * np.log(sold) - sold + 1.0
+
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return exp(eps), twice."""
+        with np.errstate(over="ignore"):
+            grown = np.exp(epsilon)
+        return grown, grown
 
 
 @dataclass(frozen=True)

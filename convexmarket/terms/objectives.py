@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import cvxpy as cp
@@ -13,7 +13,8 @@ from scipy.special import logsumexp
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
-from convexmarket.terms.costs import LinearCost, PowerCost, PrivacyCost
+from convexmarket.terms.costs import LinearCost, PrivacyCost
+from convexmarket.terms.form import Form
 from convexmarket.terms.values import ByValue, brief, check_length, checked_reference
 
 __all__ = [
@@ -80,6 +81,20 @@ class Spread(ByValue, Term):
         m = quantities.weights.size  # powers of weights of order one stay within floats
         return cp.pnorm(m * off, self.p) / m  # type: ignore[arg-type]
 
+    @property
+    def is_norm(self) -> bool:
+        """Whether it is a norm of the weights, strictly convex where their sum is given."""
+        return self.p < np.inf and self.reference is None
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether p is finite; the largest weight has no gradient where several are largest."""
+        return self.p < np.inf
+
+    def numbers(self, weight: float, form: Form) -> Form | None:
+        """Add to mu, for p = 2."""
+        return replace(form, mu=form.mu + weight) if self.is_euclidean else None
+
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.
 
@@ -122,9 +137,15 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
 class SquaredSpread(Term):
     """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17)."""
 
+    separable = True
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ||a||^2."""
         return cp.sum_squares(quantities.weights)
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to mu_squared."""
+        return replace(form, mu_squared=form.mu_squared + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Return the minimum of ``weight * ||a||^2 + costs'a``, by its dual.
@@ -162,6 +183,9 @@ class NegativeEntropy(ByValue, Term):
 
     reference: Floats | None = None
 
+    separable = True
+    is_smooth = False  # an error of nothing in a weight next to 0 changes the gradient much
+
     def __post_init__(self) -> None:
         target = checked_reference(self.reference, positive=True)
         object.__setattr__(self, "reference", target)
@@ -197,9 +221,15 @@ class Noise(Term):
     It is the term ``sigma / eta`` of the excess risk (A, Theorem II.4).
     """
 
+    is_noise = True
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta."""
         return quantities.inverse_eta
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to sigma."""
+        return replace(form, sigma=form.sigma + weight)
 
 
 @dataclass(frozen=True)
@@ -251,6 +281,10 @@ class Losses(Term):
         """Return the losses, weighted."""
         return self.values @ quantities.weights
 
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to the losses."""
+        return replace(form, losses=form.losses + weight * self.values)
+
     def __repr__(self) -> str:
         return f"Losses({self.values.min():g}..{self.values.max():g})"
 
@@ -265,6 +299,8 @@ class Payments(Term):
         u, what losing privacy costs; linear where left out.
     """
 
+    reports = "price"
+    pays = True
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
@@ -277,8 +313,7 @@ class Payments(Term):
     @property
     def is_linear(self) -> bool:
         """Whether the payments are proportional to the privacy sold."""
-        cost = self.privacy_cost
-        return isinstance(cost, LinearCost) or (isinstance(cost, PowerCost) and cost.power == 1)
+        return self.privacy_cost.is_linear
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return psi'u(eps)."""
@@ -287,6 +322,12 @@ class Payments(Term):
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
         """Return the weight times psi'u(eps), as the cost writes it best."""
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
+
+    def numbers(self, weight: float, form: Form) -> Form:
+        """Add to gamma if they are linear, else to the payments."""
+        if self.is_linear:
+            return replace(form, gamma=form.gamma + weight)
+        return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))
 
     def __repr__(self) -> str:
         return "Payments()" if self.is_linear else f"Payments({self.privacy_cost!r})"

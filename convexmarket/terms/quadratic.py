@@ -21,6 +21,9 @@ _ROUNDING = 1e-9
 #: Eigenvalues this small, relatively, are zeros.
 _ZERO = 1e-15
 
+#: Dense or sparse.
+Matrix = Any
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QuadraticSpread(ByValue, Term):
@@ -38,7 +41,7 @@ class QuadraticSpread(ByValue, Term):
         large.
     """
 
-    Sigma: Any
+    Sigma: Matrix
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:

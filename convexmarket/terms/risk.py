@@ -20,6 +20,8 @@ __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
 Floats = NDArray[np.float64]
 Of = Literal["epsilon", "eps", "payments"]
 Kind = Literal["box", "budget", "ellipsoid"]
+Rule = Literal["minimax"]
+Groups = Any
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,11 @@ class Fairness(ByValue, Term):
         The group of each seller, public.
     """
 
-    kind: Literal["minimax"]
-    groups: Any
+    kind: Rule
+    groups: Groups
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, Literal["minimax"])
+        check_choice("kind", self.kind, Rule)
         object.__setattr__(self, "groups", checked_groups(self.groups)[0])
 
     def check(self, n_sellers: int) -> None:
@@ -119,6 +121,8 @@ class RobustCosts(ByValue, Term):
         Of "budget" only: how many costs may be off at once, from 0 (exclusive) to m; with a
         fraction, one of them by that share.
     """
+
+    pays = True
 
     kind: Kind
     radius: float | Floats

@@ -14,8 +14,8 @@ from convexmarket.allocation.formulations import (
     embed,
     marginal_price,
     optimal_weights,
+    papers_form,
     recover_weights,
-    restrict_to_finite,
 )
 from convexmarket.errors import (
     AllocationError,
@@ -158,22 +158,23 @@ def test_infinite_virtual_costs_stay_out():
 
 
 def test_restrict_and_embed_are_inverse():
-    form = StandardForm(np.array([1.0, np.inf, 2.0]), 1, 1, 1)
-    finite_form, finite = restrict_to_finite(form)
-    np.testing.assert_array_equal(finite_form.virtual_costs, [1, 2])
+    form, finite = papers_form(Market.standard(sellers_of([1, np.inf, 2]), mu=1, sigma=1, gamma=1))
+    np.testing.assert_array_equal(form.virtual_costs, [1, 2])
     np.testing.assert_array_equal(embed(np.array([0.3, 0.7]), finite), [0.3, 0, 0.7])
 
 
 def test_those_who_remain_may_just_carry_everything():
-    psi = [0.2, np.inf, 0.4, np.inf]
-    restricted, finite = restrict_to_finite(form(psi, max_weight=0.5))
+    def capped(cap, psi=(0.2, np.inf, 0.4, np.inf)):
+        return Market.standard(sellers_of(psi), mu=1, sigma=1, gamma=1, cap=cap)
+
+    restricted, finite = papers_form(capped(2.0))
     assert finite.tolist() == [True, False, True, False]
     assert restricted.virtual_costs.tolist() == [0.2, 0.4]
     assert restricted.max_weight == 0.5
     with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0\.49 cannot"):
-        restrict_to_finite(form(psi, max_weight=0.49))
+        papers_form(capped(1.96))
     with pytest.raises(InfeasibleMarketError, match="nobody can sell"):
-        restrict_to_finite(form([np.inf, np.inf]))
+        papers_form(capped(2.0, [np.inf, np.inf]))
 
 
 # ------------------------------------------------------------ weights and prices

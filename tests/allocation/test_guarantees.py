@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import convexmarket as cm
-from convexmarket.allocation.guarantees import _dual, allocate_guarantees, largest_guarantees
+from convexmarket.allocation.guarantees import _dual, allocate_guarantees
 from tests.allocation import builders
 
 OBJECTIVE = 2 * cm.Spread() + 0.3 * cm.Noise()
@@ -23,12 +23,12 @@ def market(*constraints, objective=OBJECTIVE, m=3):
 
 def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
     given = cm.GivenEpsilon([0.1, 0.0, 0.4])
-    assert largest_guarantees(market(given)).tolist() == [0.1, 0.0, 0.4]
-    assert largest_guarantees(market(cm.MaxEpsilon(0.2))).tolist() == [0.2] * 3
+    assert market(given).form.granted.tolist() == [0.1, 0.0, 0.4]
+    assert market(cm.MaxEpsilon(0.2)).form.granted.tolist() == [0.2] * 3
     both = market(given, cm.MaxEpsilon(0.2))
-    assert largest_guarantees(both).tolist() == [0.1, 0.0, 0.2]
+    assert both.form.granted.tolist() == [0.1, 0.0, 0.2]
     only_noise = market(given, objective=cm.Noise())
-    assert largest_guarantees(only_noise).tolist() == [0.1, 0.0, 0.4]
+    assert only_noise.form.granted.tolist() == [0.1, 0.0, 0.4]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
     ],
 )
 def test_other_constraints_are_not_for_the_path_of_guarantees(constraints):
-    assert largest_guarantees(market(*constraints)) is None
+    assert market(*constraints).form.granted is None
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_other_constraints_are_not_for_the_path_of_guarantees(constraints):
     ],
 )
 def test_other_objectives_are_not_for_the_path_of_guarantees(objective):
-    assert largest_guarantees(market(cm.MaxEpsilon(0.2), objective=objective)) is None
+    assert market(cm.MaxEpsilon(0.2), objective=objective).form.granted is None
 
 
 def test_a_seller_with_an_infinite_virtual_cost_is_not_for_the_path_of_guarantees():
     some = builders.market(cm.MaxEpsilon(0.2), objective=OBJECTIVE, costs=[1, np.inf, 1])
-    assert largest_guarantees(some) is None
+    assert some.form.granted is None
 
 
 # -------------------------------------------------------------- the best weights
@@ -98,7 +98,7 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     assert objective == pytest.approx(declared(epsilon, mu, sigma), rel=2e-6)
     given_epsilon = cm.GivenEpsilon(epsilon)
     whole = market(given_epsilon, objective=mu * cm.Spread() + sigma * cm.Noise(), m=epsilon.size)
-    certified = allocate_guarantees(whole, epsilon)
+    certified = allocate_guarantees(whole.form, epsilon)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
     assert certified.gap <= 1e-10
 
@@ -122,7 +122,7 @@ def test_the_certificate_of_given_guarantees(granted):
 def check_certificate(granted, mu, sigma):
     objective = mu * cm.Spread() + sigma * cm.Noise()
     declared = market(cm.GivenEpsilon(granted), objective=objective, m=granted.size)
-    found = allocate_guarantees(declared, granted)
+    found = allocate_guarantees(declared.form, granted)
     value = mu * np.linalg.norm(found.weights) + sigma / found.eta
     assert found.objective == pytest.approx(value, rel=1e-14)
     assert found.lower_bound == pytest.approx(value, rel=1e-10)
@@ -137,7 +137,7 @@ def test_any_weights_prove_a_bound(sigma):
     """The best that a linear program proves from the same tangent, at most."""
     granted, mu = np.array([0.1, 0.5, 0.9, 0.0]), 2.0
     best = allocate_guarantees(
-        market(cm.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4),
+        market(cm.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4).form,
         granted,
     )
     for weights in ([0.2, 0.3, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0]):

@@ -14,10 +14,7 @@ from convexmarket.allocation.views import (
     FixedEta,
     JointView,
     Subproblem,
-    active_sellers,
-    bounds_of_sellers,
     numbers,
-    of_some,
     spread_out,
 )
 from tests.allocation import builders
@@ -302,13 +299,17 @@ def test_a_parameter_of_the_markets_own_is_declared_without_eta():
 def test_who_can_be_bought_from_and_how_much():
     some = [0.2, np.inf, 1.0]
     declared = market(cm.Cap([0.0, 2.0, 3.0]), cm.MaxEpsilon([1.0, 2.0, 0.4]), costs=some)
-    assert active_sellers(declared).tolist() == [False, False, True]
-    caps, limits = bounds_of_sellers(declared)
+    assert declared.form.active.tolist() == [False, False, True]
+    caps, limits = declared.form.max_weight, declared.form.max_epsilon
     np.testing.assert_allclose(caps, [0, 2 / 3, 1.0])
     np.testing.assert_allclose(limits, [1.0, 2.0, 0.4])
-    assert bounds_of_sellers(market()) == (1.0, np.inf)
-    both = bounds_of_sellers(market(cm.Cap(1.5), cm.Cap(1.2), cm.MaxEpsilon(4), cm.MaxEpsilon(3)))
-    assert both == (pytest.approx(0.4), 3.0)
+    some, who = declared.form.restricted()
+    assert who.tolist() == [False, False, True]
+    assert (some.virtual_costs, some.max_weight, some.max_epsilon) == ([1.0], [1.0], [0.4])
+    assert (market().form.max_weight, market().form.max_epsilon) == (1.0, np.inf)
+    both = market(cm.Cap(1.5), cm.Cap(1.2), cm.MaxEpsilon(4), cm.MaxEpsilon(3)).form
+    assert (both.max_weight, both.max_epsilon) == (pytest.approx(0.4), 3.0)
+    assert both.restricted()[0].max_epsilon == 3.0
 
 
 def test_a_view_holds_a_point_in_its_units():
@@ -329,11 +330,11 @@ def test_a_view_holds_a_point_in_its_units():
 
 def test_nobody_to_buy_from_is_said_in_words():
     with pytest.raises(cm.InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
-        active_sellers(market(costs=np.full(3, np.inf)))
+        _ = market(costs=np.full(3, np.inf)).form.active
     bound = cm.MaxEpsilon([1.0, 0.0, 0.0])
     with pytest.raises(cm.InfeasibleMarketError, match="excluded by a bound of zero"):
-        active_sellers(market(bound, costs=[np.inf, 0.4, 1.0]))
-    assert active_sellers(market(bound)).tolist() == [True, False, False]
+        _ = market(bound, costs=[np.inf, 0.4, 1.0]).form.active
+    assert market(bound).form.active.tolist() == [True, False, False]
 
 
 def test_vectors_of_some_sellers_are_spread_out_over_all():
@@ -342,8 +343,6 @@ def test_vectors_of_some_sellers_are_spread_out_over_all():
     np.testing.assert_array_equal(spread_out(x, who).value, [3, 0, 4])
     y = cp.Variable(3)
     assert spread_out(y, np.ones(3, dtype=bool)) is y
-    assert of_some(0.5, who) == 0.5
-    np.testing.assert_array_equal(of_some(np.array([1.0, 2.0, 3.0]), who), [1, 3])
 
 
 def test_an_expression_without_a_value_has_no_numbers():

@@ -11,7 +11,6 @@ from convexmarket.allocation.projections import (
     ProjectableForm,
     Projections,
     _price,
-    projectable_form,
     solve_projections,
 )
 from convexmarket.allocation.simplex import largest_eta
@@ -30,8 +29,7 @@ def form(squared=False, **changes) -> ProjectableForm:
     given = {
         "virtual_costs": COSTS,
         "losses": np.array([0.3, 0.0, 0.1, 0.0]),
-        "spread": cm.SquaredSpread() if squared else cm.Spread(),
-        "mu": 2.0,
+        "mu_squared" if squared else "mu": 2.0,
         "sigma": 0.5,
         "gamma": 0.7,
         "max_weight": 1.0,
@@ -76,7 +74,7 @@ def random_market(seed, squared, losses, largest, cap, paid):
 
 def worth_of_violations(market, found):
     """Return what a solver's point may gain by being beyond its bounds by its own accuracy."""
-    form, able = projectable_form(market).restricted()
+    form, able = ProjectableForm.of(market.form)
     weights = found.weights[able]
     beyond = np.maximum(weights - form.limit(found.eta), 0.0).sum()
     assert beyond <= 1e-8
@@ -134,12 +132,12 @@ def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, cappe
         cm.Spread() + cm.Noise(),
         [cm.GivenEpsilon(granted), cm.Cap(caps)],
     )
-    form = projectable_form(market)
+    form = market.form
     if np.minimum(form.max_weight, np.where(granted > 0, 1.0, 0.0)).sum() < 1:
         with pytest.raises(cm.InfeasibleMarketError, match="cannot sum to one"):
-            form.restricted()
+            ProjectableForm.of(form)
         return
-    form, able = form.restricted()
+    form, able = ProjectableForm.of(form)
     np.testing.assert_array_equal(able, granted > 0)
     eta = largest_eta(form.max_weight, form.max_epsilon, able.sum())
     assert form.limit(eta).sum() == pytest.approx(1, rel=1e-9)
@@ -183,11 +181,12 @@ def test_the_price_of_a_vertex_is_that_of_the_dearest_bought():
 
 def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_price():
     """The only seller between the bounds has 1e-10 of room, those at the bound 1e-16."""
-    form = projectable_form(market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5]))
+    capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
+    form, _ = ProjectableForm.of(capped.form)
     limit = np.array([1 / 3, 1 / 3, 1 / 3 + 1e-10])
     weights = np.array([*np.nextafter(limit[:2], 0), 1 / 3])
     costs = form.prices(1.0)
-    price, extra = form.multipliers(form.mu, weights, costs, limit)
+    price, extra = form.multipliers(form.weight, weights, costs, limit)
     assert price == pytest.approx((form.slope(weights) + costs)[2], rel=1e-14)
     assert extra == pytest.approx([0.5, 0.5, 0.0], abs=1e-9)
 
@@ -299,7 +298,7 @@ def test_who_cannot_sell_is_left_out():
     costs = np.array([0.1, np.inf, 0.4, 0.9, 0.2])
     caps, most = np.array([2.0, 5, 0, 5, 5]), np.array([5.0, 5, 5, 0.4, 5])
     declared = market(cm.Cap(caps), cm.MaxEpsilon(most), costs=costs)
-    problem, able = projectable_form(declared).restricted()
+    problem, able = ProjectableForm.of(declared.form)
     assert able.tolist() == [True, False, False, True, True]
     assert problem.max_weight.tolist() == [0.4, 1.0, 1.0]
     assert problem.max_epsilon.tolist() == [5.0, 0.4, 5.0]
@@ -313,15 +312,15 @@ def test_who_cannot_sell_is_left_out():
 
 def test_markets_in_which_nobody_or_too_few_can_sell():
     with pytest.raises(cm.InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
-        projectable_form(market(costs=np.full(4, np.inf))).restricted()
+        ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
     nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(cm.InfeasibleMarketError, match="excluded by a bound of zero"):
-        projectable_form(nobody).restricted()
+        ProjectableForm.of(nobody.form)
     # The caps are to blame, though what is asked for is more than those guarantees add up to too.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
     with pytest.raises(cm.InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):
-        projectable_form(few).restricted()
+        ProjectableForm.of(few.form)
     enough = market(cm.Cap(2.0), costs=some)
     assert solve_projections(enough).weights.tolist() == [0.5, 0.0, 0.5, 0.0]
 
@@ -343,7 +342,7 @@ def test_a_bound_for_each_and_a_range_above_what_they_sell():
     ],
 )
 def test_other_markets_are_refused(objective):
-    assert projectable_form(market(objective=objective)) is None
+    assert ProjectableForm.of(market(objective=objective).form) is None
     with pytest.raises(cm.NotSupportedError, match=r"^projections serve sums"):
         solve_projections(market(objective=objective))
 
@@ -354,15 +353,16 @@ def test_a_market_in_numbers():
         cm.MaxEpsilon(0.5), cm.MaxEpsilon([1, 0.2, 1, 1]), cm.EtaRange(0.1, 3), cm.EtaRange(0.2, 7),
         cm.Cap(2.0), objective=objective + cm.Losses([0, 1.0, 0, 0]),
     )  # fmt: skip
-    found = projectable_form(declared)
+    found, able = ProjectableForm.of(declared.form)
+    assert able.all()
     assert isinstance(found.spread, cm.SquaredSpread)
-    assert (found.mu, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
+    assert (found.weight, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
     assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
     assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
     assert found.max_epsilon.tolist() == [0.5, 0.2, 0.5, 0.5]
-    plain = projectable_form(market())
+    plain, _ = ProjectableForm.of(market().form)
     assert (plain.eta_low, plain.eta_high, plain.max_weight) == (0.0, np.inf, 1.0)
-    assert plain.losses.tolist() == [0.0] * 4
+    assert plain.prices(0.0).tolist() == [0.0] * 4
     without_noise = cm.Spread() + cm.Payments()
     with pytest.raises(cm.UnattainedOptimumError, match="sigma"):
         solve_projections(market(objective=without_noise))

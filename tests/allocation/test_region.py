@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation.region import Region, RegionFinder, mend, natural_eta, violations
+from convexmarket.allocation.region import Region, RegionFinder, mend, violations
 from convexmarket.allocation.views import JointView
 from tests.allocation.builders import COSTS, Bound, market
 
 
 def finder(*constraints, costs=COSTS) -> RegionFinder:
     declared = market(*constraints, costs=costs)
-    return RegionFinder(JointView(declared, 1.0 / natural_eta(declared)), "CLARABEL")
+    return RegionFinder(JointView(declared, 1.0 / declared.form.natural_eta), "CLARABEL")
 
 
 def at_most(largest):
@@ -29,33 +29,33 @@ def pinned(eta):
 
 
 def test_a_natural_eta_is_of_the_order_of_the_constraints():
-    assert natural_eta(market()) == 3.0
-    assert natural_eta(market(cm.EtaRange(2.0, 8.0))) == pytest.approx(4.0)
-    assert natural_eta(market(cm.MaxEpsilon([0.1, 0.2, 0.6]))) == pytest.approx(0.9)
+    assert market().form.natural_eta == 3.0
+    assert market(cm.EtaRange(2.0, 8.0)).form.natural_eta == pytest.approx(4.0)
+    assert market(cm.MaxEpsilon([0.1, 0.2, 0.6])).form.natural_eta == pytest.approx(0.9)
     mean = (0.2 + 0.4 + 1.0) / 3
-    assert natural_eta(market(cm.Budget(0.4))) == pytest.approx(0.4 / mean)
-    assert natural_eta(market(cm.Budget(0.4), cm.MaxEpsilon(0.1))) == pytest.approx(0.3)
-    assert natural_eta(market(cm.Budget(0.4), costs=[0.0, 0.5, np.inf])) == pytest.approx(0.8)
+    assert market(cm.Budget(0.4)).form.natural_eta == pytest.approx(0.4 / mean)
+    assert market(cm.Budget(0.4), cm.MaxEpsilon(0.1)).form.natural_eta == pytest.approx(0.3)
+    assert market(cm.Budget(0.4), costs=[0.0, 0.5, np.inf]).form.natural_eta == pytest.approx(0.8)
     both = market(cm.EtaRange(2.0, 16.0), cm.EtaRange(4.0, 8.0), cm.MaxEpsilon(9.0))
-    assert natural_eta(both) == pytest.approx(32**0.5)
-    assert natural_eta(market(cm.MaxEpsilon(0.3), cm.MaxEpsilon([0.1, 0.1, 0.4]))) == (
-        pytest.approx(0.6)
+    assert both.form.natural_eta == pytest.approx(32**0.5)
+    assert market(cm.MaxEpsilon(0.3), cm.MaxEpsilon([0.1, 0.1, 0.4])).form.natural_eta == (
+        pytest.approx(0.5)
     )
     # What says nothing of eta does not set its scale.
-    assert natural_eta(market(cm.Cap(2.0))) == 3.0
-    assert natural_eta(market(cm.Budget(0.6), costs=np.zeros(3))) == 3.0
+    assert market(cm.Cap(2.0)).form.natural_eta == 3.0
+    assert market(cm.Budget(0.6), costs=np.zeros(3)).form.natural_eta == 3.0
 
 
 def test_the_scale_of_a_budget_that_is_a_parameter():
     amount = cp.Parameter(nonneg=True, name="what_is_left")
     declared = market(cm.Budget(amount), costs=np.array([0.5, 0.5, 0.5]))
     with pytest.raises(cm.ParameterError, match=r"'what_is_left' has no value.*sweep"):
-        natural_eta(declared)
+        _ = declared.form.natural_eta
     for value in (0.25, 4.0):
         amount.value = value
-        assert natural_eta(declared) == pytest.approx(2 * value)
+        assert declared.form.natural_eta == pytest.approx(2 * value)
     amount.value = 0.0
-    assert natural_eta(declared) == 3.0
+    assert declared.form.natural_eta == 3.0
 
 
 # -------------------------------------------------------------------------- ends

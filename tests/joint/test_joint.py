@@ -91,7 +91,7 @@ def curvature_within_the_simplex(joint, a, w):
     norm = np.linalg.norm(a)
     wrong = 1 / (1 + np.exp(joint.y * (joint.X @ w)))
     plain = (np.eye(m) - np.outer(a, a) / norm**2) / norm
-    own = form.mu * (plain if isinstance(form.spread, cm.Spread) else 2 * np.eye(m))
+    own = form.weight * (plain if isinstance(form.spread, cm.Spread) else 2 * np.eye(m))
     cross = -(wrong * joint.y)[:, None] * joint.X
     inner = joint.X.T @ ((a * wrong * (1 - wrong))[:, None] * joint.X)
     whole = np.block(
@@ -100,7 +100,7 @@ def curvature_within_the_simplex(joint, a, w):
             [cross.T @ eye, inner + joint.regularization * np.eye(n)],
         ]
     )
-    return np.linalg.eigvalsh(whole)[0] / form.mu
+    return np.linalg.eigvalsh(whole)[0] / form.weight
 
 
 @pytest.mark.parametrize("spread", [cm.Spread(), cm.SquaredSpread()], ids=repr)

@@ -138,7 +138,10 @@ def test_mistakes_in_the_sweep_name_the_key(sweep, said):
 
 @for_each(
     [
-        ("objective.spread.p=0.5", "objective.spread.p is 0.5; it should be greater than 1"),
+        (
+            "objective.spread.p=0.5",
+            "objective.spread: p is 0.5; the spread ||a||_p needs",
+        ),
         ("learner.regularization=0", "learner.regularization is 0; it should be greater than 0"),
         ("joint.noise='real'", "joint.noise is 'real'; did you mean 'realised'?"),
         ("sweep.draws=0", "sweep.draws is 0; it should be greater than or equal to 1"),

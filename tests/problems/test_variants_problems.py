@@ -277,8 +277,11 @@ def test_a_dump_is_a_problem_again(changes):
 
 @for_each(
     [
-        ("objective.spread.p=1", "objective.spread.p is 1; it should be greater than 1"),
-        ("objective.spread.p=nan", "objective.spread.p is nan; it should be greater than 1"),
+        (
+            "objective.spread.p=1",
+            "objective.spread: p is 1.0; the spread ||a||_p needs a number from 1.01",
+        ),
+        ("objective.spread.p=nan", "objective.spread: p is nan; the spread"),
         ("objective.spread.q=1", "objective.spread.q is not a known key; known are"),
         ("objective.noise.p=1", "objective.noise.p is not a known key; known are 'weight'"),
         ("objective.noise={}", "objective.noise.weight is missing"),
@@ -361,7 +364,10 @@ def test_mistakes_in_the_base_are_named_once(override, said):
 
 @for_each(
     [
-        ("objective={spread={p=0.5}}", "variants[0].objective.spread.p is 0.5; it should be"),
+        (
+            "objective={spread={p=0.5}}",
+            "variants[0].objective.spread: p is 0.5; the spread ||a||_p needs",
+        ),
         ("objective={spread={q=3}}", "variants[0].objective.spread.q is not a known key"),
         ("objective={spred=false}", "variants[0].objective.spred: there is no objective.spred"),
         ("objective={spread=3}", "variants[0].objective.spread is 3; it should be a table"),

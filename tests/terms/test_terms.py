@@ -109,12 +109,99 @@ def test_building_on_an_objective_leaves_it_as_it_was():
     assert cm.Cap(5) == cm.Cap(5) != cm.Cap(6)
 
 
-@pytest.mark.parametrize("other", ["spread", 1, 2.5, None, [1]])
-def test_only_terms_add(other):
-    with pytest.raises(TypeError):
-        cm.Spread() + other
-    with pytest.raises(TypeError):
-        1 * cm.Spread() + other
+@pytest.mark.parametrize("other", ["spread", 1, 2.5, None, [1], np.ones(2), cm.Cap(2), True])
+@pytest.mark.parametrize("sum_", [cm.Spread(), 1 * cm.Spread()], ids=["term", "objective"])
+def test_only_terms_add(other, sum_):
+    for add in (lambda: sum_ + other, lambda: other + sum_, lambda: sum_ - other):
+        with pytest.raises(
+            cm.ParameterError, match=r"cannot be added to .*Spread\(\): .*leave const"
+        ):
+            add()
+
+
+def test_a_number_divides():
+    assert (cm.Spread() / 2).parts == (WeightedTerm(0.5, cm.Spread()),)
+    halves = (3 * cm.Spread() + cm.Noise()) / np.float64(3)
+    assert [part.weight for part in halves.parts] == [1.0, 1 / 3]
+    for divisor in (0, np.nan, np.inf, "2", None, cm.Spread(), cp.Parameter(pos=True)):
+        with pytest.raises(
+            cm.ParameterError, match=r"Spread\(\) is divided by .*number > 0, or mult"
+        ):
+            cm.Spread() / divisor
+    with pytest.raises(cm.CurvatureError, match=NEGATIVE.replace("-2", "-0.5")):
+        cm.Spread() / -2
+
+
+@pytest.mark.parametrize(
+    "subtract",
+    [
+        lambda: -cm.Noise(),
+        lambda: -(cm.Spread() + cm.Noise()),
+        lambda: cm.Spread() - cm.Noise(),
+        lambda: cm.Spread() - (2 * cm.Spread() + cm.Noise()),
+        lambda: (cm.Spread() + cm.Payments()) - cm.Noise(),
+        lambda: 1 - cm.Noise(),
+        lambda: np.ones(2) - cm.Noise(),
+    ],
+)
+def test_nothing_is_subtracted(subtract):
+    message = (
+        r"Noise\(\) is subtracted: a negative .* is concave.*add it with a weight >= 0, or bound"
+    )
+    with pytest.raises(cm.CurvatureError, match=message):
+        subtract()
+
+
+# --------------------------------------------------------------------- parameters
+
+
+def test_a_parameter_is_a_weight():
+    gamma = cp.Parameter(nonneg=True, name="gamma")
+    objective = 2 * (cm.Spread() + cm.Payments() * gamma)
+    assert (cm.Payments() * gamma).parts[0].weight is gamma
+    assert repr(cm.Noise() + cm.Payments() * gamma) == "1 * Noise() + gamma * Payments()"
+    with pytest.raises(cm.ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+        value(objective)
+    for gamma.value in (0.5, 3.0):
+        assert value(objective) == pytest.approx(2 * SPREAD + 2 * gamma.value * PAYMENTS)
+        assert objective.weight_of(cm.Payments) == 2 * gamma.value
+
+
+def test_numbers_of_a_market_follow_a_parameter():
+    gamma = cp.Parameter(nonneg=True, name="gamma")
+    sellers = cm.Sellers(virtual_costs=COSTS)
+    market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments() * gamma)
+    assert market.incentives == "by construction"
+    with pytest.raises(cm.ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+        cm.allocate(market)
+    for gamma.value in (0.5, 3.0):
+        plain = cm.Market.standard(sellers, mu=1, sigma=1, gamma=gamma.value)
+        assert market.form.gamma == market.standard_form.gamma == gamma.value
+        assert cm.allocate(market).objective == cm.allocate(plain).objective
+    assert plain.form is plain.form
+
+
+@pytest.mark.parametrize("left", [cp.Parameter(nonneg=True), cp.Parameter(), cp.Variable()])
+@pytest.mark.parametrize("right", [cm.Noise(), cm.Spread() + cm.Noise()], ids=["term", "objective"])
+def test_cvxpy_does_not_multiply_by_terms(left, right):
+    for combine in (lambda: left * right, lambda: left + right):
+        with pytest.raises(cm.ParameterError, match=r"no number for CVXPY.* term \* parameter"):
+            combine()
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        cp.Parameter(),
+        cp.Parameter(2, nonneg=True),
+        cp.Variable(nonneg=True),
+        cp.Parameter(neg=True),
+    ],
+    ids=["any sign", "a vector", "a variable", "negative"],
+)
+def test_other_weights_of_cvxpy_are_refused(weight):
+    with pytest.raises(cm.ParameterError, match=r"a scalar cvxpy.Parameter\(nonneg=True\)"):
+        cm.Noise() * weight
 
 
 # ------------------------------------------------------------------------- refusals
@@ -134,6 +221,11 @@ NOT_FINITE = "give a finite number"
         (lambda: np.nan * cm.Spread(), cm.ParameterError, r"Spread\(\) is nan; " + NOT_FINITE),
         (lambda: np.inf * cm.Noise(), cm.ParameterError, r"Noise\(\) is inf; " + NOT_FINITE),
         (lambda: cm.Noise() * "2", cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (lambda: "2" * cm.Noise(), cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (lambda: "2" * (2 * cm.Noise()), cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (lambda: np.ones(2) * cm.Noise(), cm.ParameterError, NOT_FINITE),
+        (lambda: cm.Noise() * cm.Spread(), cm.ParameterError, r"Noise\(\) is Spread\(\); give"),
+        (lambda: cm.Noise() * (2 * cm.Spread()), cm.ParameterError, r"is 2 \* Spread\(\); give"),
         (lambda: None * cm.Noise(), cm.ParameterError, r"Noise\(\) is None; " + NOT_FINITE),
         (lambda: 1j * cm.Noise(), cm.ParameterError, NOT_FINITE),
         (lambda: cm.Cap(0.99), cm.ParameterError, "cap is 0.99.*give a number >= 1, or leave"),

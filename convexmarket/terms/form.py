@@ -1,0 +1,251 @@
+"""A market in numbers: what its pieces say of themselves, for methods that work on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.errors import InfeasibleMarketError
+from convexmarket.terms.base import Number, value_of
+from convexmarket.terms.costs import LinearCost, PrivacyCost
+
+if TYPE_CHECKING:
+    from convexmarket.terms.base import Constraint, Piece, Term, WeightedTerm
+
+__all__ = ["Form", "StandardForm"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StandardForm:
+    """The papers' problem (A, Eq. 11) in numbers.
+
+    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
+    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
+    """
+
+    virtual_costs: Floats
+    mu: float
+    sigma: float
+    gamma: float
+    max_weight: float = 1.0
+    eta_low: float = 0.0
+    eta_high: float = np.inf
+
+    def expected_cost(self, weights: Floats) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        with np.errstate(invalid="ignore"):
+            cost = float(self.virtual_costs @ weights)
+        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
+            used = weights > 0
+            cost = float(self.virtual_costs[used] @ weights[used])
+        return cost
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Evaluate the objective at weights, shape (m,), and eta > 0."""
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What a market's pieces amount to; those that cannot be said in numbers are the rest.
+
+    Terms of weight 0 are left out.
+
+    Attributes
+    ----------
+    virtual_costs : ndarray, shape (m,)
+    mu, mu_squared, sigma, gamma : float
+        Weights of ``||a||``, ``||a||^2``, 1/eta and ``psi'eps``.
+    losses : float or ndarray, shape (m,)
+        Per unit of weight.
+    payments : tuple of (float, PrivacyCost)
+        Weights of ``psi'u(eps)`` that are not linear, with u.
+    max_weight, max_epsilon : float or ndarray, shape (m,)
+        Largest weight and guarantee, for all or for each; max_epsilon is inf where there is none.
+    eta_low, eta_high : float
+        Range of eta, possibly 0 and inf.
+    budgets : tuple of float or cvxpy.Parameter
+        Each at least ``psi'eps``.
+    other_terms, other_constraints : tuple of Term and of Constraint
+        The rest.
+    parametric : bool
+        Whether weights are parameters, so that numbers may change.
+    """
+
+    virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
+    mu: float = 0.0
+    mu_squared: float = 0.0
+    sigma: float = 0.0
+    gamma: float = 0.0
+    losses: float | Floats = 0.0
+    payments: tuple[tuple[float, PrivacyCost], ...] = ()
+    max_weight: float | Floats = 1.0
+    max_epsilon: float | Floats = np.inf
+    eta_low: float = 0.0
+    eta_high: float = np.inf
+    budgets: tuple[Number, ...] = ()
+    other_terms: tuple[Term, ...] = ()
+    other_constraints: tuple[Constraint, ...] = ()
+    parametric: bool = False
+
+    def plus(
+        self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
+    ) -> Form:
+        """Return these numbers with those of an objective's parts and of constraints."""
+        form = self
+        for part in parts:
+            if part.is_parametric:
+                form = replace(form, parametric=True)
+            if part.value > 0:
+                said = part.term.numbers(part.value, form)
+                form = said or replace(form, other_terms=(*form.other_terms, part.term))
+        for piece in constraints:
+            said = piece.numbers(form)
+            form = said or replace(form, other_constraints=(*form.other_constraints, piece))
+        return form
+
+    @property
+    def rest(self) -> tuple[Piece, ...]:
+        """The pieces that cannot be said in numbers."""
+        return self.other_terms + self.other_constraints
+
+    # --------------------------------------------------------------- which methods serve it
+
+    @property
+    def standard(self) -> StandardForm | None:
+        """The papers' problem (A, Eq. 11); None where the market has another piece."""
+        spread_or_noise = not (self.mu_squared or self.payments or np.any(self.losses))
+        bounds = not self.budgets and np.ndim(self.max_weight) == 0 and not self.is_bounded
+        if self.rest or not (spread_or_noise and bounds and self.gamma > 0):
+            return None
+        return StandardForm(
+            self.virtual_costs,
+            self.mu,
+            self.sigma,
+            self.gamma,
+            float(self.max_weight),
+            self.eta_low,
+            self.eta_high,
+        )
+
+    @property
+    def granted(self) -> Floats | None:
+        """What each seller may sell at most, shape (m,), if that is all that limits the buyer.
+
+        That is, in a market of ``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or
+        ``MaxEpsilon``; None for any other market.
+        """
+        paid = self.bills or self.budgets or self.mu_squared or np.any(self.losses)
+        limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf
+        able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
+        if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
+            return None
+        return np.zeros(self.virtual_costs.size) + self.max_epsilon
+
+    @property
+    def is_projectable(self) -> bool:
+        """Whether projections serve it: one spread or squared spread, and a limit on privacy."""
+        limited = self.gamma > 0 or self.is_bounded
+        return (
+            not (self.rest or self.payments or self.budgets)
+            and limited
+            and (self.mu > 0) != (self.mu_squared > 0)
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether more than a range of eta limits the buyer."""
+        return bool(
+            self.other_constraints or self.budgets or self.is_bounded or np.min(self.max_weight) < 1
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every guarantee is bounded."""
+        return bool(np.all(np.isfinite(self.max_epsilon)))
+
+    # --------------------------------------------------------------------- what follows from it
+
+    @property
+    def bills(self) -> tuple[tuple[float, PrivacyCost], ...]:
+        """The payments, the linear ones among them."""
+        linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
+        return linear + self.payments
+
+    @property
+    def price_of_money(self) -> float:
+        """The weight of all payments together."""
+        return sum(weight for weight, _ in self.bills)
+
+    @property
+    def budget(self) -> float:
+        """The least of the budgets; inf where there is none.
+
+        Raises
+        ------
+        ParameterError
+            If one is a parameter without a value.
+        """
+        return min((value_of(amount) for amount in self.budgets), default=np.inf)
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Who can be bought from, shape (m,).
+
+        That is, who has a finite virtual cost, and no bound of zero of its own.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If that is nobody.
+        """
+        finite = np.isfinite(self.virtual_costs)
+        if not finite.any():
+            raise InfeasibleMarketError(
+                "every seller has an infinite virtual cost: nobody can sell"
+            )
+        active = finite & (self.limit(1.0) > 0)
+        if not active.any():
+            raise InfeasibleMarketError(
+                "every seller is excluded by a bound of zero; let somebody sell"
+            )
+        return active
+
+    def restricted(self) -> tuple[Form, NDArray[np.bool_]]:
+        """Return the numbers of those who can be bought from, and who they are."""
+        active = self.active
+        names = ("virtual_costs", "losses", "max_weight", "max_epsilon")
+        each = {name: getattr(self, name) for name in names}
+        some = {name: value[active] for name, value in each.items() if np.ndim(value)}
+        return replace(self, **some), active
+
+    def limit(self, eta: float) -> float | Floats:
+        """Return the bound on every weight at an eta."""
+        return np.minimum(self.max_weight, self.max_epsilon / eta)
+
+    @property
+    def natural_eta(self) -> float:
+        """An eta of the order of those that the constraints speak of, to scale 1/eta with.
+
+        Raises
+        ------
+        ParameterError
+            If a budget is a parameter without a value.
+        """
+        m = self.virtual_costs.size
+        ends = [end for end in (self.eta_low, self.eta_high) if 0 < end < np.inf]
+        if ends:
+            return float(np.exp(np.mean(np.log(ends))))
+        costs = self.virtual_costs
+        paid = costs[np.isfinite(costs) & (costs > 0)]
+        limits = [m * float(np.mean(self.max_epsilon))]
+        if paid.size:
+            limits.append(self.budget / float(paid.mean()))
+        return min([limit for limit in limits if 0 < limit < np.inf], default=float(m))

@@ -1,0 +1,259 @@
+"""A piece knows itself: what it says in numbers, and when what it says may be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket import terms
+from convexmarket.problems import pieces
+from convexmarket.terms.form import Form
+from tests.terms.builders import CONSTRAINTS, COSTS, GROUPS, OWN, SELLERS, TERMS, M
+
+FORM = Form(COSTS)
+
+
+def said(*parts):
+    """Return the numbers of terms, of weight 2, and constraints."""
+    objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
+    limits = [part for part in parts if isinstance(part, cm.Constraint)]
+    return FORM.plus(sum(objectives, cm.Objective(())).parts, limits)
+
+
+def changed(form):
+    """Return what a form holds beside the costs."""
+    plain = vars(FORM)
+    return {name: v for name, v in vars(form).items() if not np.array_equal(v, plain[name])}
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [
+        (cm.Spread(), {"mu": 2.0}),
+        (cm.SquaredSpread(), {"mu_squared": 2.0}),
+        (cm.Noise(), {"sigma": 2.0}),
+        (cm.Payments(), {"gamma": 2.0}),
+        (cm.Payments(cm.PowerCost(1)), {"gamma": 2.0}),
+        (cm.Payments(cm.PowerCost(3)), {"payments": ((2.0, cm.PowerCost(3)),)}),
+        (cm.Cap(2), {"max_weight": 2 / M}),
+        (cm.Cap(9), {}),
+        (cm.MaxEpsilon(0.5), {"max_epsilon": 0.5}),
+        (cm.EtaRange(1, 3), {"eta_low": 1, "eta_high": 3}),
+        (cm.Budget(7), {"budgets": (7,)}),
+        (cm.Spread(3), {"other_terms": (cm.Spread(3),)}),
+        (cm.NegativeEntropy(), {"other_terms": (cm.NegativeEntropy(),)}),
+    ],
+    ids=repr,
+)
+def test_a_piece_in_numbers(piece, expected):
+    assert changed(said(piece)) == expected
+
+
+def test_vectors_in_numbers():
+    form = said(cm.Losses(OWN), cm.Losses(OWN), cm.Cap(OWN), cm.Cap(3), cm.GivenEpsilon(OWN))
+    np.testing.assert_array_equal(form.losses, 4 * OWN)
+    np.testing.assert_array_equal(form.max_weight, np.minimum(OWN, 3) / M)
+    np.testing.assert_array_equal(form.max_epsilon, OWN)
+    some, active = form.restricted()
+    assert active.tolist() == [True, False, True, True, True]
+    assert [v.size for v in (some.virtual_costs, some.losses, some.max_weight)] == [4, 4, 4]
+    np.testing.assert_array_equal(some.limit(10.0), OWN[active] / 10)
+
+
+def test_bills_and_budgets_in_numbers():
+    form = said(cm.Payments(cm.PowerCost(2)), cm.Payments(), cm.Budget(3), cm.Budget(2))
+    assert form.bills == ((2.0, cm.LinearCost()), (2.0, cm.PowerCost(2)))
+    assert (form.price_of_money, form.budget) == (4.0, 2)
+    assert (FORM.bills, FORM.price_of_money, FORM.budget) == ((), 0, np.inf)
+
+
+def test_another_budget_goes_into_budgets_alone():
+    amount = cp.Parameter(nonneg=True, name="left")
+    constraints = [cm.Cap(2), cm.Budget(3), CONSTRAINTS["at least"][0]]
+    market = cm.Market(SELLERS, cm.Spread() + cm.Noise(), constraints).with_budget(amount)
+    assert market.constraints[0] is constraints[0]
+    assert market.constraints[1].amount is amount
+    assert market.constraints[2] is constraints[2]
+    with pytest.raises(cm.ParameterError, match=r"'left' has no value.*sweep"):
+        _ = market.form.budget
+    for amount.value in (1.0, 2.0):
+        assert market.form.budget == amount.value
+
+
+# ------------------------------------------------------------ shortcuts and definitions
+
+
+class LoudSpread(cm.Spread):
+    def expression(self, quantities):
+        return 2 * super().expression(quantities)
+
+
+class LoudPayments(cm.Payments):
+    def expression(self, quantities):
+        return 2 * super().expression(quantities)
+
+
+class LoudNoise(cm.Noise):
+    def expression(self, quantities):
+        return cp.square(quantities.inverse_eta)
+
+
+class Loose(cm.Cap):
+    def constraints(self, quantities):
+        return [quantities.weights[0] <= self.k / quantities.weights.size]
+
+
+class Overdraft(cm.Budget):
+    def constraints(self, quantities):
+        return [item for item in super().constraints(quantities) if False]
+
+
+class Doubling:
+    """Not a piece itself: mixed into one, it defines it anew."""
+
+    def expression(self, quantities):
+        return 2 * super().expression(quantities)
+
+
+class MixedSpread(Doubling, cm.SquaredSpread):
+    pass
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [LoudSpread(), LoudPayments(), LoudNoise(), Loose(2), Overdraft(3), MixedSpread()],
+    ids=lambda piece: type(piece).__name__,
+)
+def test_who_defines_itself_anew_is_not_taken_for_its_parent(piece):
+    assert said(piece).rest == (piece,)
+    assert not piece.separable
+    assert piece.reports is None
+    if isinstance(piece, cm.Term):
+        assert piece.simplex_minimum(1.0, COSTS) is None
+        assert (piece.is_noise, piece.is_norm) == (False, False)
+        assert cm.allocate(cm.Market(SELLERS, piece + cm.Noise() + cm.Payments())).gap <= 1e-5
+    else:
+        assert piece.with_budget(9) is piece
+        assert not piece.bounds_each
+
+
+def test_who_says_itself_anew_too_is_believed():
+    class Twice(cm.Spread):
+        def expression(self, quantities):
+            return 2 * super().expression(quantities)
+
+        def numbers(self, weight, form):
+            return super().numbers(2 * weight, form)
+
+    class Named(cm.Spread):
+        pass
+
+    assert said(Twice()).mu == 4.0
+    assert said(Named()).mu == 2.0
+    double = cm.allocate(cm.Market(SELLERS, Twice() + cm.Noise() + cm.Payments()))
+    plain = cm.allocate(cm.Market(SELLERS, 2 * cm.Spread() + cm.Noise() + cm.Payments()))
+    assert (double.method, double.objective) == ("exact", plain.objective)
+    assert Twice().simplex_minimum(1.0, COSTS) is None
+
+
+def test_a_cost_of_ones_own_is_not_taken_for_its_parent():
+    class Dearer(cm.PowerCost):
+        def expression(self, epsilon):
+            return 2 * super().expression(epsilon)
+
+    cost = Dearer(2)
+    assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
+    assert cost.derivatives(np.ones(1)) is None
+    assert cost.conjugate(np.ones(1)) is None
+    assert not Dearer(1).is_linear
+    assert said(cm.Payments(Dearer(1))).bills == ((2.0, Dearer(1)),)
+
+
+def test_slopes_of_costs():
+    epsilon, h = np.array([0.5, 1.0, 2.5]), 1e-5
+    costs = [cm.LinearCost(), *map(cm.PowerCost, (1, 1.5, 2, 3)), cm.ExponentialCost()]
+    for cost in costs:
+        slope, bend = cost.derivatives(epsilon)
+        assert slope == pytest.approx((cost(epsilon + h) - cost(epsilon - h)) / (2 * h), rel=1e-8)
+        above, below = (cost.derivatives(epsilon + step)[0] for step in (h, -h))
+        assert bend == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-9)
+    assert cm.PowerCost(1.5).slopes(np.zeros(1))[1] == np.inf
+
+
+# ------------------------------------------------------------- what a piece speaks of
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_what_terms_speak_of(name):
+    spoken = TERMS[name][0].speaks_of(M)
+    if name in ("payments", "power", "power 1", "exponential"):
+        assert spoken == {"epsilon", "virtual_costs"}
+    else:
+        assert spoken == ({"inverse_eta"} if name == "noise" else {"weights"})
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_what_constraints_speak_of(name):
+    spoken = CONSTRAINTS[name][0].speaks_of(M)
+    if name == "budget":  # takes a mean of the costs, which are a parameter here
+        assert spoken == {"weights", "epsilon", "inverse_eta", "virtual_costs"}
+    elif name in ("largest", "each largest", "given"):
+        assert spoken == {"weights", "inverse_eta"}
+    else:
+        assert spoken == ({"inverse_eta"} if name == "range" else {"weights"})
+
+
+def test_how_pieces_read_the_reports():
+    assert cm.Payments(cm.ExponentialCost()).reading(M) == "price"
+    assert cm.Budget(3).reading(M) == "budget"
+    assert LoudPayments().reading(M) == "unknown"
+    assert cm.GroupShare(GROUPS, equal=True).reading(M) == "none"
+
+
+# ------------------------------------------------- a term is one class and its export
+
+
+@dataclass(frozen=True)
+class Reserve(cm.Term):
+    """What a shortfall below a level of privacy costs, (level/eta - 1)_+.
+
+    Parameters
+    ----------
+    level : float
+    """
+
+    level: float
+
+    def __post_init__(self):
+        if not self.level > 0:
+            raise cm.ParameterError(f"level is {self.level!r}; give a number > 0")
+
+    def expression(self, quantities):
+        return cp.pos(self.level * quantities.inverse_eta - 1)
+
+
+def test_a_term_that_is_exported_has_a_table(monkeypatch):
+    monkeypatch.setattr(terms, "Reserve", Reserve, raising=False)
+    table = pieces._tables()["ReserveTable"]
+    assert table(term="reserve", weight=0.5, level=2.0).build() == Reserve(2.0)
+    for wrong in ({"level": -1.0}, {}, {"level": "2"}, {"level": 2.0, "other": 1}):
+        with pytest.raises(ValueError, match=r"level|other"):
+            table(term="reserve", weight=1.0, **wrong)
+
+
+def test_a_term_of_ones_own_goes_everywhere():
+    market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments() + Reserve(2.0))
+    assert market.incentives == "by construction"
+    assert market.form.other_terms == (Reserve(2.0),)
+    found = cm.allocate(market)
+    assert (found.method, found.gap <= 1e-5) == ("branch_and_bound", True)
+
+
+def test_forms_are_values():
+    assert replace(FORM, mu=1.0).mu == 1.0
+    with pytest.raises(AttributeError):
+        FORM.mu = 1.0
