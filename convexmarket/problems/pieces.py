@@ -203,7 +203,7 @@ def _given(kind: type[Any]) -> list[Any]:
 
 def _table_of(kind: type[Any]) -> type[TermTable]:
     """Return the table of a term: its name, its weight, and what its constructor takes."""
-    name = re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+    name = re.sub("(?<=[a-z])(?=[A-Z][a-z])", "-", kind.__name__).lower()
     entries: dict[str, Any] = {"term": (Literal[name], ...)}
     for field in _given(kind):
         entry = _ENTRIES[field.type]

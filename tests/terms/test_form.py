@@ -181,19 +181,25 @@ def test_slopes_of_costs():
         assert slope == pytest.approx((cost(epsilon + h) - cost(epsilon - h)) / (2 * h), rel=1e-8)
         above, below = (cost.derivatives(epsilon + step)[0] for step in (h, -h))
         assert bend == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-9)
-    assert cm.PowerCost(1.5).slopes(np.zeros(1))[1] == np.inf
+    assert cm.PowerCost(1.5).derivatives(np.zeros(1))[1] == np.inf
 
 
 # ------------------------------------------------------------- what a piece speaks of
 
 
+#: What of the costs is in the objective without being payments.
+PAID = ("worst payments", "box", "some off", "ellipsoid")
+
+
 @pytest.mark.parametrize("name", TERMS)
 def test_what_terms_speak_of(name):
     spoken = TERMS[name][0].speaks_of(M)
-    if name in ("payments", "power", "power 1", "exponential"):
+    if name in ("payments", "power", "power 1", "exponential", "tiers", *PAID):
         assert spoken == {"epsilon", "virtual_costs"}
+    elif name in ("worst guarantees", "the worst of all", "fairness"):
+        assert spoken == {"epsilon"}
     else:
-        assert spoken == ({"inverse_eta"} if name == "noise" else {"weights"})
+        assert spoken == ({"inverse_eta"} if name.endswith("noise") else {"weights"})
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)

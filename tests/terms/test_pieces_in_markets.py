@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import convexmarket as cm
-from convexmarket.allocation.guarantees import largest_guarantees
-from convexmarket.allocation.projections import projectable_form
 from tests.terms.builders import (
     ALIKE,
     AVERAGES,
@@ -154,11 +152,11 @@ def test_a_referenced_spread_is_not_taken_for_the_papers():
     payments, noise = 0.5 * cm.Payments(), 2.0 * cm.Noise()
     assert cm.Market(SELLERS, about + noise + payments).standard_form is None
     losses = cm.Losses(np.ones(M))
-    assert projectable_form(cm.Market(SELLERS, cm.Spread() + losses + noise + payments)) is not None
+    assert cm.Market(SELLERS, cm.Spread() + losses + noise + payments).form.is_projectable
     for extra in (about, cm.Spread() + about):
-        assert projectable_form(cm.Market(SELLERS, extra + losses + noise + payments)) is None
+        assert not cm.Market(SELLERS, extra + losses + noise + payments).form.is_projectable
         given_to_it = [cm.GivenEpsilon(np.ones(M))]
-        assert largest_guarantees(cm.Market(SELLERS, extra + noise, given_to_it)) is None
+        assert cm.Market(SELLERS, extra + noise, given_to_it).form.granted is None
 
 
 def test_a_joint_problem_does_not_take_a_referenced_spread_for_the_papers():
