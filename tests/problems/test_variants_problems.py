@@ -117,7 +117,7 @@ def test_a_variant_without_changes_is_the_base():
                     cm.terms.QuadraticSpread(SIGMA),
                 ),
                 ("cvar", ", level=0.5", cm.terms.CVaR(0.5)),
-                ("cvar", ', level=0, of="payments"', cm.terms.CVaR(0, "payments")),
+                ("cvar", ', level=0.25, of="payments"', cm.terms.CVaR(0.25, "payments")),
                 (
                     "robust-costs",
                     ', kind="box", radius=[0, 0.1, 0.2]',
