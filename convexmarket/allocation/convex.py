@@ -25,10 +25,9 @@ from convexmarket.allocation.solvers import (
     run_solver,
     solver_version,
 )
-from convexmarket.allocation.views import JointView, Subproblem, numbers
+from convexmarket.allocation.views import Declared, JointView, Subproblem, numbers
 from convexmarket.arguments import check_callable, check_instance, shown
 from convexmarket.errors import (
-    AllocationError,
     NotSupportedError,
     ParameterError,
     SolverError,
@@ -58,7 +57,7 @@ def _joint_view(
     return view
 
 
-class ConvexProgram(cp.Problem):
+class ConvexProgram(Declared):
     """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
 
     Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
@@ -85,19 +84,12 @@ class ConvexProgram(cp.Problem):
     @property
     def raw_weights(self) -> Floats:
         """Weights of the last solve as the solver left them, shape (m,)."""
-        return self._solved(self.view.quantities.weights)
+        return self.solution(self.view.quantities.weights)
 
     @property
     def eta(self) -> float:
         """Total privacy of the last solve."""
-        return 1.0 / float(self._solved(self.view.quantities.inverse_eta))
-
-    def _solved(self, expression: cp.Expression) -> Floats:
-        if expression.value is None:
-            raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
+        return 1.0 / float(self.solution(self.view.quantities.inverse_eta))
 
 
 class _Runner:

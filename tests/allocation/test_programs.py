@@ -1,5 +1,8 @@
 """Whole programs, declarations and views: what they are given, hold and refuse."""
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import cvxpy as cp
@@ -138,8 +141,10 @@ def test_a_program_in_other_units_is_the_same_program():
 def test_weights_are_shown_without_what_lies_below_zero():
     """A solver may leave them slightly negative; as left they can still be seen."""
     program = ConvexProgram(market(cm.Budget(0.6)))
+    program.solve(solver="CLARABEL")
     program.view.scaled_weights.save_value(np.array([2.0, 1.5, -0.5]))
     fixed = FixedEta(market(objective=PAID), 1.5)
+    fixed.solve(solver="CLARABEL")
     next(v for v in fixed.variables() if v.size == 3).save_value(np.array([2.0, 1.5, -0.5]))
     for problem in (program, fixed):
         np.testing.assert_allclose(problem.raw_weights, np.array([2.0, 1.5, -0.5]) / 3)
@@ -373,3 +378,51 @@ def test_sellers_left_out_have_no_weight_in_a_view():
     assert total.violation() == pytest.approx(0.0)
     view.place(np.array([0.25, 0.0, 0.5]), 2.0)
     assert total.violation() == pytest.approx(0.75)
+
+
+# ----------------------------------------------------------------------- copies and threads
+
+DECLARED = {
+    "primal": lambda: cm.declare(market(objective=STANDARD), 1.0),
+    "dual": lambda: cm.declare(market(objective=STANDARD), 1.0, "dual"),
+    "projection": lambda: cm.declare(market(objective=STANDARD), 1.0, "projection"),
+    "fixed eta": lambda: cm.declare(market(cm.MaxEpsilon(0.9), objective=PAID), 1.0),
+    "joint": lambda: cm.declare(market(cm.Budget(0.6))),
+}
+
+
+COPIES = [copy.copy, copy.deepcopy, lambda problem: pickle.loads(pickle.dumps(problem))]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_declared_problem_is_copied_whole_before_and_after_a_solve(name, copied):
+    problem = DECLARED[name]()
+    twin = copied(problem)
+    value = problem.solve(solver="CLARABEL")
+    again = copied(problem)
+    np.testing.assert_allclose(again.weights, problem.weights)
+    for one in (twin, again):
+        assert one.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
+        if name != "joint":  # and shares nothing with its original
+            one.eta = 1.3
+            assert problem.eta == pytest.approx(1.0)
+            other = one.solve(solver="CLARABEL")
+            problem.eta = 1.3
+            assert problem.solve(solver="CLARABEL") == pytest.approx(other, rel=1e-6)
+            problem.eta = 1.0
+
+
+def test_markets_and_allocations_are_safe_to_share_between_threads():
+    amount = cp.Parameter(nonneg=True)
+    shared, budgets = market(cm.Budget(amount)), [0.3, 0.6, 1.2, 2.4]
+    searched = market(cm.MaxEpsilon(0.9), objective=PAID)
+
+    def solve(budget):
+        (swept,) = cm.sweep(shared, amount, [budget])
+        return swept.epsilon @ COSTS, cm.allocate(searched).objective
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(solve, budgets * 2))
+    np.testing.assert_allclose([spent for spent, _ in found], budgets * 2, rtol=1e-5)
+    assert len({objective for _, objective in found}) == 1
