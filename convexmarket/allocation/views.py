@@ -275,12 +275,13 @@ class Subproblem(cp.Problem):
         eta: float | None = None,
     ) -> None:
         self._view = view
-        self._scale = scale
+        self.scale = scale
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
             self._eta, leaves = fixed_eta(view)
             self.eta = eta
-        self._lifted, plain = Lifted(leaves), Lifted(leaves, kinks=False)
+        self._lifted = Lifted(leaves, follow=True)
+        plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
         objective = [
             (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
@@ -314,12 +315,12 @@ class Subproblem(cp.Problem):
     @property
     def multipliers(self) -> list[Floats | None]:
         """Multipliers of the view's constraints; None of those that bind no weights."""
-        return [multiplier(item, self._scale) for item in self._items]
+        return [multiplier(item, self.scale) for item in self._items]
 
     @property
     def hints(self) -> Hints:
         """Multipliers at the atoms with kinks."""
-        return self._lifted.hints(self._scale)
+        return self._lifted.hints(self.scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
