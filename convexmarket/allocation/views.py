@@ -279,7 +279,7 @@ class Subproblem(cp.Problem):
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
             self._eta, leaves = fixed_eta(view)
-            self.eta = eta
+            self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
         self._lifted = Lifted(leaves, follow=True)
         plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
@@ -312,15 +312,14 @@ class Subproblem(cp.Problem):
         weights = np.maximum(numbers(self._view.quantities.weights), 0.0)
         return weights / weights.sum()
 
-    @property
-    def multipliers(self) -> list[Floats | None]:
-        """Multipliers of the view's constraints; None of those that bind no weights."""
-        return [multiplier(item, self.scale) for item in self._items]
+    def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
+        """Return the multipliers that a cut needs, of an objective divided by a scale.
 
-    @property
-    def hints(self) -> Hints:
-        """Multipliers at the atoms with kinks."""
-        return self._lifted.hints(self.scale)
+        Those of the view's constraints, None of those that bind no weights; and those at the atoms
+        with kinks.
+        """
+        scale = self.scale if scale is None else scale
+        return [multiplier(item, scale) for item in self._items], self._lifted.hints(scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
