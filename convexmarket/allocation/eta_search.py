@@ -25,7 +25,7 @@ from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
 
-__all__ = ["FOR_TRACES", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
+__all__ = ["FOR_TRACES", "Cuts", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ class Runner(Protocol):
         """Return a feasible point near eta and the cut of its multipliers."""
 
 
-class _Cuts:
+class Cuts:
     """Cuts, in the order of the eta at which they come closest to the optimal value."""
 
     def __init__(self) -> None:
@@ -103,6 +103,10 @@ class _Cuts:
         """Return the lower bound at one eta."""
         return max(cut(eta) for cut in self.near(eta, eta))
 
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the highest lower bound over an interval."""
+        return max((cut.minimum(low, high) for cut in self.near(low, high)), key=lambda end: end[1])
+
 
 @dataclass(frozen=True, order=True)
 class _Interval:
@@ -121,12 +125,16 @@ def search_eta(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
+    patience: float = np.inf,
 ) -> tuple[Evaluated, float]:
-    """Return the best point and a lower bound for all eta, looking at ``first`` first."""
+    """Return the best point and a lower bound for all eta, looking at ``first`` first.
+
+    After ``patience`` solves a best point above its own cut is the solver's error, however far.
+    """
     region = runner.region
     first = move_inside(first, region)
     solved: dict[float, Cut] = {}
-    cuts = _Cuts()
+    cuts = Cuts()
 
     def solve(eta: float) -> Evaluated:
         point = runner.solve(eta)
@@ -137,11 +145,10 @@ def search_eta(
         return point
 
     def bounded(low: float, high: float, known: float = -np.inf) -> _Interval:
-        ends = (cut.minimum(low, high) for cut in cuts.near(low, high))
-        where, value = max(ends, key=lambda end: end[1])
+        where, value = cuts.minimum(low, high)
         return _Interval(max(value, known), low, high, where, len(cuts))
 
-    best = solve(first)
+    best, own = solve(first), runner.records[-1]
     heap = [bounded(*piece) for piece in _halves(*region.bounds, first)]
     if not heap:  # the constraints leave one eta only
         return best, best.cut(first)
@@ -173,9 +180,11 @@ def search_eta(
                     if falling and region.high == np.inf:
                         raise _runs_away(best.objective, least.bound) from None
                     raise
-                best = min(best, point, key=lambda p: p.objective)
-                short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
-                slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                if point.objective < best.objective:
+                    best, own = point, runner.records[-1]
+                short = 1.5 * (own.upper - own.lower) / abs(best.objective)
+                inexact = short <= max(10 * gap, _ACCURACY) or len(solved) > patience
+                slack = short if inexact else 0.0
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))
@@ -230,7 +239,7 @@ def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]
     return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
 
 
-def _split_at(interval: _Interval, cuts: _Cuts) -> float:
+def _split_at(interval: _Interval, cuts: Cuts) -> float:
     """Return where to split: where the cuts are lowest together, but not next to an end."""
     low, high, where = interval.low, interval.high, interval.where
     if high == np.inf:
