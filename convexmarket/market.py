@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import cvxpy as cp
+
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.sellers import Sellers
@@ -194,6 +196,12 @@ class Market:
         """Return the market with another amount in its budgets, a number or a parameter."""
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
+
+    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Market:
+        """Return the market with another parameter in place of one, where its pieces show it."""
+        parts = tuple(part.with_parameter(parameter, own) for part in self.objective.parts)
+        constraints = [piece.with_parameter(parameter, own) for piece in self.constraints]
+        return Market(self.sellers, Objective(parts), constraints)
 
     @cached_property
     def incentives(self) -> Incentives:

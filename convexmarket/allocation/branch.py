@@ -26,7 +26,6 @@ from convexmarket.allocation.eta_search import (
     search_eta,
 )
 from convexmarket.allocation.region import (
-    Region,
     RegionFinder,
     imbalance,
     mend,
@@ -43,7 +42,7 @@ from convexmarket.allocation.views import JointView, Subproblem
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.market import Market
 
-__all__ = ["branch_and_bound", "finish"]
+__all__ = ["Compiled", "branch_and_bound", "finish"]
 
 Floats = NDArray[np.float64]
 
@@ -51,58 +50,126 @@ Floats = NDArray[np.float64]
 _NEAR = 1e6
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
+#: Factor by which parameters may change what is natural for eta before it is scaled anew.
+_SAME_SCALE = 1e3
 #: A bound this much above the objective, relatively, is not the work of rounding.
 _CONTRADICTION = 1e-6
 
 
-class _Solver:
-    """Solves the market at one eta after the other and certifies what comes back."""
+class Compiled:
+    """A market compiled for a solver, and solved as often as its parameters change.
+
+    Parameters
+    ----------
+    market : Market
+    solver : str
+    options : mapping, optional
+        Of the solver.
+    parameters : mapping from id to cvxpy.Parameter
+        What stands in place of a parameter in the market's pieces; others keep their value now.
+    """
 
     def __init__(
         self,
-        view: JointView,
-        region: Region,
-        eta: float,
-        solver: str,
-        options: Mapping[str, Any] | None,
+        market: Market,
+        solver: str = "CLARABEL",
+        options: Mapping[str, Any] | None = None,
+        parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
-        self.view = view
-        self.region = region
-        self.solver = solver
-        self.version = solver_version(solver)
+        self.market = market
+        self.solver = check_solver(solver)
+        self.version = solver_version(self.solver)
         self.options = options
-        self.linearizer = Linearizer(view)
-        start = view.active / np.count_nonzero(view.active)
-        scale = abs(view.value(start, eta))
-        self._scale = scale if 0 < scale < np.inf else 1.0
-        self.problem = Subproblem(view, self.linearizer.kept, self._scale, eta)
+        self._parameters = parameters or {}
+        self._compile()
+
+    def _compile(self) -> None:
+        self._natural = self.market.form.natural_eta
+        self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
+        self.finder = RegionFinder(self.view, self.solver)
+        self.linearizer = Linearizer(self.view)
+        self.problem: Subproblem | None = None
+
+    def refresh(self) -> None:
+        """Find the region anew, in other units where parameters have changed them far."""
+        form = self.market.form
+        same_scale = 1 / _SAME_SCALE < form.natural_eta / self._natural < _SAME_SCALE
+        if not (same_scale and np.array_equal(form.active, self.view.active)):
+            self._compile()
         self.records: list[SolveRecord] = []
+        self.region = self.finder.find()
+
+    def declare(self, eta: float, joint: bool = False) -> Subproblem:
+        """Return the problem at an eta, or over all eta, in units of its objective there."""
+        if self.problem is None:
+            even = self.view.active / np.count_nonzero(self.view.active)
+            scale = abs(self.view.value(even, eta))
+            scale = scale if 0 < scale < np.inf else 1.0
+            fixed = None if joint else eta
+            self.problem = Subproblem(self.view, self.linearizer.kept, scale, fixed)
+        return self.problem
+
+    def run(self, problem: Subproblem, where: str) -> str:
+        """Solve a problem, or say who failed; return the status."""
+        status = run_solver(problem, self.solver, self.options)
+        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            raise SolverError(
+                f"{self.solver} {self.version} failed {where} (status {status}); try "
+                "another solver, or bound eta with EtaRange(low, high)"
+            )
+        return status
 
     def solve(self, eta: float) -> Evaluated:
         """Return a feasible point near eta and the cut of its multipliers."""
         start = time.perf_counter()
-        self.problem.eta = eta
-        status = run_solver(self.problem, self.solver, self.options)
-        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-            raise SolverError(
-                f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
-                "another solver, or bound eta with EtaRange(low, high)"
-            )
-        raw = self.problem.weights
-        cut = self.linearizer.cut(raw, eta, self.problem.multipliers, self.problem.hints)
+        problem = self.declare(eta)
+        problem.eta = eta
+        status = self.run(problem, f"at eta = {eta:.10g}")
+        raw = problem.weights
+        cut = self.linearizer.cut(raw, eta, problem.multipliers, problem.hints)
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
-        point = Evaluated(weights, near, objective, cut)
-        self.records.append(
-            SolveRecord(
-                eta=near,
-                upper=objective,
-                lower=cut(near),
-                status=status,
-                seconds=time.perf_counter() - start,
-            )
+        seconds = time.perf_counter() - start
+        self.records.append(SolveRecord(near, objective, cut(near), status, seconds))
+        return Evaluated(weights, near, objective, cut)
+
+    def search(
+        self,
+        gap: float,
+        max_solves: int,
+        start: float | None,
+        progress: Callable[[SolveRecord], None] | None,
+    ) -> Allocation:
+        """Search over eta; see :func:`branch_and_bound`."""
+        began = time.perf_counter()
+        self.refresh()
+        if not self.view.has_noise and self.region.low == 0:
+            raise unattained_noise()
+        usual = _first_eta(self.market, self.view)
+        self.declare(move_inside(usual, self.region))
+        first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
+        best, bound = search_eta(self, first, gap, max_solves, progress)
+        return self.finish(best, bound, gap, began, "branch_and_bound", "primal")
+
+    def finish(
+        self, best: Evaluated, bound: float, gap: float, began: float, method: str, formulation: str
+    ) -> Allocation:
+        """Return the allocation that the best point and a lower bound amount to."""
+        return finish(
+            self.view,
+            self.finder,
+            best.weights,
+            best.eta,
+            bound,
+            best.cut.price,
+            tuple(self.records),
+            gap,
+            method=method,
+            seconds=time.perf_counter() - began,
+            formulation=formulation,
+            solver=self.solver,
+            solver_version=self.version,
         )
-        return point
 
 
 def branch_and_bound(
@@ -147,35 +214,10 @@ def branch_and_bound(
     SolverError
         If the solver fails.
     """
-    began = time.perf_counter()
     check_gap(gap, max_solves)
     if start is not None and not (isinstance(start, Real) and 0 < start < np.inf):
         raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
-    solver = check_solver(solver)
-    view = JointView(market, 1.0 / market.form.natural_eta)
-    finder = RegionFinder(view, solver)
-    region = finder.find()
-    if not view.has_noise and region.low == 0:
-        raise unattained_noise()
-    usual = _first_eta(market, view)
-    runner = _Solver(view, region, move_inside(usual, region), solver, solver_options)
-    first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
-    best, bound = search_eta(runner, first, gap, max_solves, progress)
-    return finish(
-        view,
-        finder,
-        best.weights,
-        best.eta,
-        bound,
-        best.cut.price,
-        tuple(runner.records),
-        gap,
-        method="branch_and_bound",
-        seconds=time.perf_counter() - began,
-        formulation="primal",
-        solver=solver,
-        solver_version=runner.version,
-    )
+    return Compiled(market, solver, solver_options).search(gap, max_solves, start, progress)
 
 
 def _first_eta(market: Market, view: JointView) -> float:

@@ -7,31 +7,23 @@ place of a price of money. What limits the privacy bought then stands in the con
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.branch import finish
+from convexmarket.allocation.branch import Compiled
 from convexmarket.allocation.cuts import Linearizer
-from convexmarket.allocation.eta_search import check_gap
+from convexmarket.allocation.eta_search import Evaluated, check_gap
 from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.solvers import (
-    check_solver,
-    run_solver,
-    solver_version,
-)
-from convexmarket.allocation.views import JointView, Subproblem, numbers
+from convexmarket.allocation.views import Declared, JointView, numbers
 from convexmarket.arguments import check_callable, check_instance, shown
 from convexmarket.errors import (
-    AllocationError,
     NotSupportedError,
     ParameterError,
-    SolverError,
     UnattainedOptimumError,
 )
 from convexmarket.market import Market
@@ -40,25 +32,21 @@ __all__ = ["ConvexProgram", "solve_convex", "sweep"]
 
 Floats = NDArray[np.float64]
 
-#: Factor by which parameters may change what is natural for eta before it is scaled anew.
-_SAME_SCALE = 1e3
+#: Logarithm by which eta has to change between two values of a parameter to be extrapolated.
+_MOVED = 0.004
 
 
-def _joint_view(
-    market: Market, inverse_scale: float, parameters: Mapping[int, cp.Parameter] | None
-) -> JointView:
-    """Return the joint view of a market that is one convex program, or refuse it."""
-    view = JointView(market, inverse_scale, parameters)
+def _refuse_guarantees(view: JointView) -> None:
+    """Refuse a market that is not one convex program."""
     if view.uses_epsilon:
         raise NotSupportedError(
-            f"{shown(market.objective)} has a term in the guarantees eps = eta*a, which is not "
-            "convex in the weights and 1/eta together; declare it at a fixed eta: "
+            f"{shown(view.market.objective)} has a term in the guarantees eps = eta*a, which is "
+            "not convex in the weights and 1/eta together; declare it at a fixed eta: "
             "declare(market, eta=...)"
         )
-    return view
 
 
-class ConvexProgram(cp.Problem):
+class ConvexProgram(Declared):
     """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
 
     Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
@@ -73,7 +61,8 @@ class ConvexProgram(cp.Problem):
     formulation = "joint"
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
-        self.view = view = _joint_view(market, 1.0 / eta_scale, None)
+        self.view = view = JointView(market, 1.0 / eta_scale, None)
+        _refuse_guarantees(view)
         super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
 
     @property
@@ -85,104 +74,63 @@ class ConvexProgram(cp.Problem):
     @property
     def raw_weights(self) -> Floats:
         """Weights of the last solve as the solver left them, shape (m,)."""
-        return self._solved(self.view.quantities.weights)
+        return self.solution(self.view.quantities.weights)
 
     @property
     def eta(self) -> float:
         """Total privacy of the last solve."""
-        return 1.0 / float(self._solved(self.view.quantities.inverse_eta))
-
-    def _solved(self, expression: cp.Expression) -> Floats:
-        if expression.value is None:
-            raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
+        return 1.0 / float(self.solution(self.view.quantities.inverse_eta))
 
 
-class _Runner:
-    """Solves one compiled program, as often as its parameters change."""
-
-    def __init__(
-        self,
-        market: Market,
-        solver: str,
-        options: Mapping[str, Any] | None,
-        parameters: Mapping[int, cp.Parameter],
-    ) -> None:
-        self.market = market
-        self.parameters = parameters
-        self.solver = check_solver(solver)
-        self.version = solver_version(self.solver)
-        self.options = options
-        self._compile()
+class _OneProgram(Compiled):
+    """A market that is one convex program, compiled: eta is the solver's to choose."""
 
     def _compile(self) -> None:
         """Declare the program in units of the largest eta that the constraints allow."""
-        self.natural = self._natural_eta()
-        view = _joint_view(self.market, 1.0 / self.natural, self.parameters)
-        if not view.has_noise:
+        super()._compile()
+        _refuse_guarantees(self.view)
+        if not self.view.has_noise:
             raise UnattainedOptimumError(
                 "no term depends on how much privacy is bought, so eta is not determined; add "
                 "sigma * Noise() with sigma > 0"
             )
-        high = RegionFinder(view, self.solver).find().high
-        unit = high if high < np.inf else self.natural
-        even = view.active / np.count_nonzero(view.active)
-        scale = abs(view.value(even, unit))
-        self.scale = scale if 0 < scale < np.inf else 1.0
-        self.view = _joint_view(self.market, 1.0 / unit, self.parameters)
-        self._finder = RegionFinder(self.view, self.solver)
-        self._linearizer = Linearizer(self.view)
-        self.program = Subproblem(self.view, self._linearizer.kept, self.scale)
+        high = self.finder.find().high
+        unit = high if high < np.inf else self._natural
+        self.view = JointView(self.market, 1.0 / unit, self._parameters)
+        self.finder = RegionFinder(self.view, self.solver)
+        self.linearizer = Linearizer(self.view)
+        self.declare(unit, joint=True)
 
-    def _natural_eta(self) -> float:
-        form = self.market.form
-        budgets = tuple(self.parameters.get(id(amount), amount) for amount in form.budgets)
-        return replace(form, budgets=budgets).natural_eta
-
-    def solve(self, gap: float, progress: Callable[[SolveRecord], None] | None) -> Allocation:
-        start = time.perf_counter()
-        if not 1 / _SAME_SCALE < self._natural_eta() / self.natural < _SAME_SCALE:
-            self._compile()
-        region = self._finder.find()
-        status = run_solver(self.program, self.solver, self.options)
-        if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-            raise SolverError(
-                f"{self.solver} {self.version} failed on {shown(self.market)} (status {status}); "
-                "try another solver"
-            )
-        if float(numbers(self.view.scaled_inverse)) < TOLERANCE and region.high == np.inf:
+    def search(
+        self,
+        gap: float,
+        max_solves: int,
+        start: float | None,
+        progress: Callable[[SolveRecord], None] | None,
+    ) -> Allocation:
+        """Solve once."""
+        began = time.perf_counter()
+        self.refresh()
+        assert self.problem is not None
+        status = self.run(self.problem, f"on {shown(self.market)}")
+        if float(numbers(self.view.scaled_inverse)) < TOLERANCE and self.region.high == np.inf:
             raise UnattainedOptimumError(
                 "no payment and no constraint limits how much privacy is bought, so the noise term "
                 "makes eta run away to infinity; add gamma * Payments(), a Budget, MaxEpsilon, "
                 "GivenEpsilon or an EtaRange"
             )
-        raw, near = self.program.weights, self.program.eta
-        weights, eta = mend(self.view, raw, near, region.inside)
+        raw, near = self.problem.weights, self.problem.eta
+        proof = self.problem.multipliers, self.problem.hints
+        weights, eta = mend(self.view, raw, near, self.region.inside)
         objective = self.view.value(weights, eta)
-        proof = self.program.multipliers, self.program.hints
-        cuts = [self._linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]
-        bound = max(cut.minimum(*region.bounds)[1] for cut in cuts)
-        seconds = time.perf_counter() - start
-        record = SolveRecord(eta, objective, bound, status, seconds)
+        cuts = [self.linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]
+        bound = max(cut.minimum(*self.region.bounds)[1] for cut in cuts)
+        seconds = time.perf_counter() - began
+        self.records.append(SolveRecord(eta, objective, bound, status, seconds))
         if progress is not None:
-            progress(record)
-        return finish(
-            self.view,
-            self._finder,
-            weights,
-            eta,
-            bound,
-            cuts[0].price,
-            (record,),
-            gap,
-            method="convex_program",
-            seconds=seconds,
-            formulation="joint",
-            solver=self.solver,
-            solver_version=self.version,
-        )
+            progress(self.records[-1])
+        best = Evaluated(weights, eta, objective, cuts[0])
+        return self.finish(best, bound, gap, began, "convex_program", "joint")
 
 
 def solve_convex(
@@ -204,29 +152,33 @@ def solve_convex(
         If there is no answer.
     """
     check_gap(gap)
-    return _Runner(market, solver, solver_options, {}).solve(gap, progress)
+    return _OneProgram(market, solver, solver_options).search(gap, 1, None, progress)
 
 
 def sweep(
     market: Market,
     parameter: cp.Parameter,
-    values: Iterable[float],
+    values: Iterable[ArrayLike],
     *,
     solver: str = "CLARABEL",
     gap: float = 1e-6,
+    max_solves: int = 200,
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> list[Allocation]:
     """Allocate one market for many values of a parameter, compiling it once.
 
+    Each search over eta begins where the one before it ended.
+
     Parameters
     ----------
     market : Market
-        One convex program: without a term in the guarantees.
     parameter : cvxpy.Parameter
-        Stands in one of the market's pieces, as in ``Budget(parameter)``. It keeps its own value.
-    values : iterable of float
-    solver, gap, solver_options, progress
+        Stands in one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
+        ``Payments() * parameter``, or in a piece of your own. It keeps its own value.
+    values : iterable of float or array_like
+        Of the parameter's shape.
+    solver, gap, max_solves, solver_options, progress
         As in :func:`allocate`.
 
     Returns
@@ -237,7 +189,7 @@ def sweep(
     Raises
     ------
     ParameterError
-        If the parameter does not stand in the market.
+        If the parameter does not stand in the market, or cannot have one of the values.
 
     Examples
     --------
@@ -252,30 +204,73 @@ def sweep(
     >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
     [2.1565, 1.7458, 1.4696]
     """
-    check_gap(gap)
+    check_gap(gap, max_solves)
     check_instance("market", market, Market)
     check_callable("progress", progress)
     if solver_options is not None:
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if not isinstance(parameter, cp.Parameter):
         raise ParameterError(f"parameter is {parameter!r}; give the cvxpy.Parameter of a piece")
-    try:
-        values = [float(value) for value in values]
-    except (TypeError, ValueError, OverflowError):
-        values = [np.nan]
-    if not np.isfinite(values).all():
-        raise ParameterError("the values to sweep over must be a list of finite numbers")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
-    own = cp.Parameter(**signs)
-    found, runner = [], None
-    for value in values:
+    own = cp.Parameter(parameter.shape, **signs)
+    given = _checked_values(own, values)
+    found: list[Allocation] = []
+    compiled: Compiled | None = None
+    for value in given:
         own.value = value
-        if runner is None:
-            runner = _Runner(market, solver, solver_options, {id(parameter): own})
-            if not any(known is own for known in runner.program.parameters()):
-                raise ParameterError(
-                    f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use "
-                    "it in a piece, as in Budget(parameter)"
-                )
-        found.append(runner.solve(gap, progress))
+        if compiled is None:
+            compiled = _compiled(market, parameter, own, solver, solver_options)
+        start = _expected_eta(given, found)
+        found.append(compiled.search(gap, max_solves, start, progress))
     return found
+
+
+def _expected_eta(values: Sequence[Floats], found: Sequence[Allocation]) -> float | None:
+    """Return where the next optimum may be: further along, where the last two are apart."""
+    if not found:
+        return None
+    last, k = found[-1].eta, len(found)
+    if k == 1 or values[0].ndim or values[k - 1] == values[k - 2]:
+        return last
+    place = np.array([float(value) for value in values[k - 2 : k + 1]])
+    place = np.log(place) if np.all(place > 0) else place
+    moved, ahead = float(np.log(last / found[-2].eta)), np.diff(place)
+    step = np.clip(moved * ahead[1] / ahead[0], -2.0, 2.0) if abs(moved) > _MOVED else 0.0
+    return last * float(np.exp(step))
+
+
+def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:
+    """Return what the parameter is to be, one after the other."""
+    try:
+        given = [np.asarray(value, dtype=float) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        given = [np.array(np.nan)]
+    if not all(np.isfinite(value).all() for value in given):
+        raise ParameterError("the values to sweep over must be a list of finite numbers")
+    for value in given:
+        try:
+            parameter.value = value
+        except ValueError as error:
+            raise ParameterError(f"the parameter cannot be {value}: {error}") from error
+    return given
+
+
+def _compiled(
+    market: Market,
+    parameter: cp.Parameter,
+    own: cp.Parameter,
+    solver: str,
+    options: Mapping[str, Any] | None,
+) -> Compiled:
+    """Return the market compiled with a parameter of our own in place of the user's."""
+    own_market = market.with_parameter(parameter, own)
+    parameters = {id(parameter): own, id(own): own}
+    view = JointView(own_market, 1.0, parameters)
+    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
+    if not any(known is own for e in expressions for known in e.parameters()):
+        raise ParameterError(
+            f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use it in a "
+            "piece, as in Budget(parameter)"
+        )
+    kind = Compiled if view.uses_epsilon else _OneProgram
+    return kind(own_market, solver, options, parameters)

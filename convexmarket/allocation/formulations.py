@@ -35,7 +35,7 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
     projection_step,
 )
-from convexmarket.allocation.views import spread_out
+from convexmarket.allocation.views import Declared, spread_out
 from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
     AllocationError,
@@ -152,7 +152,7 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     return standard, sellers
 
 
-class FixedEtaProblem(cp.Problem):
+class FixedEtaProblem(Declared):
     """The buyer's problem at a fixed eta: a :class:`cvxpy.Problem` that knows what it is about.
 
     Made by :func:`declare`. Everything a CVXPY problem offers works as usual, for example

@@ -174,10 +174,16 @@ class Lifted:
         What stands in place of which variable or parameter.
     kinks : bool
         Whether arguments of atoms with kinks become variables, which :attr:`links` define.
+    follow : bool
+        Whether what is made of parameters alone, such as a product of two, becomes one parameter
+        that follows them, so that a problem need not be compiled anew when they change.
     """
 
-    def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
+    def __init__(
+        self, leaves: Mapping[int, cp.Expression], kinks: bool = True, follow: bool = False
+    ) -> None:
         self._leaves = leaves
+        self._follow = follow
         self._kinks = kinks
         self._links: dict[int, list[tuple[cp.Constraint, float] | None]] = {}
 
@@ -203,9 +209,11 @@ class Lifted:
         args = [self(argument) for argument in expression.args]
         if self._kinks and _has_kink(expression):
             args = self._lift(expression, args)
-        if all(new is old for new, old in zip(args, expression.args, strict=True)):
-            return expression
-        return expression.copy(args)
+        if not all(new is old for new, old in zip(args, expression.args, strict=True)):
+            expression = expression.copy(args)
+        if self._follow and expression.is_constant() and expression.parameters():
+            return _following(expression)
+        return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
         links: list[tuple[cp.Constraint, float] | None] = []
@@ -231,6 +239,13 @@ class Lifted:
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
         """Return the copy of a comparison."""
         return type(item)(*(self(side) for side in item.args))
+
+
+def _following(expression: cp.Expression) -> cp.Parameter:
+    """Return a parameter that has the value of an expression in parameters."""
+    sign = {"nonneg": True} if expression.is_nonneg() else {}
+    sign = {"nonpos": True} if expression.is_nonpos() and not sign else sign
+    return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
 
 
 class Minorants:

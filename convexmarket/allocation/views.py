@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.problems.problem import Cache
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -20,6 +23,7 @@ from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm
 from convexmarket.terms.base import Number
 
 __all__ = [
+    "Declared",
     "FixedEta",
     "JointView",
     "numbers",
@@ -198,18 +202,54 @@ class JointView:
         return sum(float(numbers(expression)) for _, _, expression in self.terms)
 
 
+def _reciprocal(eta: cp.Parameter, scale: float = 1.0) -> float | None:
+    """Return the value of a parameter that follows another."""
+    return None if eta.value is None else 1.0 / (float(eta.value) * scale)
+
+
 def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
     """Return eta as a parameter, and what the guarantees and 1/eta of a view are with it."""
     eta = cp.Parameter(pos=True, name="eta")
-
-    def scaled_inverse() -> float | None:
-        return None if eta.value is None else 1.0 / (float(eta.value) * view.inverse_scale)
-
+    inverse = partial(_reciprocal, eta, view.inverse_scale)
     everybody = spread_out(view.scaled_weights, view.active)
     return eta, {
         id(view.epsilon): (eta / view.active.size) * everybody,
-        id(view.scaled_inverse): cp.CallbackParam(scaled_inverse, pos=True, name="scaled_inverse"),
+        id(view.scaled_inverse): cp.CallbackParam(inverse, pos=True, name="scaled_inverse"),
     }
+
+
+class Declared(cp.Problem):
+    """A :class:`cvxpy.Problem` that can be copied and pickled, without what a solver keeps of it.
+
+    A copy shares nothing with its original. One problem is not for several threads at once, as
+    solving it sets its variables.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but what has been compiled."""
+        return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a problem of its own."""
+        return pickle.loads(pickle.dumps(self))
+
+    def __copy__(self) -> Self:
+        """Return a problem of its own, too."""
+        return self.__deepcopy__({})
+
+    def solution(self, expression: cp.Expression) -> Floats:
+        """Return the value of an expression after a solve.
+
+        Raises
+        ------
+        AllocationError
+            If the problem has not been solved.
+        """
+        if self.status is None or expression.value is None:
+            raise AllocationError(
+                f"the problem has no solution to show (status {self.status}); call solve() first"
+            )
+        return np.asarray(expression.value, dtype=float)
 
 
 class Subproblem(cp.Problem):
@@ -235,12 +275,13 @@ class Subproblem(cp.Problem):
         eta: float | None = None,
     ) -> None:
         self._view = view
-        self._scale = scale
+        self.scale = scale
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
             self._eta, leaves = fixed_eta(view)
             self.eta = eta
-        self._lifted, plain = Lifted(leaves), Lifted(leaves, kinks=False)
+        self._lifted = Lifted(leaves, follow=True)
+        plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
         objective = [
             (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
@@ -274,12 +315,12 @@ class Subproblem(cp.Problem):
     @property
     def multipliers(self) -> list[Floats | None]:
         """Multipliers of the view's constraints; None of those that bind no weights."""
-        return [multiplier(item, self._scale) for item in self._items]
+        return [multiplier(item, self.scale) for item in self._items]
 
     @property
     def hints(self) -> Hints:
         """Multipliers at the atoms with kinks."""
-        return self._lifted.hints(self._scale)
+        return self._lifted.hints(self.scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
@@ -290,7 +331,7 @@ def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
     return scale * dual.reshape(item.expr.shape, order="F")
 
 
-class FixedEta(cp.Problem):
+class FixedEta(Declared):
     """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
 
     Made by :func:`convexmarket.declare`.
@@ -315,7 +356,9 @@ class FixedEta(cp.Problem):
         quantities = Quantities(
             weights=self._weights,
             epsilon=(self._eta / m) * spread_out(scaled_weights, self._sellers),
-            inverse_eta=cp.CallbackParam(self._reciprocal, pos=True, name="inverse_eta"),
+            inverse_eta=cp.CallbackParam(
+                partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
+            ),
             virtual_costs=np.where(self._sellers, costs, 0.0),
         )
         self.quantities = quantities
@@ -326,9 +369,6 @@ class FixedEta(cp.Problem):
         self.eta = eta
         objective = market.objective.expression(quantities)
         super().__init__(cp.Minimize(objective), [cp.sum(scaled_weights) == m, *bounds])
-
-    def _reciprocal(self) -> float | None:
-        return None if self._eta.value is None else 1.0 / float(numbers(self._eta))
 
     @property
     def eta(self) -> float:
@@ -353,9 +393,4 @@ class FixedEta(cp.Problem):
     @property
     def raw_weights(self) -> Floats:
         """Weights of the last solve as the solver left them, shape (m,)."""
-        value = self._weights.value
-        if value is None:
-            raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
-            )
-        return np.asarray(value, dtype=float)
+        return self.solution(self._weights)

@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.views import FixedEta, spread_out
+from convexmarket.allocation.views import Declared, FixedEta, spread_out
 from convexmarket.arguments import shown
-from convexmarket.errors import AllocationError, CurvatureError, ParameterError
+from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 _SMALLEST = 1e-12
 
 
-class ModelBlock(cp.Problem):
+class ModelBlock(Declared):
     """The best model for given weights and eta: a :class:`cvxpy.Problem`, compiled once for all.
 
     Its value is the part of the joint objective that depends on the model.
@@ -112,7 +112,7 @@ class ModelBlock(cp.Problem):
     @property
     def model(self) -> Floats:
         """The model of the last solve, shape (n_features,)."""
-        return _solution(self._w, self)
+        return self.solution(self._w)
 
 
 def purchase_block(joint: JointMarket, model: ArrayLike, eta: float) -> FixedEtaProblem | FixedEta:
@@ -141,7 +141,7 @@ def purchase_block(joint: JointMarket, model: ArrayLike, eta: float) -> FixedEta
     return declare(joint.purchase_market(np.asarray(model, dtype=float)), eta=eta)
 
 
-class ExponentialBlock(cp.Problem):
+class ExponentialBlock(Declared):
     """The best weights for given losses, in z = log(a), around a point z0; the best eta, if wanted.
 
     A :class:`cvxpy.Problem`, compiled once for all losses, noise, eta and z0. In z and log(eta)
@@ -272,7 +272,7 @@ class ExponentialBlock(cp.Problem):
         """The given total privacy, or that of the last solve; setting it does not compile again."""
         given = float(np.asarray(self._eta.value))
         if isinstance(self._v, cp.Variable) and self.status is not None:
-            return given * float(np.exp(_solution(self._v, self)))
+            return given * float(np.exp(self.solution(self._v)))
         return given
 
     @eta.setter
@@ -302,7 +302,7 @@ class ExponentialBlock(cp.Problem):
     def weights(self) -> Floats:
         """Weights a of the last solve, scaled down to a sum of one, shape (m,)."""
         weights = np.zeros(self._sellers.size)
-        weights[self._sellers] = np.exp(_solution(self._z, self))
+        weights[self._sellers] = np.exp(self.solution(self._z))
         return weights / weights.sum()
 
 
@@ -319,14 +319,6 @@ def remaining_gain(
     there = joint.objective(model, bought.weights, bought.eta) - bought.excess
     scale = max(abs(here), float(np.finfo(float).tiny))
     return max(0.0, here - other, here - there) / scale
-
-
-def _solution(variable: cp.Variable, problem: cp.Problem) -> Floats:
-    if problem.status is None or variable.value is None:
-        raise AllocationError(
-            f"the problem has no solution to show (status {problem.status}); call solve() first"
-        )
-    return np.asarray(variable.value, dtype=float)
 
 
 def _checked_weights(values: ArrayLike, n_sellers: int, name: str = "weights") -> Floats:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
@@ -37,8 +37,17 @@ __all__ = [
 Number: TypeAlias = float | cp.Expression
 
 
-def value_of(number: Number) -> float:
-    """Return a number, or what an expression in parameters is at present.
+def _replaced(expression: Any, old: cp.Parameter, new: cp.Parameter) -> Any:
+    """Return an expression in parameters with another in place of one."""
+    if expression is old:
+        return new
+    args = [_replaced(argument, old, new) for argument in expression.args]
+    same = all(one is other for one, other in zip(args, expression.args, strict=True))
+    return expression if same else expression.copy(args)
+
+
+def value_of(number: Any) -> Any:
+    """Return a number or a vector, or what an expression in parameters is at present.
 
     Raises
     ------
@@ -46,13 +55,14 @@ def value_of(number: Number) -> float:
         If a parameter has no value.
     """
     if not isinstance(number, cp.Expression):
-        return number
+        return np.asarray(number) if np.ndim(number) else number
     for parameter in number.parameters():
         if parameter.value is None:
             raise ParameterError(
                 f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
             )
-    return float(np.asarray(number.value).item())
+    value = np.asarray(number.value, dtype=float)
+    return value if value.ndim else float(value)
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,16 @@ class Piece(Defined):
 
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if the piece does not fit so many sellers."""
+
+    @property
+    def is_parametric(self) -> bool:
+        """Whether one of its numbers is a parameter."""
+        return any(isinstance(value, cp.Parameter) for value in vars(self).values())
+
+    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Self:
+        """Return the piece with another parameter in place of one of its numbers, if it is that."""
+        changed = {name: own for name, value in vars(self).items() if value is parameter}
+        return replace(self, **changed) if changed and is_dataclass(self) else self
 
     def speaks_of(self, n_sellers: int) -> set[str]:
         """Return which of the :class:`Quantities` it uses; all of them if that cannot be seen."""
@@ -383,6 +403,13 @@ class WeightedTerm:
         if isinstance(weight, cp.Expression):
             return weight * plain
         return self.term.weighted(weight, quantities)
+
+    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> WeightedTerm:
+        """Return the term with another parameter in place of one."""
+        weight = self.weight
+        if isinstance(weight, cp.Expression):
+            weight = _replaced(weight, parameter, own)
+        return WeightedTerm(weight, self.term.with_parameter(parameter, own))
 
     def times(self, factor: Any) -> WeightedTerm:
         """Return the term with the weight multiplied."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
-from convexmarket.terms.base import Constraint, Number, Quantities
+from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
 from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
 
@@ -34,7 +34,7 @@ class Cap(ByValue, Constraint):
 
     Parameters
     ----------
-    k : float or array_like, shape (m,)
+    k : float, array_like of shape (m,), or cvxpy.Parameter
         For all sellers, at least 1 (or the weights could not sum to one; ``k = 1`` makes all
         equal), or one number >= 0 for each seller, at least 1 on average.
     """
@@ -47,7 +47,7 @@ class Cap(ByValue, Constraint):
         if isinstance(self.k, Real) and not self.k >= 1:
             raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
         k = one_or_each("cap", self.k, "5")
-        if np.mean(k) < 1:
+        if not isinstance(k, cp.Parameter) and np.mean(k) < 1:
             raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
         object.__setattr__(self, "k", k)
 
@@ -62,7 +62,7 @@ class Cap(ByValue, Constraint):
 
     def numbers(self, form: Form) -> Form:
         """Lower the largest weight."""
-        own = np.asarray(self.k) / form.virtual_costs.size
+        own = value_of(self.k) / form.virtual_costs.size
         return replace(form, max_weight=np.minimum(form.max_weight, own))
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class MaxEpsilon(ByValue, Constraint):
 
     Parameters
     ----------
-    epsilon : float or array_like, shape (m,)
+    epsilon : float, array_like of shape (m,), or cvxpy.Parameter
         e > 0 for all sellers, or one number >= 0 for each.
     """
 
@@ -88,18 +88,18 @@ class MaxEpsilon(ByValue, Constraint):
     def check(self, n_sellers: int) -> None:
         """Check that there is one bound, or one for each seller, and that somebody may sell."""
         check_length("the largest epsilon", self.epsilon, n_sellers)
-        if not np.any(np.asarray(self.epsilon) > 0):
+        if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
             raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
         m = quantities.weights.size
-        bound = m * np.broadcast_to(self.epsilon, m)
-        return [m * quantities.weights <= bound * quantities.inverse_eta]
+        bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
+        return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
     def numbers(self, form: Form) -> Form:
         """Lower the largest guarantee."""
-        return replace(form, max_epsilon=np.minimum(form.max_epsilon, self.epsilon))
+        return replace(form, max_epsilon=np.minimum(form.max_epsilon, value_of(self.epsilon)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({brief(self.epsilon)})"

@@ -101,12 +101,14 @@ class Form:
         """Return these numbers with those of an objective's parts and of constraints."""
         form = self
         for part in parts:
-            if part.is_parametric:
+            if part.is_parametric or part.term.is_parametric:
                 form = replace(form, parametric=True)
             if part.value > 0:
                 said = part.term.numbers(part.value, form)
                 form = said or replace(form, other_terms=(*form.other_terms, part.term))
         for piece in constraints:
+            if piece.is_parametric:
+                form = replace(form, parametric=True)
             said = piece.numbers(form)
             form = said or replace(form, other_constraints=(*form.other_constraints, piece))
         return form

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -49,6 +50,8 @@ class ByValue:
 
 
 def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, cp.Parameter) or isinstance(other, cp.Parameter):
+        return one is other
     if _is_sparse(one) and _is_sparse(other):
         return one.shape == other.shape and (one != other).nnz == 0
     return not (_is_sparse(one) or _is_sparse(other)) and np.array_equal(one, other)
@@ -57,6 +60,8 @@ def _same(one: Any, other: Any) -> bool:
 def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, *value.ravel().tolist()
+    if isinstance(value, cp.Parameter):
+        return id(value)
     return value.shape if _is_sparse(value) else value
 
 
@@ -65,7 +70,9 @@ def _is_sparse(value: Any) -> bool:
 
 
 def brief(values: Any) -> str:
-    """Return one number, or the range of many, for a repr."""
+    """Return one number, the range of many, or the name of a parameter, for a repr."""
+    if isinstance(values, cp.Parameter):
+        return f"parameter {values.name()!r}"
     if not isinstance(values, np.ndarray):
         return repr(values)
     return f"<{values.size} values in [{values.min():g}, {values.max():g}]>"
@@ -76,7 +83,8 @@ def check_length(name: str, values: Any, n_sellers: int, *, or_one: bool = True)
 
     Where ``or_one`` says so, one number for all would do as well.
     """
-    if isinstance(values, np.ndarray) and values.size != n_sellers:
+    given = isinstance(values, np.ndarray) or (isinstance(values, cp.Parameter) and values.ndim)
+    if given and values.size != n_sellers:
         raise ParameterError(
             f"{name} has {values.size} entries for {n_sellers} sellers; give one for each"
             + ", or one number for all" * or_one
@@ -107,6 +115,13 @@ def one_or_each(
     each : str
         What a vector has an entry for.
     """
+    if isinstance(value, cp.Parameter):
+        if value.ndim > 1 or not value.is_nonneg():
+            raise ParameterError(
+                f"the parameter of {name} must be cp.Parameter(nonneg=True), or have one entry for "
+                f"each {each}"
+            )
+        return value  # type: ignore[return-value]
     if isinstance(value, Real) and not isinstance(value, bool):
         if not (0 < as_float(value) < np.inf or (zero and value == 0)):
             least = ">= 0" if zero else "> 0"

@@ -11,7 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation import branch
 from convexmarket.allocation.branch import branch_and_bound, finish
-from convexmarket.allocation.region import Region, RegionFinder
+from convexmarket.allocation.region import RegionFinder
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
 from tests.allocation import builders
@@ -111,14 +111,13 @@ def test_the_first_eta_balances_noise_and_payments(cost):
 @pytest.mark.parametrize("least", [0.0, np.inf])
 def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
     by = (0.0, 1.0) if least == 0 else (np.exp(709.0), 1e3)
-    view = JointView(market(objective=1.0 * Own(lambda q: by[0] * cp.sum(q.epsilon) * by[1])))
-    runner = branch._Solver(view, Region(0.0, np.inf, None), 1e3, "CLARABEL", None)
-    assert abs(view.value(np.full(3, 1 / 3), 1e3)) == least
-    assert runner._scale == 1.0
-    small = JointView(market(objective=1e-3 * PAID))
-    usual = branch._Solver(small, Region(0.0, np.inf, None), 2.0, "CLARABEL", None)
+    own = 1.0 * Own(lambda q: by[0] * cp.sum(q.epsilon) * by[1])
+    compiled = branch.Compiled(market(objective=own))
+    assert abs(compiled.view.value(np.full(3, 1 / 3), 1e3)) == least
+    assert compiled.declare(1e3).scale == 1.0
+    usual = branch.Compiled(market(objective=1e-3 * PAID))
     even = PAID.value(np.full(3, 1 / 3), 2.0, COSTS)
-    assert usual._scale == pytest.approx(1e-3 * even)
+    assert usual.declare(2.0).scale == pytest.approx(1e-3 * even)
 
 
 # ------------------------------------------------------- what a search ends with
