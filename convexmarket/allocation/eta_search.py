@@ -125,11 +125,12 @@ def search_eta(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
-    patience: float = np.inf,
+    patience: int | None = None,
 ) -> tuple[Evaluated, float]:
     """Return the best point and a lower bound for all eta, looking at ``first`` first.
 
-    After ``patience`` solves a best point above its own cut is the solver's error, however far.
+    Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
+    search; with ``patience``, so many solves do that bring the two closer by less than a tenth.
     """
     region = runner.region
     first = move_inside(first, region)
@@ -148,13 +149,14 @@ def search_eta(
         where, value = cuts.minimum(low, high)
         return _Interval(max(value, known), low, high, where, len(cuts))
 
-    best, own = solve(first), runner.records[-1]
+    best = solve(first)
     heap = [bounded(*piece) for piece in _halves(*region.bounds, first)]
     if not heap:  # the constraints leave one eta only
         return best, best.cut(first)
     heapq.heapify(heap)
     # How far below the best point the solver's accuracy leaves its own cut, relatively.
     slack = 0.0
+    distances: list[float] = []
     for _ in range(_MAX_SPLITS):
         least = heap[0]
         if least.known < len(cuts):  # later cuts may have raised the bound
@@ -180,11 +182,13 @@ def search_eta(
                     if falling and region.high == np.inf:
                         raise _runs_away(best.objective, least.bound) from None
                     raise
-                if point.objective < best.objective:
-                    best, own = point, runner.records[-1]
-                short = 1.5 * (own.upper - own.lower) / abs(best.objective)
-                inexact = short <= max(10 * gap, _ACCURACY) or len(solved) > patience
-                slack = short if inexact else 0.0
+                best = min(best, point, key=lambda p: p.objective)
+                distances.append(best.objective - least.bound)
+                if patience is None:
+                    short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
+                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
+                    slack = np.inf
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))

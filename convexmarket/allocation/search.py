@@ -51,7 +51,7 @@ from convexmarket.sellers import Sellers
 
 __all__ = ["assemble", "certify_weights", "line_search"]
 
-#: Solves after which a solver is taken to be no more accurate than its best point shows.
+#: Solves that get no closer after which the accuracy of the solver is the limit.
 _PATIENCE = 12
 
 

@@ -130,15 +130,16 @@ def test_a_constant_error_of_the_solver_does_not_make_the_search_go_on_forever()
 
 
 @pytest.mark.parametrize("patience", [5, 20])
-def test_a_larger_error_of_the_solver_is_believed_after_some_solves(patience):
-    """Without patience, cuts that do not touch are left to a descent."""
-    coarse = valley(short=0.01)
+def test_solves_that_get_no_closer_end_a_search_with_patience(patience):
+    """Without it, a larger error than rounding means cuts that do not touch: descend."""
+    coarse, endless, exact = valley(short=0.01), valley(short=0.01), valley()
     best, bound = search_eta(coarse, 0.5, 1e-8, 200, None, patience)
     assert patience < len(coarse.records) <= patience + 15
     assert 0.01 <= best.objective - bound <= 0.016
-    endless = valley(short=0.01)
     search_eta(endless, 0.5, 1e-8, 200, None)
     assert len(endless.records) > 60
+    best, bound = search_eta(exact, 0.5, 1e-8, 200, None, patience)
+    assert best.objective - bound <= 1e-8 * best.objective
 
 
 def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
