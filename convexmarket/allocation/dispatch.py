@@ -71,7 +71,7 @@ def allocate(
         - "convex_program": one conic solve, where no term uses the guarantees;
         - "branch_and_bound": the certified search over eta, for any market.
 
-        For comparison, "line_search" is the certified search by chords with three formulations of
+        For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration of the subproblem at a fixed eta; for the line search.

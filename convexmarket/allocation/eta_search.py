@@ -25,7 +25,7 @@ from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
 
-__all__ = ["FOR_TRACES", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
+__all__ = ["FOR_TRACES", "Cuts", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ class Runner(Protocol):
         """Return a feasible point near eta and the cut of its multipliers."""
 
 
-class _Cuts:
+class Cuts:
     """Cuts, in the order of the eta at which they come closest to the optimal value."""
 
     def __init__(self) -> None:
@@ -103,6 +103,10 @@ class _Cuts:
         """Return the lower bound at one eta."""
         return max(cut(eta) for cut in self.near(eta, eta))
 
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the highest lower bound over an interval."""
+        return max((cut.minimum(low, high) for cut in self.near(low, high)), key=lambda end: end[1])
+
 
 @dataclass(frozen=True, order=True)
 class _Interval:
@@ -121,12 +125,17 @@ def search_eta(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
+    patience: int | None = None,
 ) -> tuple[Evaluated, float]:
-    """Return the best point and a lower bound for all eta, looking at ``first`` first."""
+    """Return the best point and a lower bound for all eta, looking at ``first`` first.
+
+    Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
+    search; with ``patience``, so many solves do that bring the two closer by less than a tenth.
+    """
     region = runner.region
     first = move_inside(first, region)
     solved: dict[float, Cut] = {}
-    cuts = _Cuts()
+    cuts = Cuts()
 
     def solve(eta: float) -> Evaluated:
         point = runner.solve(eta)
@@ -137,8 +146,7 @@ def search_eta(
         return point
 
     def bounded(low: float, high: float, known: float = -np.inf) -> _Interval:
-        ends = (cut.minimum(low, high) for cut in cuts.near(low, high))
-        where, value = max(ends, key=lambda end: end[1])
+        where, value = cuts.minimum(low, high)
         return _Interval(max(value, known), low, high, where, len(cuts))
 
     best = solve(first)
@@ -148,6 +156,7 @@ def search_eta(
     heapq.heapify(heap)
     # How far below the best point the solver's accuracy leaves its own cut, relatively.
     slack = 0.0
+    distances: list[float] = []
     for _ in range(_MAX_SPLITS):
         least = heap[0]
         if least.known < len(cuts):  # later cuts may have raised the bound
@@ -174,8 +183,12 @@ def search_eta(
                         raise _runs_away(best.objective, least.bound) from None
                     raise
                 best = min(best, point, key=lambda p: p.objective)
-                short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
-                slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                distances.append(best.objective - least.bound)
+                if patience is None:
+                    short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
+                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
+                    slack = np.inf
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))
@@ -230,7 +243,7 @@ def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]
     return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
 
 
-def _split_at(interval: _Interval, cuts: _Cuts) -> float:
+def _split_at(interval: _Interval, cuts: Cuts) -> float:
     """Return where to split: where the cuts are lowest together, but not next to an end."""
     low, high, where = interval.low, interval.high, interval.where
     if high == np.inf:

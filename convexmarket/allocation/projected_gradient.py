@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.bounds import OuterProblem, lowest_bound, outer_problem
+from convexmarket.allocation.bounds import eta_range
+from convexmarket.allocation.eta_search import Cuts
 from convexmarket.allocation.formulations import papers_form
 from convexmarket.allocation.result import Allocation
-from convexmarket.allocation.search import assemble, certify_weights, to_record
+from convexmarket.allocation.search import assemble, certify_weights
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market, StandardForm
@@ -117,8 +119,8 @@ def projected_gradient(
     """
     start = time.perf_counter()
     form, sellers = papers_form(market)
-    outer = outer_problem(form)
-    etas = _grid(form, outer, grid, eta_max)
+    low, high, limit = eta_range(form)
+    etas = _grid(form, high, grid, eta_max)
     step = _step(form, step)
     if max_iterations < 1 or not tolerance > 0:
         raise ParameterError(
@@ -126,27 +128,31 @@ def projected_gradient(
             "give at least 1 and a number > 0"
         )
     weights = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size)
-    evaluations = []
+    found = []
     for eta in etas:
         began = time.perf_counter()
         descent = descend(form, form.gamma * eta, weights, step, max_iterations, tolerance)
         weights = descent.weights
         status = "converged" if descent.converged else "iteration limit"
         seconds = time.perf_counter() - began
-        evaluations.append(certify_weights(form, form.gamma * float(eta), weights, status, seconds))
-    best = min(evaluations, key=lambda evaluation: evaluation.objective)
-    if best.objective >= outer.limit:
+        found.append(certify_weights(form, float(eta), weights, status, seconds))
+    points, records = zip(*found, strict=True)
+    best = min(points, key=lambda point: point.objective)
+    if best.objective >= limit:
         raise UnattainedOptimumError(
-            f"nothing on the grid is better than the limit {outer.limit:.10g} at eta = infinity; "
+            f"nothing on the grid is better than the limit {limit:.10g} at eta = infinity; "
             "give an EtaRange, or a finer grid"
         )
-    points = [(evaluation.t, evaluation.lower) for evaluation in evaluations]
+    cuts = Cuts()
+    for eta, point in zip(etas, points, strict=True):
+        cuts.add(eta, point.cut)
+    pieces = pairwise([low, *np.clip(etas, low, high).tolist(), high])
     return assemble(
         form,
         sellers,
         best,
-        min(lowest_bound(outer, points).bound, outer.limit),
-        tuple(to_record(evaluation, form) for evaluation in evaluations),
+        min(limit, *(cuts.minimum(*piece)[1] for piece in pieces)),
+        records,
         method="projected_gradient",
         seconds=time.perf_counter() - start,
         tolerance=tolerance,
@@ -154,14 +160,14 @@ def projected_gradient(
 
 
 def _grid(
-    form: StandardForm, outer: OuterProblem, grid: int | ArrayLike, eta_max: float | None
+    form: StandardForm, largest: float, grid: int | ArrayLike, eta_max: float | None
 ) -> NDArray[np.float64]:
     """Return the values of eta to try, increasing."""
     if np.ndim(grid) == 0:
         count = int(grid)  # type: ignore[arg-type]
         if count < 1:
             raise ParameterError(f"grid is {grid!r}; give at least one point, or the values of eta")
-        high = outer.high / form.gamma if eta_max is None else float(eta_max)
+        high = largest if eta_max is None else float(eta_max)
         if form.eta_high < np.inf:
             high = min(high, form.eta_high) if eta_max is not None else form.eta_high
         low = form.eta_low or high / count
