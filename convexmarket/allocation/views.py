@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from convexmarket.allocation.minorants import Hints, Lifted
+from convexmarket.allocation.perspectives import perspective
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.arguments import shown
 from convexmarket.errors import AllocationError, ParameterError
@@ -167,22 +168,24 @@ class JointView:
         """Return the constraints of all pieces."""
         return [item for _, items in self.constraints for item in items]
 
-    def jointly(self, item: cp.Constraint) -> cp.Expression:
-        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex.
+    def jointly(
+        self, item: cp.Constraint, solver: str
+    ) -> tuple[cp.Expression, list[cp.Constraint]]:
+        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex, and its cones.
 
         With ``eps = a/s`` a bound ``g(eps) <= 0`` on the guarantees is ``s*g(a/s) <= 0``, the
         perspective of g.
         """
         if not self.bounds_epsilon(item):
-            return item.expr
+            return item.expr, []
         unit = 1.0 / (self.active.size * self.inverse_scale)
         scaled = unit * spread_out(self.scaled_weights, self.active)
-        g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
-        if g.is_affine():
-            slope = {v: np.zeros(v.shape) for v in g.variables()}
-            rest = Lifted({id(v): cp.Constant(zero) for v, zero in slope.items()}, kinks=False)(g)
-            return g - rest.value + self.scaled_inverse * rest.value
-        return cp.perspective(g if g.is_scalar() else cp.max(g), self.scaled_inverse)
+        if item.expr.is_affine():
+            zero = {id(self.epsilon): cp.Constant(np.zeros(self.epsilon.shape))}
+            rest = Lifted(zero, kinks=False)(item.expr)
+            g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
+            return g - rest + self.scaled_inverse * rest, []
+        return perspective(item.expr, self.epsilon, scaled, self.scaled_inverse, solver)
 
     def objective(self) -> cp.Expression:
         """Return the objective; a program in its own right where no term uses the guarantees."""

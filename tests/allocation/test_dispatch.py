@@ -153,6 +153,9 @@ class Stub:
     def __init__(self, *answers):
         self.answers, self.asked, self.status = list(answers), [], None
 
+    def variables(self):
+        return []
+
     def solve(self, **options):
         self.asked.append(options)
         answer = self.answers.pop(0)
@@ -224,6 +227,19 @@ def test_what_a_solver_raises_is_a_status(error):
     assert run_solver(Stub(error, "optimal"), "SCS") == "optimal"
     with pytest.raises(KeyboardInterrupt):
         run_solver(Stub(KeyboardInterrupt()), "SCS")
+
+
+def test_a_panic_of_a_solver_in_rust_is_a_status():
+    panic = type("PanicException", (BaseException,), {})
+    assert run_solver(Stub(panic("index"), "optimal"), "CLARABEL") == "optimal"
+
+
+def test_an_atom_that_does_not_compile_at_a_point_is_solved():
+    """CVXPY's sum_largest slices by k, which may be a fraction, where its argument has a value."""
+    x = cp.Variable(4, nonneg=True, value=np.ones(4))
+    problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
+    assert run_solver(problem, "CLARABEL") == "optimal"
+    assert problem.value == pytest.approx(0.0, abs=1e-7)
 
 
 def test_solvers_go_by_the_names_and_versions_of_their_packages():
