@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -22,6 +21,7 @@ from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
     check_gap,
+    first_look,
     move_inside,
     search_eta,
 )
@@ -40,15 +40,13 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import JointView, Subproblem
-from convexmarket.errors import ParameterError, SolverError
+from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
 __all__ = ["branch_and_bound", "finish"]
 
 Floats = NDArray[np.float64]
 
-#: A start that is given may be away from the usual one by this factor.
-_NEAR = 1e6
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
 #: A bound this much above the objective, relatively, is not the work of rounding.
@@ -149,8 +147,6 @@ def branch_and_bound(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    if start is not None and not (isinstance(start, Real) and 0 < start < np.inf):
-        raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
     solver = check_solver(solver)
     view = JointView(market, 1.0 / market.form.natural_eta)
     finder = RegionFinder(view, solver)
@@ -159,8 +155,7 @@ def branch_and_bound(
         raise unattained_noise()
     usual = _first_eta(market, view)
     runner = _Solver(view, region, move_inside(usual, region), solver, solver_options)
-    first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
-    best, bound = search_eta(runner, first, gap, max_solves, progress)
+    best, bound = search_eta(runner, first_look(usual, start), gap, max_solves, progress)
     return finish(
         view,
         finder,

@@ -284,7 +284,7 @@ BAD_CALLS = {
     "an option of another method": (
         {"method": "convex_program", "max_solves": 3},
         cm.ParameterError,
-        "'convex_program' takes solver_options; got max_solves",
+        "'convex_program' takes no max_solves; leave it out",
     ),
     "no gap": ({"method": "branch_and_bound", "gap": 0}, cm.ParameterError, "gap is 0; give"),
     "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give a whole number >= 1"),
