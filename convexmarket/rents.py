@@ -16,10 +16,13 @@ never falls; ironed intervals and jumps are no matter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
@@ -36,11 +39,13 @@ __all__ = [
     "chord_rent",
     "doubt_of_sold",
     "end_of_sales",
+    "for_each_seller",
     "quadrature_rent",
     "sales_end_between",
 ]
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 #: Reports at which a virtual cost is looked at, evenly spaced and ever closer to the own report.
 _TABLE = 16385
@@ -132,6 +137,22 @@ class SolvedCurve:
         # One report changes little: a search that starts at the last answer is soon done.
         self._nearest = allocate(changed, gap=self._gap, start=self._nearest)
         return self._nearest
+
+
+def for_each_seller(
+    work: Callable[[int], T],
+    sellers: NDArray[np.intp],
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[T]:
+    """Return what the work for each seller gives, done in processes, with word of how far it is."""
+    found = []
+    tasks = (delayed(work)(int(seller)) for seller in sellers)
+    for one in Parallel(n_jobs=jobs, return_as="generator")(tasks):
+        found.append(one)
+        if progress is not None:
+            progress(len(found), sellers.size)
+    return found
 
 
 def _sold(curve: SolvedCurve, prior: Prior, seller: int, report: float) -> float:
@@ -288,6 +309,7 @@ class Chords:
             self.z = inside[(inside >= start) & (inside <= end)]
             cuts = np.concatenate((cuts, kinks if kinks.size <= 2 * _FEW else ()))
         self.y = np.maximum.accumulate(np.asarray(prior.ironed_virtual_cost(self.z), dtype=float))
+        self._between = _off_the_table(self.z, self.y)
         nodes = np.unique([0, *np.searchsorted(self.z, cuts), self.z.size - 1])
         self.cells = [self._cell(a, b, 1.0) for a, b in pairwise(nodes)]
 
@@ -319,7 +341,7 @@ class Chords:
         a, b = self.cells[worst].first, self.cells[worst].last
         middle = (a + b) // 2
         if np.isfinite(self.y[b]):
-            middle = a + 1 + int(np.argmax(np.abs(self._off_chord(a, b, a + 1, b - 1))))
+            middle = a + 1 + int(np.argmax(np.abs(self._off_chord(a, b)[1:-1])))
         roughness = max(0.5 * self.cells[worst].roughness, self._roughness(a, middle, b))
         halves = [self._cell(a, middle, roughness), self._cell(middle, b, roughness)]
         self.cells[worst : worst + 1] = halves
@@ -370,35 +392,32 @@ class Chords:
         """Return the slope dz/dy of the chord, where psi rises to a finite value."""
         return float((self.z[b] - self.z[a]) / (self.y[b] - self.y[a]))
 
-    def _off_chord(self, a: int, b: int, first: int, last: int) -> Floats:
-        """Return how far places are from where the chord from a to b has their virtual costs."""
-        z, y = self.z[first : last + 1], self.y[first : last + 1]
-        return z - (self.z[a] + self._slope(a, b) * (y - self.y[a]))
+    def _off_chord(self, a: int, b: int) -> Floats:
+        """Return how far places from a to b are from where their chord has their virtual costs."""
+        z, y = self.z[a : b + 1], self.y[a : b + 1]
+        return z - (z[0] + self._slope(a, b) * (y - y[0]))
 
     def _bend(self, a: int, b: int) -> tuple[float, float]:
-        """Return how far psi is from its chord, averaged as if u(eps) fell evenly, and a bound.
-
-        Between neighbours in the table psi is taken to be as smooth as it is across them.
-        """
-        at, rises = self._off_chord(a, b, a, b), np.diff(self.y[a : b + 1])
+        """Return how far psi is from its chord, averaged as if u(eps) fell evenly, and a bound."""
+        at, rises = self._off_chord(a, b), np.diff(self.y[a : b + 1])
         mean = float(0.5 * (at[1:] + at[:-1]) @ rises / rises.sum())
         bound = max(mean - float(at.min()), float(at.max()) - mean)
-        if b - a == 1:
-            return mean, bound + self._across(a, b)
-        return mean, bound + float(np.max(np.abs(np.diff(at, 2))))
-
-    def _across(self, a: int, b: int) -> float:
-        """Return how far psi bends over a step of the table and one next to it."""
-        bends = [
-            float(np.abs(np.diff(self._off_chord(a, b, k, k + 2), 2)[0]))
-            for k in (a - 1, a)
-            if k >= 0 and k + 2 < self.z.size and np.isfinite(self.y[k + 2])
-        ]
-        return min(bends, default=0.0)
+        return mean, bound + self._slope(a, b) * float(self._between[a:b].max())
 
     def doubt(self, place: int) -> float:
         """Return how far ``sold`` may be off at a place."""
         return doubt_of_sold(self.point(place), float(self.y[place]), self._curve.gamma)
+
+
+def _off_the_table(z: Floats, y: Floats) -> Floats:
+    """Return how far psi may be off the line between neighbours in a table, shape (n - 1,).
+
+    A kink between them changes the slopes to both sides by at least that, over their distance.
+    """
+    width = np.diff(z)
+    with np.errstate(over="ignore", invalid="ignore"):  # where psi becomes infinite
+        turns = np.abs(np.diff(np.diff(y) / width))
+    return width * np.fmin(np.append(np.inf, turns), np.append(turns, np.inf))
 
 
 def doubt_of_sold(point: CurvePoint, virtual_cost: float, gamma: float) -> float:

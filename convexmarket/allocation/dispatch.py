@@ -144,7 +144,7 @@ def allocate(
         check_count("max_solves", max_solves)
     if method == "auto":
         method = _best_method(market)
-    options = {
+    options: dict[str, Any] = {
         "max_solves": max_solves,
         "solver_options": solver_options,
         "grid": grid,
@@ -155,15 +155,15 @@ def allocate(
     }
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)
-    given |= {
+    told: dict[str, Any] = {
         "formulation": formulation,
         "solver": solver,
         "gap": gap,
         "start": _eta_of(start),
         "progress": progress,
     }
-    taken = _arguments_of(method) & given.keys()
-    return _METHODS[method](market, **{name: given[name] for name in taken})
+    fitting = _arguments_of(method) & told.keys()
+    return _METHODS[method](market, **{name: told[name] for name in fitting}, **given)
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:

@@ -57,6 +57,7 @@ module = importlib.import_module("convexmarket.rents")
     st.sampled_from([None, 1.5, 3.0]),
 )
 @example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the bottom already
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink in one step
 def test_chords_meet_the_exact_rent_within_the_error_they_claim(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)

@@ -305,7 +305,10 @@ def test_a_dump_is_a_problem_again(changes):
         ("objective.payments.privacy_csot=1", "is not a known key; did you mean 'privacy_cost'?"),
         ("objective.spread.reference=[1, 1]", "objective.spread: reference sums to 2"),
         ("objective.spread.reference=[1, true]", "objective.spread.reference[1]: True is not a"),
-        ("objective.cvar={weight=1, level=1}", "objective.cvar: level is 1.0; give a number in [0,"),
+        (
+            "objective.cvar={weight=1, level=1}",
+            "objective.cvar: level is 1.0; give a number in [0,",
+        ),
         ('objective.cvar={weight=1, level=0, of="x"}', "objective.cvar: of is 'x'; choose one of"),
         (
             "objective.quadratic-spread={weight=1, Sigma=[[1, 2], [2, 1]]}",
