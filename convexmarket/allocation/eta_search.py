@@ -25,12 +25,23 @@ from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
 
-__all__ = ["FOR_TRACES", "Cuts", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
+__all__ = [
+    "FOR_TRACES",
+    "Cuts",
+    "Evaluated",
+    "Runner",
+    "check_gap",
+    "first_look",
+    "move_inside",
+    "search_eta",
+]
 
 Floats = NDArray[np.float64]
 
 #: Share of the gap that is left for what is done to the best point afterwards.
 FOR_TRACES = 0.1
+#: A start that is given may be away from the usual one by this factor.
+_NEAR = 1e6
 #: Further from where the search began than this factor, an optimum counts as running away.
 _FAR = 1e24
 _MAX_SPLITS = 20_000
@@ -51,6 +62,11 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
     if not isinstance(max_solves, int | np.integer) or max_solves < 1:
         raise ParameterError(f"max_solves is {max_solves!r}; give a whole number >= 1")
+
+
+def first_look(usual: float, start: float | None) -> float:
+    """Return where a search begins: at the usual eta, or at one that is given and not far off."""
+    return usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
 
 
 @dataclass(frozen=True, eq=False)

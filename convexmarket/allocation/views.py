@@ -240,15 +240,17 @@ class Declared(cp.Problem):
         """Return a problem of its own, too."""
         return self.__deepcopy__({})
 
-    def solution(self, expression: cp.Expression) -> Floats:
-        """Return the value of an expression after a solve.
+    def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
+        """Return the value of an expression after a solve, of this problem or one made of it.
+
+        Where variables have a start, a value says nothing, but a status does.
 
         Raises
         ------
         AllocationError
             If the problem has not been solved.
         """
-        if self.status is None or expression.value is None:
+        if expression.value is None or (started and self.status is None):
             raise AllocationError(
                 f"the problem has no solution to show (status {self.status}); call solve() first"
             )

@@ -123,7 +123,9 @@ def test_optimum_at_infinity_is_refused():
         ({"grid": [1.0, np.nan]}, "the grid must hold finite numbers > 0"),
         ({"grid": []}, "the grid must hold finite numbers > 0"),
         ({"grid": [[1.0], [2.0]]}, "the grid must hold finite numbers > 0"),
-        ({"grid": 4, "eta_max": -1.0}, "check grid and eta_max"),
+        ({"grid": 4, "eta_max": -1.0}, "eta_max is -1.0; give a finite number > 0"),
+        ({"grid": 1.5}, "grid is 1.5; give a whole number >= 1"),
+        ({"grid": ["a"]}, "grid must hold numbers"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(options, message):
@@ -139,6 +141,7 @@ def test_a_grid_that_is_none_is_refused(options, message):
         {"eta_max": np.nan},
         {"step": 0.0},
         {"max_iterations": 0},
+        {"max_iterations": "a"},
         {"tolerance": 0.0},
     ],
 )
