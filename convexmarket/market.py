@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import cvxpy as cp
+from typing import TYPE_CHECKING
 
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
@@ -27,6 +26,9 @@ from convexmarket.terms import (
 from convexmarket.terms.base import Number
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
+
+if TYPE_CHECKING:
+    import cvxpy as cp
 
 __all__ = ["Incentives", "Market", "StandardForm"]
 

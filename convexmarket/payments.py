@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
@@ -34,7 +35,13 @@ from convexmarket.errors import (
 )
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
-from convexmarket.rents import Estimate, SolvedCurve, chord_rent, quadrature_rent
+from convexmarket.rents import (
+    Estimate,
+    SolvedCurve,
+    chord_rent,
+    for_each_seller,
+    quadrature_rent,
+)
 
 __all__ = [
     "PaymentEstimate",
@@ -47,6 +54,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+Method = Literal["exact", "constant", "envelope", "quadrature"]
 
 #: Relative accuracy that the integrals are computed to.
 _ACCURACY = 1e-11
@@ -75,8 +83,7 @@ def _lobatto(n: int) -> tuple[Floats, Floats]:
 
 # Rules of two orders, whose difference estimates the error. With the ends as nodes, a jump next
 # to one of them does not escape both.
-_FINE_NODES, _FINE_WEIGHTS = _lobatto(11)
-_COARSE_NODES, _COARSE_WEIGHTS = _lobatto(6)
+_FINE, _COARSE = _lobatto(11), _lobatto(6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,68 +246,82 @@ def estimate_payments(
     check_callable("progress", progress)
     check_jobs(jobs)
     who = _positions(sellers, reports.size)
-    if market.standard_form is not None:
-        _check_allocation(market, allocation)
+    method = _method(market, assume_monotone)
+    _check_allocation(market, allocation)
+    if method == "exact":
         return _exact_payments(market, allocation, who)
-    if market.incentives != "by construction" and not assume_monotone:
+    if method == "constant":
+        return _constant_payments(market, allocation, who)
+    tolerances = accuracy * _scales(market, allocation)
+    if gap is None:
+        gap = _gap_for(market, allocation, float(tolerances.min()))
+    known = _with_best_bound(market, allocation, gap)
+    lost = np.asarray(market.privacy_cost(allocation.epsilon))
+    bought = who[lost[who] > 0]
+    rent_of = partial(_rent, market, known, tolerances, gap, method)
+    rents = for_each_seller(rent_of, bought, jobs, progress)
+    amounts, errors = reports * lost, np.zeros(reports.size)
+    amounts[bought] += [rent.value for rent, _ in rents]
+    errors[bought] = [rent.error for rent, _ in rents]
+    return PaymentEstimate(
+        amounts[who],
+        errors[who],
+        who,
+        method,
+        market.incentives,
+        n_solves=1 + sum(n_solves for _, n_solves in rents),
+    )
+
+
+def _method(market: Market, assume_monotone: bool) -> Method:
+    """Return how this market's payments are found, or refuse those that promise nothing."""
+    if market.standard_form is not None:
+        return "exact"
+    if market.incentives != "by construction":
+        if assume_monotone:
+            return "quadrature"
         raise NotSupportedError(
             f"payments that make the truth the best reply are {_NOT_KNOWN[market.incentives]} in "
             f"this market: {market.incentives.reason}. audit_incentives tries misreports; "
             "estimate_payments(..., assume_monotone=True) computes Eq. (8) all the same"
         )
-    _check_allocation(market, allocation)
-    cost = np.asarray(market.privacy_cost(allocation.epsilon))
-    scale = _scales(market, allocation)
-    gamma = market.form.price_of_money
-    if market.incentives != "by construction" or market.form.budgets:
-        method = "quadrature"
-    elif gamma == 0:
-        return _constant_payments(market, cost, who)
-    else:
-        method = "envelope"
-    if gap is None:
-        money = abs(allocation.objective) / (gamma if gamma > 0 else 1.0)
-        # Objectives are as good as their gap, what is sold on ironed intervals its root.
-        regular = all(prior.is_regular for prior in market.sellers.priors)
-        needed = 0.1 * accuracy * scale.min() / money if regular else 0.0
-        gap = float(np.clip(needed, _SMALLEST_GAP, 1e-6))
-    again = allocate(market, gap=gap)
+    if market.form.budgets:  # reports enter by a constraint, where objectives say nothing of them
+        return "quadrature"
+    return "envelope" if market.form.price_of_money > 0 else "constant"
+
+
+def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
+    """Return the gap of the solves at other reports that lets rents be known up to an error.
+
+    Objectives are as good as their gap, what is sold on ironed intervals its root.
+    """
+    if not all(prior.is_regular for prior in market.sellers.priors):
+        return _SMALLEST_GAP
+    money = abs(allocation.objective) / (market.form.price_of_money or 1.0)
+    return float(np.clip(0.1 * error / money, _SMALLEST_GAP, 1e-6))
+
+
+def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
+    """Return the allocation with the better of its bound and that of a solve, if it is optimal."""
+    again = allocate(market, gap=gap, start=allocation)
     _check_optimal(allocation, again)
-    known = replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
-    plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
-    work = [
-        delayed(_rent)(plain, known, int(i), accuracy * float(scale[i]), gap, method)
-        for i in who
-        if cost[i] > 0
-    ]
-    rents = np.zeros(reports.size)
-    errors = np.zeros(reports.size)
-    n_solves = 1
-    bought = who[cost[who] > 0]
-    for done, (rent, solves) in enumerate(Parallel(n_jobs=jobs, return_as="generator")(work)):
-        rents[bought[done]], errors[bought[done]] = rent.value, rent.error
-        n_solves += solves
-        if progress is not None:
-            progress(done + 1, len(work))
-    return PaymentEstimate(
-        amounts=(reports * cost + rents)[who],
-        errors=errors[who],
-        sellers=who,
-        method=method,
-        incentives=market.incentives,
-        n_solves=n_solves,
-    )
+    return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
 
 
 def _rent(
-    market: Market, allocation: Allocation, seller: int, tolerance: float, gap: float, method: str
+    market: Market,
+    allocation: Allocation,
+    tolerances: Floats,
+    gap: float,
+    method: Method,
+    seller: int,
 ) -> tuple[Estimate, int]:
     """Return one seller's rent, and the number of markets solved for it."""
     curve = SolvedCurve(market, allocation, gap)
-    prior = market.sellers.prior_of(seller)
-    report = float(reports_of(market)[seller])
     integrate = chord_rent if method == "envelope" else quadrature_rent
-    return integrate(curve, prior, seller, report, tolerance), curve.n_solves
+    report, tolerance = float(reports_of(market)[seller]), float(tolerances[seller])
+    rent = integrate(curve, market.sellers.prior_of(seller), seller, report, tolerance)
+    return rent, curve.n_solves
 
 
 def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
@@ -313,19 +334,19 @@ def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> Paymen
             f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
             "market; is it of another one? Allocate this market, or ask for a smaller gap"
         )
-    bought = np.flatnonzero(allocation.weights > 0)
-    bought = bought[np.isin(bought, who)]
+    bought = np.intersect1d(np.flatnonzero(allocation.weights), who)
     paid = np.zeros(reports.size)
     paid[bought] = reports[bought] * allocation.epsilon[bought]
     for prior, place in market.sellers.by_prior(bought):
         own = bought[place]
         paid[own] += information_rents(curve, prior, own, reports[own])
-    errors = 10 * _ACCURACY * paid
-    return PaymentEstimate(paid[who], errors[who], who, "exact", market.incentives)
+    paid = paid[who]
+    return PaymentEstimate(paid, 10 * _ACCURACY * paid, who, "exact", market.incentives)
 
 
-def _constant_payments(market: Market, cost: Floats, who: Ints) -> PaymentEstimate:
+def _constant_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
     """Pay for what reports do not change: the price of the dearest possible seller."""
+    cost = np.asarray(market.privacy_cost(allocation.epsilon))
     paid = np.zeros(cost.size)
     for prior, place in market.sellers.by_prior():
         own = place[cost[place] > 0]
@@ -451,13 +472,18 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
     return rents
 
 
+def _sold(curve: OwnReportCurve, prior: Prior, seller: Ints, z: Floats) -> Floats:
+    """Return what each seller sells if it reports z, shape (n,)."""
+    return curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
+
+
 def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
     """Integrate the exact curve, cut where it ends and where the virtual cost has kinks."""
     end = last_sale(curve, prior, seller, reports)
     owner, low, high = _cut(reports, end, prior.breakpoints)
 
     def epsilon(piece: Ints, z: Floats) -> Floats:
-        return curve(seller[owner[piece]], np.asarray(prior.ironed_virtual_cost(z))).epsilon
+        return _sold(curve, prior, seller[owner[piece]], z)
 
     if prior.is_step:  # constant on each piece
         parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
@@ -472,25 +498,12 @@ def _least_payment(
 ) -> Floats:
     """Return what each payment is at least, which is what its accuracy is relative to.
 
-    Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z. Mostly the
-    middle says enough; where they fall at once, and the support goes on, a nearer z does.
+    Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z.
     """
-
-    def sold(who: Ints, z: Floats) -> Floats:
-        return curve(seller[who], np.asarray(prior.ironed_virtual_cost(z))).epsilon
-
-    who = np.arange(seller.size)
-    at_report, reach = sold(who, reports), end - reports
-    enough = 0.1 * at_report * reach
-    rent = np.spacing(reach) * at_report
-    for step in 0.5 ** np.arange(1.0, 52.0, 2.0):
-        near = step * reach[who]
-        rent[who] = np.maximum(rent[who], near * sold(who, reports[who] + near))
-        nearer = np.maximum(rent, 1e-3 * at_report * reports) < 0.25 * step * at_report * reach
-        who = np.flatnonzero((rent < enough) & nearer)
-        if who.size == 0:
-            break
-    return at_report * reports + np.minimum(rent, enough)
+    reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[:, None]
+    z = reports[:, None] + reach
+    further = _sold(curve, prior, np.repeat(seller, z.shape[1]), z.ravel()).reshape(z.shape)
+    return reports * _sold(curve, prior, seller, reports) + np.max(reach * further, axis=1)
 
 
 def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
@@ -508,7 +521,7 @@ def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats
         return np.asarray(prior.ironed_virtual_cost(z)) >= level[who]
 
     def unsold(who: Ints, z: Floats) -> NDArray[np.bool_]:
-        return curve(seller[who], np.asarray(prior.ironed_virtual_cost(z))).epsilon == 0
+        return _sold(curve, prior, seller[who], z) == 0
 
     everyone = np.arange(seller.size)
     end = _first_true(too_dear, everyone, reports, prior)
@@ -563,8 +576,7 @@ def _adaptive(
         if owner.size > _MOST_PIECES * n_intervals:
             break
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
-        fine = half * _rule(f, owner, low, high, _FINE_NODES, _FINE_WEIGHTS)
-        coarse = half * _rule(f, owner, low, high, _COARSE_NODES, _COARSE_WEIGHTS)
+        fine, coarse = (half * _rule(f, owner, low, high, *rule) for rule in (_FINE, _COARSE))
         tiny = half <= _SHORTEST * np.abs(middle)
         good = (np.abs(fine - coarse) <= tolerance[owner]) | tiny
         np.add.at(total, owner[good], fine[good])

@@ -16,10 +16,13 @@ never falls; ironed intervals and jumps are no matter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
@@ -36,11 +39,13 @@ __all__ = [
     "chord_rent",
     "doubt_of_sold",
     "end_of_sales",
+    "for_each_seller",
     "quadrature_rent",
     "sales_end_between",
 ]
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 #: Reports at which a virtual cost is looked at, evenly spaced and ever closer to the own report.
 _TABLE = 16385
@@ -129,13 +134,29 @@ class SolvedCurve:
         sellers = self.market.sellers.with_virtual_cost(seller, virtual_cost)
         changed = Market(sellers, self.market.objective, self.market.constraints)
         self.n_solves += 1
-        if self._truth.method != "branch_and_bound":
-            return allocate(changed, gap=self._gap)
         # One report changes little: a search that starts at the last answer is soon done.
-        start = self._nearest.eta
-        found = allocate(changed, "branch_and_bound", gap=self._gap, start=start)
-        self._nearest = found
-        return found
+        self._nearest = allocate(changed, gap=self._gap, start=self._nearest)
+        return self._nearest
+
+
+def for_each_seller(
+    work: Callable[[int], T],
+    sellers: NDArray[np.intp],
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[T]:
+    """Return what the work for each seller gives, done in processes, with word of how far it is."""
+    found = []
+    tasks = (delayed(work)(int(seller)) for seller in sellers)
+    for one in Parallel(n_jobs=jobs, return_as="generator")(tasks):
+        found.append(one)
+        if progress is not None:
+            progress(len(found), sellers.size)
+    return found
+
+
+def _sold(curve: SolvedCurve, prior: Prior, seller: int, report: float) -> float:
+    return curve.at(seller, float(prior.ironed_virtual_cost(report))).sold
 
 
 def end_of_sales(curve: SolvedCurve, prior: Prior, seller: int, report: float) -> float:
@@ -149,13 +170,12 @@ def end_of_sales(curve: SolvedCurve, prior: Prior, seller: int, report: float) -
     top = prior.support[1]
     if np.isfinite(top):
         return top
-    sold = curve.at(seller, float(prior.ironed_virtual_cost(report))).sold
     if np.isfinite(curve.at(seller, np.inf).upper):
+        nothing = _NOTHING * _sold(curve, prior, seller, report)
         for doubling in range(_MAX_DOUBLINGS):
-            report_there = report + prior.mean * 2.0**doubling
-            cost = float(prior.ironed_virtual_cost(report_there))
-            if np.isinf(cost) or curve.at(seller, cost).sold <= _NOTHING * sold:
-                return report_there
+            further = report + prior.mean * 2.0**doubling
+            if _sold(curve, prior, seller, further) <= nothing:
+                return further
     raise NotSupportedError(
         f"{prior!r} has no largest sensitivity, and the buyer cannot do without this seller, so "
         "that no finite payment is truthful; use a prior with bounded support, or constraints "
@@ -169,7 +189,7 @@ def sales_end_between(
     """Return two reports between which the seller ceases to sell; (high, high) if it never does."""
 
     def sells(z: float) -> bool:
-        return curve.at(seller, float(prior.ironed_virtual_cost(z))).sold > _NOTHING
+        return _sold(curve, prior, seller, z) > _NOTHING
 
     if sells(high):
         return high, high
@@ -279,6 +299,8 @@ class Chords:
             self.z = np.unique([start, *cuts, max(start, end)])
         else:
             kinks = prior.breakpoints
+            if prior.is_step:  # the bottom of the support is a step, too, though no breakpoint
+                kinks = np.append(prior.support[0], kinks)
             kinks = kinks[(kinks >= start) & (kinks < end)]
             kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
             closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)
@@ -287,6 +309,7 @@ class Chords:
             self.z = inside[(inside >= start) & (inside <= end)]
             cuts = np.concatenate((cuts, kinks if kinks.size <= 2 * _FEW else ()))
         self.y = np.maximum.accumulate(np.asarray(prior.ironed_virtual_cost(self.z), dtype=float))
+        self._between = _off_the_table(self.z, self.y)
         nodes = np.unique([0, *np.searchsorted(self.z, cuts), self.z.size - 1])
         self.cells = [self._cell(a, b, 1.0) for a, b in pairwise(nodes)]
 
@@ -317,9 +340,8 @@ class Chords:
             return False
         a, b = self.cells[worst].first, self.cells[worst].last
         middle = (a + b) // 2
-        if 0 < self._slope(a, b) < np.inf:  # where psi ends infinite, the chord says nothing
-            bend = self.z[a + 1 : b] - self._chord(a, b, self.y[a + 1 : b])
-            middle = a + 1 + int(np.argmax(np.abs(bend)))
+        if np.isfinite(self.y[b]):
+            middle = a + 1 + int(np.argmax(np.abs(self._off_chord(a, b)[1:-1])))
         roughness = max(0.5 * self.cells[worst].roughness, self._roughness(a, middle, b))
         halves = [self._cell(a, middle, roughness), self._cell(middle, b, roughness)]
         self.cells[worst : worst + 1] = halves
@@ -328,84 +350,74 @@ class Chords:
     def _roughness(self, a: int, middle: int, b: int) -> float:
         """Compare what is sold in the middle with a line between the ends; a jump shows as 1."""
         left, right = self.point(a).sold, self.point(b).sold
-        rise = self.y[b] - self.y[a]
-        if not (left > right and 0 < rise < np.inf):
+        if left <= right or np.isinf(self.y[b]):
             return 1.0
         share = (left - self.point(middle).sold) / (left - right)
-        even = (self.y[middle] - self.y[a]) / rise
+        even = (self.y[middle] - self.y[a]) / (self.y[b] - self.y[a])
         return min(1.0, max(_SMOOTHEST, 2.0 * abs(share - even)))
-
-    def _slope(self, a: int, b: int) -> float:
-        """Return the slope dz/dy of the chord; inf where psi is flat."""
-        rise = self.y[b] - self.y[a]
-        return float((self.z[b] - self.z[a]) / rise) if rise > 0 else np.inf
-
-    def _chord(self, a: int, b: int, y: Floats) -> Floats:
-        """Return the reports at which the chord has the values y."""
-        slope = self._slope(a, b)
-        if slope == 0:
-            return np.full(y.shape, self.z[a])
-        return self.z[a] + slope * (y - self.y[a])
 
     def _cell(self, a: int, b: int, roughness: float) -> Cell:
         """Integrate by the objectives or by what is sold at the ends, whichever is surer."""
-        left, right = self.point(a), self.point(b)
+        ends = self._by_ends(a, b, roughness)
+        if not (self._envelope and self.y[a] < self.y[b] < np.inf):
+            return ends
+        return min(self._by_objectives(ends), ends, key=lambda cell: cell.error)
+
+    def _by_ends(self, a: int, b: int, roughness: float) -> Cell:
+        """Integrate by the mean of what is sold at the ends, which is known where psi is flat."""
+        left, right = self.point(a).sold, self.point(b).sold
         width = float(self.z[b] - self.z[a])
-        drop = left.sold - right.sold
-        by_ends = 0.5 * width * (left.sold + right.sold)
-        doubt = width * self.doubt(a)
-        slope = self._slope(a, b)
-        if np.isinf(slope):  # one virtual cost, one answer
-            return Cell(a, b, by_ends, doubt, 0.0, roughness)
-        uneven = 0.5 * width * abs(drop)
-        ends = Cell(a, b, by_ends, doubt + uneven, uneven, roughness)
-        if not self._envelope:
-            return ends
-        value, error = 0.0, 0.0
-        if slope > 0:
-            value = slope * (right.upper - left.upper) / self._curve.gamma
-            gap = max(left.upper - left.lower, right.upper - right.lower)
-            error = slope * gap / self._curve.gamma
-        bent = 0.0
-        if not self._affine:
-            drop = max(0.0, drop)
-            if drop > 0 < slope:  # what the objectives say of the way between the ends
-                off = abs(value / width - 0.5 * (left.sold + right.sold))
-                roughness = min(1.0, max(roughness, 4.0 * off / drop))
-            shift, spread = self._bend(a, b, roughness)
-            value, bent = value + shift * drop, spread * drop
-        if ends.error < error + bent:
-            return ends
-        return Cell(a, b, max(value, 0.0), error + bent, bent, roughness)
+        uneven = 0.5 * width * abs(left - right)
+        error = width * self.doubt(a) + uneven
+        return Cell(a, b, 0.5 * width * (left + right), error, uneven, roughness)
 
-    def _bend(self, a: int, b: int, roughness: float) -> tuple[float, float]:
-        """Return how far psi is from its chord, averaged as if u(eps) fell evenly, and a bound.
+    def _by_objectives(self, ends: Cell) -> Cell:
+        """Integrate along the chord by the objectives at its ends, and add how far psi is off."""
+        a, b, roughness = ends.first, ends.last, ends.roughness
+        left, right = self.point(a), self.point(b)
+        drop = max(0.0, left.sold - right.sold)
+        slope = self._slope(a, b) / self._curve.gamma
+        value = slope * (right.upper - left.upper)
+        gap = slope * max(left.upper - left.lower, right.upper - right.lower)
+        if self._affine:
+            return Cell(a, b, max(value, 0.0), gap, 0.0, roughness)
+        if drop > 0:  # what the objectives say of the way between the ends
+            uneven = abs(value - ends.value) / (self.z[b] - self.z[a])
+            roughness = min(1.0, max(roughness, 4.0 * uneven / drop))
+        shift, spread = self._bend(a, b)
+        bent = roughness * spread * drop
+        return Cell(a, b, max(value + shift * drop, 0.0), gap + bent, bent, roughness)
 
-        Between neighbours in the table psi is taken to be as smooth as it is across them.
-        """
+    def _slope(self, a: int, b: int) -> float:
+        """Return the slope dz/dy of the chord, where psi rises to a finite value."""
+        return float((self.z[b] - self.z[a]) / (self.y[b] - self.y[a]))
+
+    def _off_chord(self, a: int, b: int) -> Floats:
+        """Return how far places from a to b are from where their chord has their virtual costs."""
         z, y = self.z[a : b + 1], self.y[a : b + 1]
-        if np.isinf(y[-1]):
-            return 0.5 * float(z[-1] - z[0]), 0.5 * float(z[-1] - z[0])
-        at = z - self._chord(a, b, y)
-        mean = float(0.5 * (at[1:] + at[:-1]) @ np.diff(y) / (y[-1] - y[0]))
-        bound = max(mean - float(at.min()), float(at.max()) - mean)
-        between = float(np.max(np.abs(np.diff(at, 2)), initial=0.0))
-        if b - a == 1:
-            between = self._across(a, b)
-        return mean, roughness * (bound + between)
+        return z - (z[0] + self._slope(a, b) * (y - y[0]))
 
-    def _across(self, a: int, b: int) -> float:
-        """Return how far psi bends over a step of the table and one next to it."""
-        bends = [
-            float(np.abs(np.diff(self.z[k : k + 3] - self._chord(a, b, self.y[k : k + 3]), 2)[0]))
-            for k in (a - 1, a)
-            if k >= 0 and k + 2 < self.z.size and np.isfinite(self.y[k + 2])
-        ]
-        return min(bends, default=0.0)
+    def _bend(self, a: int, b: int) -> tuple[float, float]:
+        """Return how far psi is from its chord, averaged as if u(eps) fell evenly, and a bound."""
+        at, rises = self._off_chord(a, b), np.diff(self.y[a : b + 1])
+        mean = float(0.5 * (at[1:] + at[:-1]) @ rises / rises.sum())
+        bound = max(mean - float(at.min()), float(at.max()) - mean)
+        return mean, bound + self._slope(a, b) * float(self._between[a:b].max())
 
     def doubt(self, place: int) -> float:
         """Return how far ``sold`` may be off at a place."""
         return doubt_of_sold(self.point(place), float(self.y[place]), self._curve.gamma)
+
+
+def _off_the_table(z: Floats, y: Floats) -> Floats:
+    """Return how far psi may be off the line between neighbours in a table, shape (n - 1,).
+
+    A kink between them changes the slopes to both sides by at least that, over their distance.
+    """
+    width = np.diff(z)
+    with np.errstate(over="ignore", invalid="ignore"):  # where psi becomes infinite
+        turns = np.abs(np.diff(np.diff(y) / width))
+    return width * np.fmin(np.append(np.inf, turns), np.append(turns, np.inf))
 
 
 def doubt_of_sold(point: CurvePoint, virtual_cost: float, gamma: float) -> float:
@@ -426,12 +438,8 @@ def quadrature_rent(
     end, out = sales_end_between(curve, prior, seller, report, end, _HALVINGS)
     kinks = prior.breakpoints
     kinks = kinks[(kinks > report) & (kinks < end)][:_FEW]
-
-    def sold(z: float) -> float:
-        return curve.at(seller, float(prior.ironed_virtual_cost(z))).sold
-
     value, error, *_ = quad(
-        sold,
+        lambda z: _sold(curve, prior, seller, z),
         report,
         end,
         points=kinks if kinks.size else None,
@@ -440,5 +448,5 @@ def quadrature_rent(
         limit=_FEW + 2,
         full_output=1,
     )
-    rest = 0.5 * (out - end) * sold(end) if out > end else 0.0
+    rest = 0.5 * (out - end) * _sold(curve, prior, seller, end)
     return Estimate(float(value) + rest, float(error) + rest)

@@ -244,7 +244,7 @@ BAD = {
     "an option of another method": (
         lambda: cm.allocate(papers(), max_solves=3),
         cm.ParameterError,
-        "method 'exact' takes no options; got max_solves",
+        "method 'exact' takes no max_solves; leave it out, or choose method='projections' or ",
     ),
     "an unknown formulation": (
         lambda: cm.declare(papers(), eta=1.0, formulation="tertiary"),

@@ -5,12 +5,15 @@ from convexmarket.allocation.declaration import declare
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.together import Together, allocate_together
 
 __all__ = [
     "Allocation",
     "ConvexProgram",
     "SolveRecord",
+    "Together",
     "allocate",
+    "allocate_together",
     "declare",
     "sweep",
     "weights_for_guarantees",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -22,6 +21,7 @@ from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
     check_gap,
+    first_look,
     move_inside,
     search_eta,
 )
@@ -39,15 +39,13 @@ from convexmarket.allocation.solvers import (
     solver_version,
 )
 from convexmarket.allocation.views import JointView, Subproblem
-from convexmarket.errors import ParameterError, SolverError
+from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
 __all__ = ["Compiled", "branch_and_bound", "finish"]
 
 Floats = NDArray[np.float64]
 
-#: A start that is given may be away from the usual one by this factor.
-_NEAR = 1e6
 #: Weights below this, relative to the average, may be what interior-point methods leave.
 _TRACE = 1e-5
 #: Factor by which parameters may change what is natural for eta before it is scaled anew.
@@ -126,7 +124,7 @@ class Compiled:
         problem.eta = eta
         status = self.run(problem, f"at eta = {eta:.10g}")
         raw = problem.weights
-        cut = self.linearizer.cut(raw, eta, problem.multipliers, problem.hints)
+        cut = self.linearizer.cut(raw, eta, *problem.proof())
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
         seconds = time.perf_counter() - start
@@ -147,8 +145,7 @@ class Compiled:
             raise unattained_noise()
         usual = _first_eta(self.market, self.view)
         self.declare(move_inside(usual, self.region))
-        first = usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
-        best, bound = search_eta(self, first, gap, max_solves, progress)
+        best, bound = search_eta(self, first_look(usual, start), gap, max_solves, progress)
         return self.finish(best, bound, gap, began, "branch_and_bound", "primal")
 
     def finish(
@@ -215,8 +212,6 @@ def branch_and_bound(
         If the solver fails.
     """
     check_gap(gap, max_solves)
-    if start is not None and not (isinstance(start, Real) and 0 < start < np.inf):
-        raise ParameterError(f"start is {start!r}; give a finite eta > 0, where to look first")
     return Compiled(market, solver, solver_options).search(gap, max_solves, start, progress)
 
 

@@ -121,7 +121,7 @@ class _OneProgram(Compiled):
                 "GivenEpsilon or an EtaRange"
             )
         raw, near = self.problem.weights, self.problem.eta
-        proof = self.problem.multipliers, self.problem.hints
+        proof = self.problem.proof()
         weights, eta = mend(self.view, raw, near, self.region.inside)
         objective = self.view.value(weights, eta)
         cuts = [self.linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]

@@ -37,7 +37,6 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import segment_bound
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.views import JointView
 from convexmarket.terms import Term
@@ -85,6 +84,21 @@ class Cut:
         return replace(self, **mixed)  # type: ignore[type-var]
 
 
+def segment_bound(
+    start: float, slope: float, noise: float, low: float, high: float
+) -> tuple[float, float]:
+    """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high.
+
+    In closed form, for ``slope >= 0``, ``noise >= 0`` and ``0 <= low <= high``, high possibly inf.
+    """
+    stationary = np.sqrt(noise / slope) if slope > 0 else (np.inf if noise > 0 else low)
+    t = float(min(max(stationary, low), high))
+    if t == 0:
+        return t, (np.inf if noise > 0 else start)
+    rise = slope * (t - low) if slope > 0 else 0.0
+    return t, float(start + rise + noise / t)
+
+
 @dataclass(eq=False)
 class KeptSpreadCut(Cut):
     """``const + W(eta) + noise/eta`` with W the minimum of a spread term plus linear costs.
@@ -95,7 +109,8 @@ class KeptSpreadCut(Cut):
     costs, slopes : ndarray, shape (n,)
         g_a and g_eps of the sellers who can be bought from.
     spread : callable
-        From linear costs, shape (n,), to the minimum over the simplex.
+        From linear costs, shape (n,), to the minimum over the simplex, or to less: between two
+        bounds on a concave function their chord is one.
     price : float
         Multiplier of ``sum a = 1`` at the point of the tangent.
     """
@@ -139,7 +154,7 @@ class KeptSpreadCut(Cut):
         else:
             slope = (self.const + self._concave(high) - start) / (high - low)
         if slope >= 0 and self.noise >= 0:
-            return segment_bound((low, start), slope, self.noise, low, high)
+            return segment_bound(start, slope, self.noise, low, high)
         if slope < 0 <= self.noise:
             eta, value = high, start + slope * (high - low) + self.noise / high
             return eta, value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from numbers import Real
+from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.convex import solve_convex
+from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.projected_gradient import projected_gradient
@@ -18,7 +20,14 @@ from convexmarket.allocation.projections import solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.views import JointView
-from convexmarket.arguments import check_callable, check_choice, shown
+from convexmarket.arguments import (
+    as_float,
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+    shown,
+)
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
 
@@ -34,15 +43,6 @@ Method = Literal[
     "projected_gradient",
 ]
 
-_OPTIONS: dict[Method, set[str]] = {
-    "exact": set(),
-    "projections": {"max_solves"},
-    "convex_program": {"solver_options"},
-    "branch_and_bound": {"max_solves", "solver_options", "start"},
-    "line_search": {"max_solves", "solver_options"},
-    "projected_gradient": {"grid", "eta_max", "step", "max_iterations", "tolerance"},
-}
-
 
 def allocate(
     market: Market,
@@ -51,8 +51,15 @@ def allocate(
     formulation: str = "primal",
     solver: str = "CLARABEL",
     gap: float = 1e-6,
+    start: float | Allocation | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
-    **options: Any,
+    max_solves: int | None = None,
+    solver_options: Mapping[str, Any] | None = None,
+    grid: int | ArrayLike | None = None,
+    eta_max: float | None = None,
+    step: float | None = None,
+    max_iterations: int | None = None,
+    tolerance: float | None = None,
 ) -> Allocation:
     """Choose how much privacy to buy from whom.
 
@@ -75,7 +82,7 @@ def allocate(
         - "branch_and_bound": the certified search over eta, for any market, terms and constraints
           of your own included, smooth or not.
 
-        For comparison, "line_search" is the certified search by chords with three formulations of
+        For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration of the subproblem at a fixed eta; for the line search.
@@ -83,12 +90,27 @@ def allocate(
         Any solver that CVXPY has installed; for the methods that need one.
     gap : float
         Relative gap at which a search stops.
+    start : float or Allocation, optional
+        An eta to look at first, or the allocation of a similar market, whose eta that is. It saves
+        a search some of its solves; a method that does not search from a point has no use for it.
     progress : callable, optional
         Called with the :class:`SolveRecord` of each solve.
-    **options
-        Passed to the method: ``max_solves``, ``solver_options`` for the searches, ``start`` (an
-        eta to look at first) for branch and bound; ``grid``, ``eta_max``, ``step``,
-        ``max_iterations``, ``tolerance`` for projected gradient.
+    max_solves : int, optional
+        Solves at which a search stops with the gap it has reached: 200, or 500 projections, where
+        left out. For "projections", "branch_and_bound" and "line_search".
+    solver_options : mapping, optional
+        Passed on to the solver. For "convex_program", "branch_and_bound" and "line_search".
+    grid : int or array_like, optional
+        Values of eta to try, or how many of them, evenly spaced; 50 where left out. This and all
+        below for "projected_gradient".
+    eta_max : float, optional
+        The last of them; where left out, no better eta lies above it.
+    step : float, optional
+        Step size of the descent; ``1/(mu*sqrt(m))`` where left out.
+    max_iterations : int, optional
+        Steps for each eta; 1000 where left out.
+    tolerance : float, optional
+        Relative change of the weights at which a descent stops; 1e-8 where left out.
 
     Returns
     -------
@@ -100,6 +122,8 @@ def allocate(
     ------
     InfeasibleMarketError, UnattainedOptimumError
         If there is no optimum; the message says which constraint or term is to blame.
+    ParameterError
+        If an argument is out of its range, or the method has no such option.
     SolverError
         If a numerical solver fails.
     NotSupportedError
@@ -116,33 +140,49 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
-    if not isinstance(market, Market):
-        raise ParameterError(f"market is {shown(market)}; give a Market")
-    if not isinstance(gap, Real):
-        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
+    check_instance("market", market, Market)
     check_choice("method", method, Method)
+    check_gap(gap)
     check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+    if max_solves is not None:
+        check_count("max_solves", max_solves)
     if method == "auto":
         method = _best_method(market)
-    unknown = sorted(set(options) - _OPTIONS[method])
-    if unknown:
-        allowed = ", ".join(sorted(_OPTIONS[method])) or "no options"
-        raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
-    numerical: dict[str, Any] = {"solver": solver, "gap": gap, "progress": progress}
-    if method == "projections":
-        return solve_projections(market, gap, progress=progress, **options)
-    if method == "convex_program":
-        return solve_convex(market, **numerical, **options)
-    if method == "branch_and_bound":
-        return branch_and_bound(market, **numerical, **options)
-    if method == "line_search":
-        return line_search(market, formulation=formulation, **numerical, **options)
-    if method == "projected_gradient":
-        return projected_gradient(market, **options)
-    granted = market.form.granted
-    if granted is not None:
-        return allocate_guarantees(market.form, granted)
-    return _exact(standard_form_of(market, "the exact solver"))
+    options: dict[str, Any] = {
+        "max_solves": max_solves,
+        "solver_options": solver_options,
+        "grid": grid,
+        "eta_max": eta_max,
+        "step": step,
+        "max_iterations": max_iterations,
+        "tolerance": tolerance,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    _check_taken(method, given)
+    told: dict[str, Any] = {
+        "formulation": formulation,
+        "solver": solver,
+        "gap": gap,
+        "start": _eta_of(start),
+        "progress": progress,
+    }
+    fitting = _arguments_of(method) & told.keys()
+    return _METHODS[method](market, **{name: told[name] for name in fitting}, **given)
+
+
+def _eta_of(start: float | Allocation | None) -> float | None:
+    """Return the eta to look at first."""
+    if start is None:
+        return None
+    eta = as_float(start.eta if isinstance(start, Allocation) else start)
+    if not 0 < eta < np.inf:
+        raise ParameterError(
+            f"start is {shown(start)}; give a finite eta > 0, where to look first, or the "
+            "allocation of a similar market"
+        )
+    return eta
 
 
 def _best_method(market: Market) -> Method:
@@ -163,6 +203,14 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
     return market.standard_form
 
 
+def _closed_form(market: Market) -> Allocation:
+    """Solve what the module's exact functions serve: given guarantees, or the papers' problem."""
+    granted = market.form.granted
+    if granted is not None:
+        return allocate_guarantees(market.form, granted)
+    return _exact(standard_form_of(market, "the exact solver"))
+
+
 def _exact(form: StandardForm) -> Allocation:
     start = time.perf_counter()
     found = solve_exact(form)
@@ -181,3 +229,26 @@ def _exact(form: StandardForm) -> Allocation:
         seconds=time.perf_counter() - start,
         binding=found.binding,
     )
+
+
+_METHODS: dict[str, Callable[..., Allocation]] = {
+    "exact": _closed_form,
+    "projections": solve_projections,
+    "convex_program": solve_convex,
+    "branch_and_bound": branch_and_bound,
+    "line_search": line_search,
+    "projected_gradient": projected_gradient,
+}
+
+
+def _arguments_of(method: str) -> set[str]:
+    return set(signature(_METHODS[method]).parameters)
+
+
+def _check_taken(method: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a method does not have, and say which methods have them."""
+    for name in sorted(options.keys() - _arguments_of(method)):
+        takers = " or ".join(repr(other) for other in _METHODS if name in _arguments_of(other))
+        raise ParameterError(
+            f"the method {method!r} takes no {name}; leave it out, or choose method={takers}"
+        )

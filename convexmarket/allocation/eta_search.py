@@ -25,12 +25,23 @@ from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
 
-__all__ = ["FOR_TRACES", "Evaluated", "Runner", "check_gap", "move_inside", "search_eta"]
+__all__ = [
+    "FOR_TRACES",
+    "Cuts",
+    "Evaluated",
+    "Runner",
+    "check_gap",
+    "first_look",
+    "move_inside",
+    "search_eta",
+]
 
 Floats = NDArray[np.float64]
 
 #: Share of the gap that is left for what is done to the best point afterwards.
 FOR_TRACES = 0.1
+#: A start that is given may be away from the usual one by this factor.
+_NEAR = 1e6
 #: Further from where the search began than this factor, an optimum counts as running away.
 _FAR = 1e24
 _MAX_SPLITS = 20_000
@@ -51,6 +62,11 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
         raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
     if not isinstance(max_solves, int | np.integer) or max_solves < 1:
         raise ParameterError(f"max_solves is {max_solves!r}; give a whole number >= 1")
+
+
+def first_look(usual: float, start: float | None) -> float:
+    """Return where a search begins: at the usual eta, or at one that is given and not far off."""
+    return usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +94,7 @@ class Runner(Protocol):
         """Return a feasible point near eta and the cut of its multipliers."""
 
 
-class _Cuts:
+class Cuts:
     """Cuts, in the order of the eta at which they come closest to the optimal value."""
 
     def __init__(self) -> None:
@@ -103,6 +119,10 @@ class _Cuts:
         """Return the lower bound at one eta."""
         return max(cut(eta) for cut in self.near(eta, eta))
 
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the highest lower bound over an interval."""
+        return max((cut.minimum(low, high) for cut in self.near(low, high)), key=lambda end: end[1])
+
 
 @dataclass(frozen=True, order=True)
 class _Interval:
@@ -121,12 +141,17 @@ def search_eta(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
+    patience: int | None = None,
 ) -> tuple[Evaluated, float]:
-    """Return the best point and a lower bound for all eta, looking at ``first`` first."""
+    """Return the best point and a lower bound for all eta, looking at ``first`` first.
+
+    Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
+    search; with ``patience``, so many solves do that bring the two closer by less than a tenth.
+    """
     region = runner.region
     first = move_inside(first, region)
     solved: dict[float, Cut] = {}
-    cuts = _Cuts()
+    cuts = Cuts()
 
     def solve(eta: float) -> Evaluated:
         point = runner.solve(eta)
@@ -137,8 +162,7 @@ def search_eta(
         return point
 
     def bounded(low: float, high: float, known: float = -np.inf) -> _Interval:
-        ends = (cut.minimum(low, high) for cut in cuts.near(low, high))
-        where, value = max(ends, key=lambda end: end[1])
+        where, value = cuts.minimum(low, high)
         return _Interval(max(value, known), low, high, where, len(cuts))
 
     best = solve(first)
@@ -148,6 +172,7 @@ def search_eta(
     heapq.heapify(heap)
     # How far below the best point the solver's accuracy leaves its own cut, relatively.
     slack = 0.0
+    distances: list[float] = []
     for _ in range(_MAX_SPLITS):
         least = heap[0]
         if least.known < len(cuts):  # later cuts may have raised the bound
@@ -174,8 +199,12 @@ def search_eta(
                         raise _runs_away(best.objective, least.bound) from None
                     raise
                 best = min(best, point, key=lambda p: p.objective)
-                short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
-                slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                distances.append(best.objective - least.bound)
+                if patience is None:
+                    short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
+                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
+                    slack = np.inf
         heapq.heappop(heap)
         for piece in _halves(least.low, least.high, eta):
             heapq.heappush(heap, bounded(*piece, least.bound))
@@ -230,7 +259,7 @@ def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]
     return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
 
 
-def _split_at(interval: _Interval, cuts: _Cuts) -> float:
+def _split_at(interval: _Interval, cuts: Cuts) -> float:
     """Return where to split: where the cuts are lowest together, but not next to an end."""
     low, high, where = interval.low, interval.high, interval.where
     if high == np.inf:

@@ -412,5 +412,5 @@ def _answer(
     objective = form.objective(weights, eta)
     dual = tau - form.max_weight * float(at_cap.sum()) + form.sigma / eta
     if objective - dual > 1e-12 * objective:  # tau lost digits; the weights prove a better bound
-        dual = max(dual, dual_bound(form, t, weights) + form.sigma / eta)
+        dual = max(dual, dual_bound(form, t * form.virtual_costs, weights) + form.sigma / eta)
     return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)

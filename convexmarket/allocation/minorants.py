@@ -18,6 +18,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.elementwise.elementwise import Elementwise
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 from scipy import sparse
@@ -79,14 +80,19 @@ def _dual_ball(atom: Any, v: Floats) -> Floats:
 
 def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the sorted weights."""
-    weights = np.zeros(v.size)
-    given = np.ravel(atom.args[1].value)
-    weights[: given.size] = given
+    weights = _padded(atom.args[1].value, v.size)
+    v = np.clip(v, weights[0], weights[-1])  # what is far outside would drown the weights
     order = np.argsort(-v[0])
-    shift = isotonic_regression(v[0][order] - np.sort(weights)[::-1], increasing=False).x
+    shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     found = np.empty_like(v)
     found[0, order] = v[0][order] - shift
     return found
+
+
+def _padded(weights: Any, size: int) -> Floats:
+    """Return so many weights, sorted: those given and zeros."""
+    given = _flat(weights)
+    return np.sort(np.append(given, np.zeros(size - given.size)))
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
@@ -142,7 +148,7 @@ def _has_kink(expression: cp.Expression) -> bool:
         return False
     if isinstance(expression, cp.quad_over_lin):  # at a solver's point its tangent is inaccurate
         return expression.args[1].is_constant()
-    known = type(expression).__name__ in _SUPPORT
+    known = type(expression).__name__ in (*_SUPPORT, "cummax")
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
@@ -320,12 +326,16 @@ class Minorants:
 
     def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
         """Return constant and slopes in the arguments by the atom's own gradient."""
-        values = [argument.value for argument in atom.args]
+        values, plain = [argument.value for argument in atom.args], atom
+        spread = isinstance(atom, Elementwise) and any(x.shape != atom.shape for x in atom.args)
+        if spread:  # CVXPY's gradients are those of arguments of one shape
+            values = [np.broadcast_to(value, atom.shape) for value in values]
+            plain = atom.copy([cp.Variable(atom.shape) for _ in values])
         value, key = atom.value, id(atom)
-        found = self._local[key][1] if key in self._local else _gradient(atom, values)
+        found = self._local[key][1] if key in self._local else _gradient(plain, values)
         if any(matrix is None for matrix in found):  # an entropy has none at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-            value, found = atom.numeric(values), _gradient(atom, values)
+            value, found = atom.numeric(values), _gradient(plain, values)
         if isinstance(atom, AffAtom) and not atom.parameters():
             self._local[key] = atom, found
         const, parts = float(dual @ _flat(value)), []
@@ -336,6 +346,8 @@ class Minorants:
                     raise SolverError(f"{atom} has no gradient at the solver's point")
                 part = _times(found[i], dual)
                 const -= float(part @ _flat(values[i]))
+                if spread:
+                    part = _unspread(part, atom.shape, argument)
             parts.append(part)
         return const, parts
 
@@ -357,15 +369,40 @@ def _flat(value: Any) -> Floats:
 
 def _gradient(atom: Any, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
-    if type(atom).__name__ != "norm_inf":
+    name = type(atom).__name__
+    if name == "norm_inf":  # CVXPY leaves these out
+        rows = _rows(atom)
+        flat = _flat(values[0])
+        largest = rows[np.arange(len(rows)), np.argmax(np.abs(flat[rows]), axis=1)]
+        return [_one_each(largest, np.sign(flat[largest]), flat.size)]
+    if name == "dotsort":  # CVXPY's counts a matrix by rows
+        flat = _flat(values[0])
+        order = np.argsort(flat)
+        column = np.empty((flat.size, 1))
+        column[order, 0] = _padded(values[1], flat.size)
+        return [column, None]
+    if name == "cummax":  # CVXPY's is of something else
+        places, axis = np.arange(atom.size).reshape(atom.shape, order="F"), atom.axis
+        leads = values[0] >= np.maximum.accumulate(values[0], axis=axis)
+        lead = np.where(leads, np.indices(atom.shape)[axis], 0)
+        lead = np.maximum.accumulate(lead, axis=axis)
+        largest = np.ravel(np.take_along_axis(places, lead, axis=axis), order="F")
+        return [_one_each(largest, np.ones(atom.size), atom.size)]
+    if name == "quad_over_lin" and atom.axis is not None:
+        rows, over = _rows(atom), float(np.asarray(values[1]).item())
+        x = _flat(values[0])[rows]
+        columns = np.repeat(np.arange(len(rows)), rows.shape[1])
+        per_x = sparse.csc_array(((2 / over * x).ravel(), (rows.ravel(), columns)))
+        return [per_x, sparse.csc_array(-np.sum(x**2, axis=1)[None] / over**2)]
+    try:
         return list(atom._grad(values))
-    rows = _rows(atom)  # CVXPY leaves this one out
-    flat = _flat(values[0])
-    largest = rows[np.arange(len(rows)), np.argmax(np.abs(flat[rows]), axis=1)]
-    matrix = sparse.csc_array(
-        (np.sign(flat[largest]), (largest, np.arange(len(rows)))), shape=(flat.size, len(rows))
-    )
-    return [matrix]
+    except NotImplementedError:
+        return [None] * len(values)
+
+
+def _one_each(rows: NDArray[np.intp], entries: Floats, size: int) -> sparse.csc_array:
+    """Return a matrix with one entry in each column."""
+    return sparse.csc_array((entries, (rows, np.arange(rows.size))), shape=(size, rows.size))
 
 
 def _by_conjugate(
@@ -376,6 +413,8 @@ def _by_conjugate(
         return 0.0, _share(atom, dual, hints)
     hint = hints[0]
     assert hint is not None
+    if type(atom).__name__ == "cummax":
+        return 0.0, [_handed_down(atom, dual, hint)]
     rows = _rows(atom)
     v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     argument = atom.args[0]
@@ -409,6 +448,15 @@ def _share(atom: Any, dual: Floats, hints: Sequence[Floats | None]) -> list[Floa
     parts = _simplex(atom, parts)
     shares = (dual[:, None] * parts).T
     return [_unspread(share, atom.shape, arg) for share, arg in zip(shares, atom.args, strict=True)]
+
+
+def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:
+    """Share the duals of running maxima out: each among the entries up to its own."""
+    share, axis = hint.reshape(atom.shape, order="F"), atom.axis
+    due = np.cumsum(dual.reshape(atom.shape, order="F"), axis=axis)
+    taken = np.maximum(np.cumsum(np.maximum(share, 0.0), axis=axis), due)
+    taken = np.minimum(taken, np.take(due, [-1], axis=axis))
+    return np.ravel(np.diff(taken, axis=axis, prepend=0.0), order="F")
 
 
 def _unspread(slope: Floats, shape: tuple[int, ...], argument: cp.Expression) -> Floats:

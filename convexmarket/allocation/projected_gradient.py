@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.bounds import OuterProblem, lowest_bound, outer_problem
+from convexmarket.allocation.bounds import eta_range
+from convexmarket.allocation.eta_search import Cuts
 from convexmarket.allocation.formulations import papers_form
 from convexmarket.allocation.result import Allocation
-from convexmarket.allocation.search import assemble, certify_weights, to_record
+from convexmarket.allocation.search import assemble, certify_weights
 from convexmarket.allocation.simplex import project_capped_simplex
+from convexmarket.arguments import check_count, check_positive, checked_numbers
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market, StandardForm
 
@@ -117,36 +120,37 @@ def projected_gradient(
     """
     start = time.perf_counter()
     form, sellers = papers_form(market)
-    outer = outer_problem(form)
-    etas = _grid(form, outer, grid, eta_max)
-    step = _step(form, step)
-    if max_iterations < 1 or not tolerance > 0:
-        raise ParameterError(
-            f"max_iterations is {max_iterations!r} and tolerance {tolerance!r}; "
-            "give at least 1 and a number > 0"
-        )
+    low, high, limit = eta_range(form)
+    etas = _grid(form, high, grid, eta_max)
+    step = _step(form) if step is None else check_positive("step", step)
+    check_count("max_iterations", max_iterations)
+    check_positive("tolerance", tolerance)
     weights = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size)
-    evaluations = []
+    found = []
     for eta in etas:
         began = time.perf_counter()
         descent = descend(form, form.gamma * eta, weights, step, max_iterations, tolerance)
         weights = descent.weights
         status = "converged" if descent.converged else "iteration limit"
         seconds = time.perf_counter() - began
-        evaluations.append(certify_weights(form, form.gamma * float(eta), weights, status, seconds))
-    best = min(evaluations, key=lambda evaluation: evaluation.objective)
-    if best.objective >= outer.limit:
+        found.append(certify_weights(form, float(eta), weights, status, seconds))
+    points, records = zip(*found, strict=True)
+    best = min(points, key=lambda point: point.objective)
+    if best.objective >= limit:
         raise UnattainedOptimumError(
-            f"nothing on the grid is better than the limit {outer.limit:.10g} at eta = infinity; "
+            f"nothing on the grid is better than the limit {limit:.10g} at eta = infinity; "
             "give an EtaRange, or a finer grid"
         )
-    points = [(evaluation.t, evaluation.lower) for evaluation in evaluations]
+    cuts = Cuts()
+    for eta, point in zip(etas, points, strict=True):
+        cuts.add(eta, point.cut)
+    pieces = pairwise([low, *np.clip(etas, low, high).tolist(), high])
     return assemble(
         form,
         sellers,
         best,
-        min(lowest_bound(outer, points).bound, outer.limit),
-        tuple(to_record(evaluation, form) for evaluation in evaluations),
+        min(limit, *(cuts.minimum(*piece)[1] for piece in pieces)),
+        records,
         method="projected_gradient",
         seconds=time.perf_counter() - start,
         tolerance=tolerance,
@@ -154,22 +158,21 @@ def projected_gradient(
 
 
 def _grid(
-    form: StandardForm, outer: OuterProblem, grid: int | ArrayLike, eta_max: float | None
+    form: StandardForm, largest: float, grid: int | ArrayLike, eta_max: float | None
 ) -> NDArray[np.float64]:
     """Return the values of eta to try, increasing."""
     if np.ndim(grid) == 0:
-        count = int(grid)  # type: ignore[arg-type]
-        if count < 1:
-            raise ParameterError(f"grid is {grid!r}; give at least one point, or the values of eta")
-        high = outer.high / form.gamma if eta_max is None else float(eta_max)
-        if form.eta_high < np.inf:
-            high = min(high, form.eta_high) if eta_max is not None else form.eta_high
+        count = check_count("grid", grid)
+        if eta_max is not None:
+            high = min(check_positive("eta_max", eta_max), form.eta_high)
+        else:
+            high = form.eta_high if form.eta_high < np.inf else largest
         low = form.eta_low or high / count
         etas = np.linspace(low, high, count) if count > 1 else np.array([high])
     else:
         if eta_max is not None:
             raise ParameterError("give either the values of eta as grid, or eta_max, not both")
-        etas = np.sort(np.asarray(grid, dtype=float))
+        etas = np.sort(checked_numbers("grid", grid))
     inside = (etas >= form.eta_low * (1 - 1e-9)) & (etas <= form.eta_high * (1 + 1e-9))
     if etas.ndim != 1 or etas.size == 0 or not (etas[0] > 0 and np.isfinite(etas[-1])):
         raise ParameterError("the grid must hold finite numbers > 0; check grid and eta_max")
@@ -180,15 +183,11 @@ def _grid(
     return etas
 
 
-def _step(form: StandardForm, step: float | None) -> float:
-    """Return the step size, one over the Lipschitz constant of the gradient by default."""
-    if step is None:
-        if form.mu == 0:
-            raise NotSupportedError(
-                "mu, the weight of Spread, is 0: the objective is linear in the weights and has "
-                "no natural step size; give step, or use the exact solver"
-            )
-        return float(1.0 / (form.mu * np.sqrt(form.virtual_costs.size)))
-    if not 0 < step < np.inf:
-        raise ParameterError(f"step is {step!r}; give a finite number > 0")
-    return float(step)
+def _step(form: StandardForm) -> float:
+    """Return the natural step size, one over the Lipschitz constant of the gradient."""
+    if form.mu == 0:
+        raise NotSupportedError(
+            "mu, the weight of Spread, is 0: the objective is linear in the weights and has "
+            "no natural step size; give step, or use the exact solver"
+        )
+    return float(1.0 / (form.mu * np.sqrt(form.virtual_costs.size)))

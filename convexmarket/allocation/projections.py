@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import unattained_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import Evaluated, check_gap, search_eta
+from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
@@ -212,6 +212,7 @@ def solve_projections(
     market: Market,
     gap: float = 1e-6,
     max_solves: int = 500,
+    start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
     """Allocate privacy by a certified search over eta with exact evaluations.
@@ -226,6 +227,8 @@ def solve_projections(
         and is aimed at anyway.
     max_solves : int
         At most this many evaluations, each O(m log m).
+    start : float, optional
+        Where to look first, for example the eta of a similar market.
     progress : callable, optional
         Called with the :class:`SolveRecord` of each evaluation.
 
@@ -249,7 +252,8 @@ def solve_projections(
     if form.sigma == 0 and form.eta_low == 0:
         raise unattained_noise()
     runner = Projections(form)
-    best, bound = search_eta(runner, runner.first(), min(gap, _AIM), max_solves, progress)
+    first = first_look(runner.first(), start)
+    best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
     for end in ends.values():  # the search stops next to an end that binds
         if runner.region.low <= end <= runner.region.high and 0 < end < np.inf:

@@ -125,12 +125,13 @@ class RegionFinder:
             view.scaled_inverse >= self._slack,
             self._slack <= 1,
         ]
-        rest = []
+        rest: list[cp.Constraint] = []
         for piece, items in view.constraints:
             # Who is excluded by a bound of zero is at that bound, which leaves the others room.
             bounds_each = piece.bounds_each and view.active.size > 1
             for item in items:
-                bound = view.jointly(item)
+                bound, cones = view.jointly(item, solver)
+                rest += cones
                 if isinstance(item, cp.constraints.Inequality):
                     each = bounds_each and item.shape == view.active.shape
                     own = view.active.astype(float) if each else 1.0
@@ -145,12 +146,12 @@ class RegionFinder:
 
     def _joint(self, items: Sequence[cp.Constraint]) -> list[cp.Constraint]:
         """Return comparisons as constraints on the weights and 1/eta."""
-        return [
-            self.view.jointly(item) <= 0
-            if isinstance(item, cp.constraints.Inequality)
-            else self.view.jointly(item) == 0
-            for item in items
-        ]
+        found: list[cp.Constraint] = []
+        for item in items:
+            h, cones = self.view.jointly(item, self.solver)
+            equal = not isinstance(item, cp.constraints.Inequality)
+            found += [h == 0 if equal else h <= 0, *cones]
+        return found
 
     def find(self) -> Region:
         """Return the region.

@@ -1,41 +1,36 @@
-"""The search over eta that ends with a certificate.
+"""The papers' problem with a CVXPY solver for each eta, and a certificate that believes no solver.
 
-With ``t = gamma*eta`` and ``c = sigma*gamma`` the buyer minimises ``V(t) + c/t`` over ``t > 0``,
-where ``V(t) = min mu*||a|| + t*psi'a`` over the capped simplex is concave and nondecreasing. The
-sum is neither convex nor unimodal, so neither a grid nor a golden-section search can be trusted.
-But a lower bound on V at a few points bounds it everywhere: between two points V lies above their
-chord, and beyond the last one its slope is at least the cost of the cheapest purchase. Chord plus
-``c/t`` has its minimum in closed form. Evaluating V where this bound is lowest raises the bound,
-until it meets the best point found.
+With ``t = gamma*eta`` the buyer minimises ``V(t) + sigma/eta``, where ``V(t) = min mu*||a|| +
+t*psi'a`` over the capped simplex is concave and nondecreasing. The sum is neither convex nor
+unimodal, so neither a grid nor a golden-section search can be trusted. But a lower bound on V at a
+few points bounds it everywhere, as V lies above its chords, and that is what the search over eta
+(:mod:`convexmarket.allocation.eta_search`) needs.
 
 Nothing here believes a solver. Its weights are made feasible, which gives the upper bound, and
 every vector y with ``||y|| <= mu`` gives ``V(t) >= min (y + t*psi)'a``, a linear program over the
-capped simplex solved by sorting, which gives the lower one. A wrong answer of a solver widens the
-gap; it cannot make the certificate wrong.
+capped simplex solved by sorting, which gives the lower one, at every t. A wrong answer of a solver
+widens the gap; it cannot make the certificate wrong.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import (
-    Candidate,
-    OuterProblem,
     best_eta,
     best_lower_bound,
-    lowest_bound,
-    outer_problem,
+    eta_range,
     unattained,
     unconstrained_eta,
 )
-from convexmarket.allocation.eta_search import check_gap
+from convexmarket.allocation.cuts import KeptSpreadCut
+from convexmarket.allocation.eta_search import Evaluated, check_gap, search_eta
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
     declare_papers,
@@ -43,6 +38,7 @@ from convexmarket.allocation.formulations import (
     marginal_price,
     papers_form,
 )
+from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
@@ -53,172 +49,35 @@ from convexmarket.errors import SolverError
 from convexmarket.market import Market, StandardForm
 from convexmarket.sellers import Sellers
 
-__all__ = [
-    "Evaluation",
-    "Evaluator",
-    "Outcome",
-    "assemble",
-    "certify_weights",
-    "line_search",
-    "minimise_certified",
-    "to_record",
-]
+__all__ = ["assemble", "certify_weights", "line_search"]
 
-
-# ------------------------------------------------------------- all eta: chords of V
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What one solve at a fixed t has proved.
-
-    Attributes
-    ----------
-    t : float
-        gamma*eta.
-    upper, lower : float
-        Bounds on V(t).
-    weights : ndarray, shape (m,)
-        Feasible weights that attain ``upper``.
-    eta, objective : float
-        The best total privacy for these weights, and the market's objective there.
-    status : str
-    seconds : float
-    """
-
-    t: float
-    upper: float
-    lower: float
-    weights: NDArray[np.float64]
-    eta: float
-    objective: float
-    status: str
-    seconds: float
-
-
-class Evaluator(Protocol):
-    """Whatever can bound V at a point."""
-
-    def evaluate(self, t: float) -> Evaluation:
-        """Return bounds on V near t; the evaluation says where exactly."""
-        ...
+#: Solves that get no closer after which the accuracy of the solver is the limit.
+_PATIENCE = 12
 
 
 def certify_weights(
-    form: StandardForm, t: float, weights: NDArray[np.float64], status: str, seconds: float
-) -> Evaluation:
-    """Return what feasible weights prove about V(t), whoever proposes them."""
-    upper = form.mu * float(np.linalg.norm(weights)) + t * float(form.virtual_costs @ weights)
-    eta = best_eta(form, weights)
-    if not 0 < eta < np.inf:  # no privacy is too much: stay where we are
-        eta = t / form.gamma
-    return Evaluation(
-        t=t,
-        upper=upper,
-        lower=best_lower_bound(form, t, weights),
-        weights=weights,
-        eta=eta,
-        objective=form.objective(weights, eta),
-        status=status,
-        seconds=seconds,
-    )
+    form: StandardForm, eta: float, weights: NDArray[np.float64], status: str, seconds: float
+) -> tuple[Evaluated, SolveRecord]:
+    """Return what feasible weights found at an eta prove, whoever proposes them.
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a search found: its best evaluation, the bound it proved, and every solve."""
-
-    best: Evaluation
-    lower_bound: float
-    records: tuple[SolveRecord, ...]
-
-
-def minimise_certified(
-    outer: OuterProblem,
-    form: StandardForm,
-    evaluator: Evaluator,
-    gap: float,
-    max_solves: int,
-    progress: Callable[[SolveRecord], None] | None = None,
-) -> Outcome:
-    """Evaluate V where its bound is lowest until the bound meets the best point found.
-
-    Ends early, with the gap reached so far, when the solver's accuracy rather than the distance
-    between points limits the bound.
+    They are judged at their own best eta; no privacy, or all of it, is none: then at this one.
     """
-    points: list[tuple[float, float]] = []
-    records: list[SolveRecord] = []
-    distances: list[float] = []
-    best: Evaluation | None = None
-    t: float | None = outer.low
-    while t is not None:
-        evaluation = evaluator.evaluate(t)
-        points.append((evaluation.t, evaluation.lower))
-        records.append(to_record(evaluation, form))
-        if progress is not None:
-            progress(records[-1])
-        if best is None or evaluation.objective < best.objective:
-            best = evaluation
-        candidate = lowest_bound(outer, points)
-        distances.append(best.objective - candidate.bound)
-        settled = distances[-1] <= gap * abs(best.objective)
-        hopeless = candidate.bound >= outer.limit
-        if settled or hopeless or _stalled(distances) or len(records) >= max_solves:
-            break
-        t = _next_point(outer, points, candidate, best.objective)
-    assert best is not None
-    if best.objective >= outer.limit:
-        raise unattained(outer.limit)
-    return Outcome(best, min(candidate.bound, outer.limit), tuple(records))
-
-
-def _stalled(distances: Sequence[float], patience: int = 12) -> bool:
-    """Return whether the distance to the bound has hardly shrunk over the last solves."""
-    return len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]
-
-
-def to_record(evaluation: Evaluation, form: StandardForm) -> SolveRecord:
-    """Return an evaluation as bounds on the whole objective at its eta, without the weights."""
-    eta = evaluation.t / form.gamma
-    return SolveRecord(
-        eta=eta,
-        upper=evaluation.upper + form.sigma / eta,
-        lower=evaluation.lower + form.sigma / eta,
-        status=evaluation.status,
-        seconds=evaluation.seconds,
+    best = best_eta(form, float(form.virtual_costs @ weights))
+    best = best if 0 < best < np.inf else eta
+    cut = KeptSpreadCut(
+        const=0.0,
+        noise=form.sigma,
+        costs=np.zeros(weights.size),
+        slopes=form.gamma * form.virtual_costs,
+        spread=lambda costs: best_lower_bound(form, costs, weights),
+        price=marginal_price(form, weights, form.gamma * best),
     )
+    record = SolveRecord(eta, form.objective(weights, eta), cut(eta), status, seconds)
+    return Evaluated(weights, best, form.objective(weights, best), cut), record
 
 
-def _next_point(
-    outer: OuterProblem,
-    points: Sequence[tuple[float, float]],
-    candidate: Candidate,
-    best: float,
-) -> float | None:
-    """Return where to evaluate V next; None if no evaluation would raise the bound.
-
-    The candidate itself, unless it nearly coincides with a point that has been evaluated: then
-    the bound there is limited by that evaluation, or the interval is better halved.
-    """
-    evaluated = [t for t, _ in points]
-    if candidate.right == np.inf:  # beyond the last point: do not leap into the unknown
-        last = max(evaluated)
-        return min(candidate.t, max(4 * last, last * (last / outer.low))) if last > 0 else None
-    left, right = max(candidate.left, outer.low), min(candidate.right, outer.high)
-    margin = 1e-3 * (right - left)
-    near = [t for t in (left, right) if abs(candidate.t - t) <= margin and t in evaluated]
-    if not near:
-        return candidate.t
-    value = max(lower for t, lower in points if t == near[0])
-    floor = value + outer.noise / near[0]  # the bound there, however finely we look
-    if floor - candidate.bound <= 0.1 * (best - candidate.bound):
-        return None
-    middle = float(np.sqrt(left * right)) if left > 0 else right / 2
-    return middle if left < middle < right else None
-
-
-class _SolverEvaluator:
-    """Evaluates V by solving one of the declared formulations, compiled once.
+class _Runner:
+    """Solves one of the declared formulations, compiled once, at one eta after the other.
 
     The problem given to the solver is the market in dimensionless units: virtual costs relative
     to their mean, money relative to the size of V. A market's currency does not change its
@@ -228,26 +87,27 @@ class _SolverEvaluator:
     def __init__(
         self,
         form: StandardForm,
-        outer: OuterProblem,
+        region: Region,
         formulation: str,
         solver: str,
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] | None,
     ) -> None:
-        self.form = form
-        self.solver = solver
-        self.version = solver_version(solver)
-        self.options = options
-        market, self.unit = _dimensionless(form, outer.low)
-        self.problem = declare_papers(market, outer.low * self.unit, formulation)
+        self.form, self.region = form, region
+        self.solver, self.version, self.options = solver, solver_version(solver), options
+        lowest = form.gamma * region.low
+        market, self.unit = _dimensionless(form, lowest)
+        self.problem = declare_papers(market, lowest * self.unit, formulation)
+        self.records: list[SolveRecord] = []
 
-    def evaluate(self, t: float) -> Evaluation:
-        """Solve at t and certify what came back."""
+    def solve(self, eta: float) -> Evaluated:
+        """Solve at eta and certify what came back."""
         start = time.perf_counter()
-        self.problem.eta = t * self.unit
-        eta = t / self.form.gamma
+        self.problem.eta = self.form.gamma * eta * self.unit
         weights = _solve(self.problem, self.solver, self.version, eta, self.options)
         seconds = time.perf_counter() - start
-        return certify_weights(self.form, t, weights, self.problem.status, seconds)
+        found = certify_weights(self.form, eta, weights, self.problem.status, seconds)
+        self.records.append(found[1])
+        return found[0]
 
 
 def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
@@ -357,20 +217,22 @@ def line_search(
     check_gap(gap, max_solves)
     solver = check_solver(solver)
     form, sellers = papers_form(market)
-    outer = outer_problem(form)
-    evaluator = _SolverEvaluator(form, outer, formulation, solver, solver_options or {})
-    outcome = minimise_certified(outer, form, evaluator, gap, max_solves, progress)
+    low, high, limit = eta_range(form)
+    runner = _Runner(form, Region(low, high, None), formulation, solver, solver_options)
+    best, bound = search_eta(runner, low, gap, max_solves, progress, _PATIENCE)
+    if best.objective >= limit:
+        raise unattained(limit)
     return assemble(
         form,
         sellers,
-        outcome.best,
-        outcome.lower_bound,
-        outcome.records,
+        best,
+        min(bound, limit),
+        tuple(runner.records),
         method="line_search",
         seconds=time.perf_counter() - start,
         formulation=formulation,
         solver=solver,
-        solver_version=evaluator.version,
+        solver_version=runner.version,
         tolerance=gap,
     )
 
@@ -378,30 +240,24 @@ def line_search(
 def assemble(
     form: StandardForm,
     sellers: NDArray[np.bool_],
-    best: Evaluation,
+    best: Evaluated,
     lower_bound: float,
     records: tuple[SolveRecord, ...],
     **provenance: Any,
 ) -> Allocation:
-    """Return the allocation that the best evaluation and a lower bound amount to."""
-    t = form.gamma * best.eta
+    """Return the allocation that the best point and a lower bound amount to."""
+    unconstrained = unconstrained_eta(form, float(form.virtual_costs @ best.weights))
+    beyond = {
+        "eta_low": unconstrained < form.eta_low,
+        "eta_high": unconstrained > form.eta_high,
+    }
     return Allocation(
         weights=embed(best.weights, sellers),
         eta=best.eta,
         objective=best.objective,
         lower_bound=lower_bound,
-        multiplier=marginal_price(form, best.weights, t) / best.eta,
+        multiplier=best.cut.price / best.eta,
         solves=records,
-        binding=_binding(form, best.weights),
+        binding=tuple(end for end, binds in beyond.items() if binds),
         **provenance,
     )
-
-
-def _binding(form: StandardForm, weights: NDArray[np.float64]) -> tuple[str, ...]:
-    """Return which bound on eta, if any, keeps these weights from a better eta."""
-    unconstrained = unconstrained_eta(form, weights)
-    if unconstrained < form.eta_low:
-        return ("eta_low",)
-    if unconstrained > form.eta_high:
-        return ("eta_high",)
-    return ()

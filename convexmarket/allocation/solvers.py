@@ -86,6 +86,8 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
 
 
 def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
+    for variable in problem.variables():
+        variable.value = None  # some atoms of CVXPY do not compile where it has one
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
@@ -94,4 +96,8 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
             problem.solve(solver=solver, **options)
         return str(problem.status)
     except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
+        return f"{type(error).__name__}: {error}"
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # what a solver written in Rust raises
+            raise
         return f"{type(error).__name__}: {error}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from convexmarket.allocation.minorants import Hints, Lifted
+from convexmarket.allocation.perspectives import perspective
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.arguments import shown
 from convexmarket.errors import AllocationError, ParameterError
@@ -168,22 +169,24 @@ class JointView:
         """Return the constraints of all pieces."""
         return [item for _, items in self.constraints for item in items]
 
-    def jointly(self, item: cp.Constraint) -> cp.Expression:
-        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex.
+    def jointly(
+        self, item: cp.Constraint, solver: str
+    ) -> tuple[cp.Expression, list[cp.Constraint]]:
+        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex, and its cones.
 
         With ``eps = a/s`` a bound ``g(eps) <= 0`` on the guarantees is ``s*g(a/s) <= 0``, the
         perspective of g.
         """
         if not self.bounds_epsilon(item):
-            return item.expr
+            return item.expr, []
         unit = 1.0 / (self.active.size * self.inverse_scale)
         scaled = unit * spread_out(self.scaled_weights, self.active)
-        g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
-        if g.is_affine():
-            slope = {v: np.zeros(v.shape) for v in g.variables()}
-            rest = Lifted({id(v): cp.Constant(zero) for v, zero in slope.items()}, kinks=False)(g)
-            return g - rest.value + self.scaled_inverse * rest.value
-        return cp.perspective(g if g.is_scalar() else cp.max(g), self.scaled_inverse)
+        if item.expr.is_affine():
+            zero = {id(self.epsilon): cp.Constant(np.zeros(self.epsilon.shape))}
+            rest = Lifted(zero, kinks=False)(item.expr)
+            g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
+            return g - rest + self.scaled_inverse * rest, []
+        return perspective(item.expr, self.epsilon, scaled, self.scaled_inverse, solver)
 
     def objective(self) -> cp.Expression:
         """Return the objective; a program in its own right where no term uses the guarantees."""
@@ -238,15 +241,17 @@ class Declared(cp.Problem):
         """Return a problem of its own, too."""
         return self.__deepcopy__({})
 
-    def solution(self, expression: cp.Expression) -> Floats:
-        """Return the value of an expression after a solve.
+    def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
+        """Return the value of an expression after a solve, of this problem or one made of it.
+
+        Where variables have a start, a value says nothing, but a status does.
 
         Raises
         ------
         AllocationError
             If the problem has not been solved.
         """
-        if self.status is None or expression.value is None:
+        if expression.value is None or (started and self.status is None):
             raise AllocationError(
                 f"the problem has no solution to show (status {self.status}); call solve() first"
             )
@@ -280,7 +285,7 @@ class Subproblem(cp.Problem):
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
             self._eta, leaves = fixed_eta(view)
-            self.eta = eta
+            self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
         self._lifted = Lifted(leaves, follow=True)
         plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
@@ -313,15 +318,14 @@ class Subproblem(cp.Problem):
         weights = np.maximum(numbers(self._view.quantities.weights), 0.0)
         return weights / weights.sum()
 
-    @property
-    def multipliers(self) -> list[Floats | None]:
-        """Multipliers of the view's constraints; None of those that bind no weights."""
-        return [multiplier(item, self.scale) for item in self._items]
+    def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
+        """Return the multipliers that a cut needs, of an objective divided by a scale.
 
-    @property
-    def hints(self) -> Hints:
-        """Multipliers at the atoms with kinks."""
-        return self._lifted.hints(self.scale)
+        Those of the view's constraints, None of those that bind no weights; and those at the atoms
+        with kinks.
+        """
+        scale = self.scale if scale is None else scale
+        return [multiplier(item, scale) for item in self._items], self._lifted.hints(scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:

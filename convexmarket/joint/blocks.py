@@ -112,7 +112,7 @@ class ModelBlock(Declared):
     @property
     def model(self) -> Floats:
         """The model of the last solve, shape (n_features,)."""
-        return self.solution(self._w)
+        return self.solution(self._w, started=True)
 
 
 def purchase_block(joint: JointMarket, model: ArrayLike, eta: float) -> FixedEtaProblem | FixedEta:
@@ -272,7 +272,7 @@ class ExponentialBlock(Declared):
         """The given total privacy, or that of the last solve; setting it does not compile again."""
         given = float(np.asarray(self._eta.value))
         if isinstance(self._v, cp.Variable) and self.status is not None:
-            return given * float(np.exp(self.solution(self._v)))
+            return given * float(np.exp(self.solution(self._v, started=True)))
         return given
 
     @eta.setter
@@ -302,7 +302,7 @@ class ExponentialBlock(Declared):
     def weights(self) -> Floats:
         """Weights a of the last solve, scaled down to a sum of one, shape (m,)."""
         weights = np.zeros(self._sellers.size)
-        weights[self._sellers] = np.exp(self.solution(self._z))
+        weights[self._sellers] = np.exp(self.solution(self._z, started=True))
         return weights / weights.sum()
 
 

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.allocation.bounds import OuterProblem, lowest_bound
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
@@ -238,25 +237,13 @@ def _certified(walk: _Walk) -> tuple[Floats, Floats, Floats, Floats, float]:
     if not (known[0] and known[-1]):  # the bound is about all that lies between them
         raise _too_far_apart(walk.margins, walk.buyer)
     above, t, value, cost, doubt = (part[known] for part in (above, t, value, cost, doubt))
-    with np.errstate(divide="ignore"):
-        farthest = np.sqrt(np.divide(walk.noise, walk.cheapest))  # no minimiser has a larger t
-    start = (0.0, walk.buyer.mu / np.sqrt(walk.buyer.m))
     for _ in range(_MAX_REFINEMENTS):
         objective = value + walk.noise / t
         best = float(objective.min())
-        outer = OuterProblem(
-            walk.noise,
-            float(t.min()),
-            float(max(t[0], farthest)),
-            (start,),
-            walk.cheapest,
-        )
-        candidate = lowest_bound(
-            outer, list(zip(t.tolist(), (value - doubt).tolist(), strict=True))
-        )
-        if best - candidate.bound <= _GAP * best:
+        where, bound = _lowest_bound(walk, t, value - doubt)
+        if best - bound <= _GAP * best:
             break
-        cell = int(np.clip(np.searchsorted(-t, -candidate.t), 1, t.size - 1))  # t falls with p
+        cell = int(np.clip(np.searchsorted(-t, -where), 1, t.size - 1))  # t falls with p
         between = np.geomspace(above[cell - 1], above[cell], _SPLIT + 1)[1:-1]
         if not above[cell - 1] < between[0] < between[-1] < above[cell]:
             break
@@ -265,7 +252,24 @@ def _certified(walk: _Walk) -> tuple[Floats, Floats, Floats, Floats, float]:
             np.insert(old, cell, added)
             for old, added in zip((t, value, cost, doubt), walk.at(between), strict=True)
         )
-    return above, t, value, cost, candidate.bound
+    return above, t, value, cost, bound
+
+
+def _lowest_bound(walk: _Walk, t: Floats, proven: Floats) -> tuple[float, float]:
+    """Return where a lower bound on the objective is lowest, and that bound.
+
+    From each point of the walk, where V is proven to be so high, V lies above the chord to the next
+    one, and above a line of the least slope. No minimiser has a t above the last one here.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        last = max(t[0], np.sqrt(np.divide(walk.noise, walk.cheapest)))
+        left, right = np.append(t, 0.0), np.append(last, t)  # t falls
+        start = np.append(proven, walk.buyer.mu / np.sqrt(walk.buyer.m))
+        slope = np.fmax(np.append(0.0, np.diff(start) / np.diff(left)), walk.cheapest)
+        at = np.clip(np.sqrt(walk.noise / slope), np.maximum(left, t[-1]), right)
+        bound = start + np.fmax(slope * (at - left), 0.0) + walk.noise / at
+    least = int(np.argmin(bound))
+    return float(at[least]), float(bound[least])
 
 
 def _refuse_free_sellers(margins: Margins, buyer: Buyer, objective: float) -> None:

@@ -321,6 +321,14 @@ class Constraint(Piece):
         return self
 
 
+#: What is said of a restriction that is not convex because it counts.
+MIXED_INTEGER = (
+    "and with it the market is not convex; add that restriction to the constraints of "
+    "declare(market, eta), whose `quantities` are expressions, and solve it with a mixed-integer "
+    "solver"
+)
+
+
 def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
     """Write a cone as a comparison of expressions."""
     if isinstance(item, Inequality | Equality | Zero):
@@ -335,6 +343,8 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
     if isinstance(item, cp.ExpCone):
         x, y, z = item.args
         return x + cp.rel_entr(y, z) <= 0
+    if isinstance(item, cp.FiniteSet):
+        raise CurvatureError(f"{shown(piece)} returned {shown(item, str)}, {MIXED_INTEGER}")
     raise ParameterError(
         f"{shown(piece)} returned {shown(item)}; return a list of comparisons of CVXPY "
         "expressions, such as quantities.weights <= 0.1"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.base import Constraint, Objective, Piece, Quantities
+from convexmarket.terms.base import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
 
 __all__ = ["check_convex"]
 
@@ -76,10 +76,7 @@ def _check_closed(
                 continue
             if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
-                    f"{shown(piece)} uses the integer variable {variable.name()!r}, and with it "
-                    "the market is not convex; add that restriction to the constraints of "
-                    "declare(market, eta), whose `quantities` are expressions, and solve it with "
-                    "a mixed-integer solver"
+                    f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
                 )
             raise CurvatureError(
                 f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece "

@@ -257,13 +257,6 @@ def test_traces_that_a_constraint_needs_are_kept():
 # ---------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("start", [0, -1.0, np.inf, np.nan, "1", [1.0]])
-def test_a_start_is_a_finite_number_above_zero(start, monkeypatch):
-    monkeypatch.setattr(branch, "JointView", None)  # refused before any work
-    with pytest.raises(cm.ParameterError, match=r"start is .*; give a finite eta > 0"):
-        branch_and_bound(market(), start=start)
-
-
 @pytest.mark.parametrize("changes", [{"gap": 0}, {"gap": np.inf}, {"max_solves": 0}])
 def test_bad_limits_are_refused_before_any_work(changes, monkeypatch):
     monkeypatch.setattr(branch, "JointView", None)

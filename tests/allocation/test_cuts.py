@@ -39,7 +39,7 @@ def solved(maker, eta):
     """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
     problem = Subproblem(maker.view, maker.kept, 1.0, eta)
     problem.solve(solver="CLARABEL", **ACCURATE)
-    return problem.weights, problem.value, problem.multipliers, problem.hints
+    return problem.weights, problem.value, *problem.proof()
 
 
 # ------------------------------------------------------------- below the optimum

@@ -1,5 +1,6 @@
 """Who solves what: the method for a market, the solvers behind them, and what an answer says."""
 
+import functools
 import sys
 import warnings
 from importlib import metadata
@@ -40,60 +41,89 @@ ROUTES = {
 }
 
 
-@pytest.mark.parametrize("method", ROUTES)
-def test_a_market_is_served_by_the_best_method_for_it(method, monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """Put stand-ins with the same arguments in the place of all methods; note what they get."""
     asked = []
 
-    def answer(name):
-        def serve(*arguments, **options):
+    def stand_in(name, serve):
+        @functools.wraps(serve)
+        def answer(*arguments, **options):
             asked.append((name, arguments, options))
             return name
 
-        return serve
+        return answer
 
-    names = {
-        "exact": "_exact", "guarantees": "allocate_guarantees", "projections": "solve_projections",
-        "convex_program": "solve_convex", "branch_and_bound": "branch_and_bound",
-    }  # fmt: skip
-    for name, function in names.items():
-        monkeypatch.setattr(dispatch, function, answer(name))
+    for name, serve in dispatch._METHODS.items():
+        if name != "exact":  # which chooses again
+            monkeypatch.setitem(dispatch._METHODS, name, stand_in(name, serve))
+    for name, own in {"exact": "_exact", "guarantees": "allocate_guarantees"}.items():
+        monkeypatch.setattr(dispatch, own, stand_in(name, getattr(dispatch, own)))
+    return asked
+
+
+@pytest.mark.parametrize("method", ROUTES)
+def test_a_market_is_served_by_the_best_method_for_it(method, asked):
     objective, constraints = ROUTES[method]
     declared = market(*constraints, objective=objective)
-    assert cm.allocate(declared, gap=1e-3, progress=print) == method
+    assert cm.allocate(declared, gap=1e-3, progress=print, start=2.5) == method
     ((_, arguments, options),) = asked
-    if method in ("convex_program", "branch_and_bound"):
-        assert arguments == (declared,)
-        assert options == {"solver": "CLARABEL", "gap": 1e-3, "progress": print}
+    told = {"gap": 1e-3, "progress": print}
+    if method == "convex_program":
+        assert (arguments, options) == ((declared,), told | {"solver": "CLARABEL"})
+    if method == "branch_and_bound":
+        assert (arguments, options) == ((declared,), told | {"solver": "CLARABEL", "start": 2.5})
     if method == "projections":
-        assert (arguments, options) == ((declared, 1e-3), {"progress": print})
+        assert (arguments, options) == ((declared,), told | {"start": 2.5})
         cm.allocate(declared, gap=1e-12, max_solves=3)
-        assert asked[-1][1:] == ((declared, 1e-12), {"progress": None, "max_solves": 3})
+        told = {"gap": 1e-12, "progress": None, "start": None, "max_solves": 3}
+        assert asked[-1][1:] == ((declared,), told)
     if method == "exact":
-        assert arguments == (declared.standard_form,)
+        assert (arguments, options) == ((declared.standard_form,), {})
     if method == "guarantees":
         np.testing.assert_array_equal(arguments[1], [0.5, 1.0, 2.0])
 
 
-def test_a_method_that_is_named_gets_its_options(monkeypatch):
-    asked = []
-    for name in ("line_search", "projected_gradient", "branch_and_bound"):
-        monkeypatch.setattr(
-            dispatch,
-            name,
-            lambda *given, name=name, **options: asked.append((name, given, options)),
-        )
+def test_a_method_that_is_named_gets_its_options(asked):
     standard = market_of(form())
     cm.allocate(standard, "line_search", formulation="dual", solver="ECOS", max_solves=7)
-    cm.allocate(standard, "projected_gradient", grid=3)
+    cm.allocate(standard, "projected_gradient", grid=3, tolerance=0.1)
     cm.allocate(standard, "branch_and_bound", start=2.0, solver_options={"a": 1})
     numerical = {"gap": 1e-6, "progress": None}
+    asked = [
+        (name, given, {key: value for key, value in options.items() if key != "start"})
+        for name, given, options in asked
+    ]
     assert asked == [
         ("line_search", (standard,),
          {"formulation": "dual", "solver": "ECOS", "max_solves": 7} | numerical),
-        ("projected_gradient", (standard,), {"grid": 3}),
+        ("projected_gradient", (standard,), {"grid": 3, "tolerance": 0.1}),
         ("branch_and_bound", (standard,),
-         {"start": 2.0, "solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
+         {"solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["auto", *dispatch._METHODS])
+def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
+    """Where there is nothing to search, it changes nothing; elsewhere it is looked at first."""
+    declared = market_of(form())
+    if method == "convex_program":
+        declared = market(cm.Budget(0.6), objective=JOINT)
+    first = cm.allocate(declared, method)
+    again = cm.allocate(declared, method, start=first)
+    assert again.objective == pytest.approx(first.objective, rel=1e-6)
+    assert len(again.solves) <= len(first.solves)
+    if method in ("projections", "branch_and_bound"):
+        assert again.solves[0].eta == pytest.approx(first.eta, rel=1e-6)
+        assert len(again.solves) < len(first.solves)
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
+@pytest.mark.parametrize("start", [0, -1.0, np.inf, np.nan, "1", [1.0], True])
+def test_a_start_is_a_finite_number_above_zero(start, method, asked):
+    with pytest.raises(cm.ParameterError, match=r"start is .*; give a finite eta > 0.* or the all"):
+        cm.allocate(market_of(form()), method, start=start)
+    assert asked == []
 
 
 @pytest.mark.parametrize(
@@ -103,19 +133,24 @@ def test_a_method_that_is_named_gets_its_options(monkeypatch):
         ({"method": None}, "method is None; choose"),
         ({"gap": "a"}, "gap is 'a'; give a number > 0"),
         ({"gap": None}, "gap is None; give"),
+        ({"gap": 0}, "gap is 0; give a number > 0"),
         ({"progress": 3}, "progress is 3; give a function, or None"),
-        ({"speed": 3}, "'exact' takes no options; got speed"),
-        ({"method": "projections", "grid": 3, "a": 1}, "takes max_solves; got a, grid"),
-        ({"method": "branch_and_bound", "grid": 3}, "max_solves, solver_options, start; got grid"),
+        ({"max_solves": 0}, "max_solves is 0; give a whole number >= 1"),
+        ({"solver_options": 3}, "solver_options is 3; give a dictionary"),
+        ({"step": 3}, "'exact' takes no step; leave it out, or choose .*='projected_gradient'$"),
+        ({"method": "projections", "grid": 3, "eta_max": 1}, "'projections' takes no eta_max; "),
+        (
+            {"method": "projected_gradient", "max_solves": 3},
+            "takes no max_solves; .*'projections' or 'branch_and_bound' or 'line_search'$",
+        ),
     ],
 )
-def test_a_bad_call_is_refused_before_any_work(arguments, message, monkeypatch):
-    for name in ("solve_exact", "solve_projections", "branch_and_bound"):
-        monkeypatch.setattr(dispatch, name, None)
+def test_a_bad_call_is_refused_before_any_work(arguments, message, asked):
     with pytest.raises(cm.ParameterError, match=message):
         cm.allocate(market_of(form()), **arguments)
     with pytest.raises(cm.ParameterError, match="market is 'x'; give a Market"):
         cm.allocate("x")
+    assert asked == []
 
 
 def test_every_search_is_refused_what_is_no_number_of_solves():
@@ -152,6 +187,9 @@ class Stub:
 
     def __init__(self, *answers):
         self.answers, self.asked, self.status = list(answers), [], None
+
+    def variables(self):
+        return []
 
     def solve(self, **options):
         self.asked.append(options)
@@ -224,6 +262,19 @@ def test_what_a_solver_raises_is_a_status(error):
     assert run_solver(Stub(error, "optimal"), "SCS") == "optimal"
     with pytest.raises(KeyboardInterrupt):
         run_solver(Stub(KeyboardInterrupt()), "SCS")
+
+
+def test_a_panic_of_a_solver_in_rust_is_a_status():
+    panic = type("PanicException", (BaseException,), {})
+    assert run_solver(Stub(panic("index"), "optimal"), "CLARABEL") == "optimal"
+
+
+def test_an_atom_that_does_not_compile_at_a_point_is_solved():
+    """CVXPY's sum_largest slices by k, which may be a fraction, where its argument has a value."""
+    x = cp.Variable(4, nonneg=True, value=np.ones(4))
+    problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
+    assert run_solver(problem, "CLARABEL") == "optimal"
+    assert problem.value == pytest.approx(0.0, abs=1e-7)
 
 
 def test_solvers_go_by_the_names_and_versions_of_their_packages():

@@ -129,6 +129,19 @@ def test_a_constant_error_of_the_solver_does_not_make_the_search_go_on_forever()
     assert len(short.records) <= len(exact.records) + 2
 
 
+@pytest.mark.parametrize("patience", [5, 20])
+def test_solves_that_get_no_closer_end_a_search_with_patience(patience):
+    """Without it, a larger error than rounding means cuts that do not touch: descend."""
+    coarse, endless, exact = valley(short=0.01), valley(short=0.01), valley()
+    best, bound = search_eta(coarse, 0.5, 1e-8, 200, None, patience)
+    assert patience < len(coarse.records) <= patience + 15
+    assert 0.01 <= best.objective - bound <= 0.016
+    search_eta(endless, 0.5, 1e-8, 200, None)
+    assert len(endless.records) > 60
+    best, bound = search_eta(exact, 0.5, 1e-8, 200, None, patience)
+    assert best.objective - bound <= 1e-8 * best.objective
+
+
 def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
     """Seen by how far the search has got, or by where it stands when solves run out."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
@@ -254,7 +267,7 @@ def cut(place, value=1.0) -> KeptSpreadCut:
 
 
 def test_cuts_are_kept_by_place_and_the_nearest_are_asked():
-    cuts, places = eta_search._Cuts(), [4.0, 1.0, 8.0, 2.0, 16.0, 0.5]
+    cuts, places = eta_search.Cuts(), [4.0, 1.0, 8.0, 2.0, 16.0, 0.5]
     made = {place: cut(place) for place in places}
     for place in places:
         cuts.add(place, made[place])
@@ -280,7 +293,7 @@ def test_the_neighbours_of_an_eta_are_blended_by_its_logarithm():
 @given(st.floats(-3, 3), st.floats(0.1, 4), st.floats(0, 1))
 def test_an_interval_is_split_inside_and_not_next_to_an_end(low, width, share):
     low, high = 10**low, 10 ** (low + width)
-    cuts = eta_search._Cuts()
+    cuts = eta_search.Cuts()
     for place in (low, high):
         cuts.add(place, cut(place))
     interval = eta_search._Interval(0.0, low, high, low * (high / low) ** share, 2)
@@ -289,7 +302,7 @@ def test_an_interval_is_split_inside_and_not_next_to_an_end(low, width, share):
 
 
 def test_an_open_interval_is_split_by_strides():
-    cuts = eta_search._Cuts()
+    cuts = eta_search.Cuts()
     for where, expected in ((1.0, 3.0), (5.0, 5.0), (99.0, 8.0), (np.inf, 8.0)):
         found = eta_search._split_at(eta_search._Interval(0.0, 2.0, np.inf, where, 0), cuts)
         assert found == expected
@@ -300,7 +313,7 @@ def test_an_open_interval_is_split_by_strides():
 
 def test_an_interval_is_split_where_the_cuts_of_its_ends_meet():
     """The one falls, the other rises; they are equal at 4."""
-    cuts = eta_search._Cuts()
+    cuts = eta_search.Cuts()
     cuts.add(1.0, line(5.0, -0.5))
     cuts.add(9.0, line(1.0, 0.5))
     for where in (1.0, 2.0, 9.0):
@@ -309,7 +322,7 @@ def test_an_interval_is_split_where_the_cuts_of_its_ends_meet():
 
 
 def test_where_one_cut_is_highest_everywhere_the_place_of_the_bound_is_taken():
-    cuts = eta_search._Cuts()
+    cuts = eta_search.Cuts()
     cuts.add(1.0, line(5.0, 0.5))
     cuts.add(9.0, line(1.0, 0.5))
     for where, expected in ((1.0, 9**0.05), (3.0, 3.0), (9.0, 9**0.95)):

@@ -192,9 +192,9 @@ def test_optimal_weights_prices_and_bounds_are_those_of_the_declaration(cap, t):
     np.testing.assert_allclose(weights, a.value, atol=1e-4)
     if np.any((weights > 1e-6) & (weights < cap - 1e-6)):
         assert marginal_price(market, weights, t) == pytest.approx(-sums.dual_value, rel=1e-4)
-    assert dual_bound(market, t, weights) == pytest.approx(problem.value, rel=1e-7)
+    assert dual_bound(market, t * PSI, weights) == pytest.approx(problem.value, rel=1e-7)
     rough = np.array([0.5, 0.2, 0.2, 0.1])
-    bounds = dual_bound(market, t, rough), best_lower_bound(market, t, rough)
+    bounds = [bound(market, t * PSI, rough) for bound in (dual_bound, best_lower_bound)]
     assert bounds[0] <= bounds[1] <= problem.value * (1 + 1e-7)
     assert bounds[1] >= problem.value * (1 - 0.05)
 

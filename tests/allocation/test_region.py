@@ -218,6 +218,58 @@ def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch):
         found._end(found._least, at_unbounded=0.0)
 
 
+def test_a_solver_that_fails_at_a_feasible_market_is_named_not_the_constraints(monkeypatch):
+    """Whether it fails always, or only where it is asked who clashes."""
+    declared = market(cm.MaxEpsilon(0.5), cm.Cap(2.0))
+    for failing in (0, 1):
+        answers = iter(["infeasible"] * failing)
+        monkeypatch.setattr(
+            "convexmarket.allocation.region.run_solver",
+            lambda *_, answers=answers: next(answers, "SolverError: crashed"),
+        )
+        with pytest.raises(cm.SolverError, match=r"CLARABEL .*SolverError: crashed"):
+            cm.allocate(declared, "branch_and_bound")
+
+
+#: Bounds on guarantees whose perspectives take every kind of cone, more than one of each.
+CONES = {
+    "a 3-norm": lambda e: cp.pnorm(e, 3) <= 0.8,
+    "norms of rows": lambda e: cp.max(cp.norm(cp.vstack([e, 2 * e - 1]), axis=1)) <= 1.5,
+    "cubes": lambda e: cp.sum(cp.power(e, 3)) <= 0.5,
+    "roots": lambda e: cp.sqrt(e[:2] + 0.1) >= 0.6,
+    "exponentials": lambda e: cp.exp(e) <= np.array([2.0, 3.0, 2.5]),
+    "the largest": lambda e: cp.sum_largest(e, 1.5) <= 0.9,
+    "a matrix": lambda e: cp.lambda_max(cp.diag(e) + 0.1) <= 0.9,
+    "a line": lambda e: e <= 0.7,
+}
+
+
+@pytest.mark.parametrize("name", CONES)
+def test_a_bound_on_guarantees_has_the_ends_that_a_grid_finds(name):
+    region = finder(Bound(lambda q: [CONES[name](q.epsilon)])).find()
+    e = cp.Parameter(3, nonneg=True)
+    bound = CONES[name](e)
+
+    def holds(at):
+        e.value = at
+        return bool(bound.value(tolerance=1e-9))
+
+    def end(sense):
+        x = cp.Variable(3, nonneg=True)
+        return cp.Problem(sense(cp.sum(x)), [CONES[name](x)]).solve(solver="CLARABEL")
+
+    least, most = end(cp.Minimize), end(cp.Maximize)
+    if most < np.inf:
+        assert region.high == pytest.approx(most, rel=1e-5)
+    assert region.low == pytest.approx(least, rel=1e-5, abs=1e-5)
+    weights, eta = region.inside
+    assert holds(eta * weights)
+    for weights in np.random.default_rng(0).dirichlet(np.full(3, 0.5), 200):
+        for eta in np.geomspace(0.05, 20, 12):
+            if holds(eta * weights):
+                assert region.bounds[0] <= eta <= region.bounds[1]
+
+
 # ----------------------------------------------------------------------- mending
 
 

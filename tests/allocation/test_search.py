@@ -12,11 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation import bounds, search
-from convexmarket.allocation.bounds import Candidate, OuterProblem, outer_problem
+from convexmarket.allocation import bounds, cuts, search
+from convexmarket.allocation.bounds import eta_range
+from convexmarket.allocation.eta_search import search_eta
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights
+from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.allocation.search import certify_weights, line_search, minimise_certified
+from convexmarket.allocation.search import certify_weights, line_search
 from convexmarket.allocation.simplex import cheapest_purchase, project_capped_simplex
 from convexmarket.errors import (
     InfeasibleMarketError,
@@ -42,16 +44,22 @@ STANDARD = market_of(form())
 
 
 class Exact:
-    """Evaluates V exactly, and notes where."""
+    """Solves exactly, with bounds that are too low by a blur."""
 
     def __init__(self, whole, blur=0.0):
-        self.form, self.blur, self.asked = whole, blur, []
+        self.form, self.blur, self.records = whole, blur, []
+        self.region = Region(*eta_range(whole)[:2], None)
 
-    def evaluate(self, t):
-        self.asked.append(t)
-        weights = optimal_weights(self.form, t)
-        found = certify_weights(self.form, t, weights, "exact", 0.0)
-        return replace(found, lower=found.lower - self.blur)
+    def solve(self, eta):
+        weights = optimal_weights(self.form, self.form.gamma * eta)
+        found, record = certify_weights(self.form, eta, weights, "exact", 0.0)
+        self.records.append(replace(record, lower=record.lower - self.blur))
+        return replace(found, cut=replace(found.cut, const=-self.blur))
+
+    def search(self, gap, max_solves, progress=None):
+        """Return the best point and the bound, as a line search finds them."""
+        low, patience = self.region.low, search._PATIENCE
+        return search_eta(self, low, gap, max_solves, progress, patience)
 
 
 def assert_certificate_holds(allocation, form, seed=0):
@@ -107,15 +115,14 @@ def test_formulations_agree(form, seed):
 
 
 @given(forms())
-def test_generic_loop_meets_brute_force_in_few_solves(form):
-    evaluator = Exact(form)
-    outer = outer_problem(form)
-    outcome = minimise_certified(outer, form, evaluator, 1e-7, 200)
+def test_the_search_meets_brute_force_in_few_solves(form):
+    exact = Exact(form)
+    best, bound = exact.search(1e-7, 200)
     expected = brute_force(form)
-    assert outcome.lower_bound <= expected * (1 + 1e-9)
-    assert outcome.best.objective <= expected * (1 + 1e-7)
-    assert outcome.best.objective - outcome.lower_bound <= 1.0001e-7 * outcome.best.objective
-    assert len(evaluator.asked) <= 20
+    assert bound <= expected * (1 + 1e-9)
+    assert best.objective <= expected * (1 + 1e-7)
+    assert best.objective - bound <= 1.0001e-7 * best.objective
+    assert len(exact.records) <= 12
 
 
 @given(forms(zeros=True))
@@ -125,15 +132,14 @@ def test_free_sellers_are_worth_a_finite_eta_or_said_to_be_endless(form):
     limit = form.mu / np.sqrt(np.count_nonzero(psi == 0))
     expected = np.inf if (psi == 0).all() else brute_force(form)
     try:
-        outer = outer_problem(form)
-        outcome = minimise_certified(outer, form, Exact(form), 1e-7, 200)
+        found = line_search(market_of(form), "projection", gap=1e-7)
     except UnattainedOptimumError as error:
         assert "eta -> infinity" in str(error)  # noqa: PT017 - either outcome may be right
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert outcome.best.objective < limit
-        assert outcome.lower_bound <= expected * (1 + 1e-9)
-        assert outcome.best.objective <= expected * (1 + 1e-6)
+        assert found.objective < limit
+        assert found.lower_bound <= expected * (1 + 1e-9)
+        assert found.objective <= expected * (1 + 1e-6)
 
 
 def test_a_free_seller_may_leave_the_optimum_finite():
@@ -165,10 +171,13 @@ def test_a_line_search_says_where_its_answer_comes_from():
 
 
 def test_max_solves_leaves_an_honest_gap():
-    allocation = line_search(market_of(three_roots()), max_solves=2, gap=1e-9)
-    assert len(allocation.solves) == 2
-    assert allocation.gap > 1e-3
-    assert_certificate_holds(allocation, three_roots())
+    gaps = []
+    for most in (1, 2):
+        allocation = line_search(market_of(three_roots()), max_solves=most, gap=1e-9)
+        assert len(allocation.solves) == most
+        gaps.append(allocation.gap)
+        assert_certificate_holds(allocation, three_roots())
+    assert gaps[0] > 1e-3 > gaps[1] > 1e-9
 
 
 def test_money_has_no_units():
@@ -280,94 +289,50 @@ def test_mutated_lower_bound_is_caught(monkeypatch, factor):
 
 
 def test_mutated_chord_is_caught(monkeypatch):
-    honest = bounds.segment_bound
+    honest = cuts.segment_bound
 
-    def too_steep(point, slope, noise, low, high):
-        return honest(point, 1.5 * slope, noise, low, high)
+    def too_steep(start, slope, noise, low, high):
+        return honest(start, 1.5 * slope, noise, low, high)
 
-    monkeypatch.setattr(bounds, "segment_bound", too_steep)
+    monkeypatch.setattr(cuts, "segment_bound", too_steep)
     allocation = line_search(market_of(three_roots()), max_solves=4, gap=1e-9)
     with pytest.raises(AssertionError):
         assert_certificate_holds(allocation, three_roots())
 
 
-# ---------------------------------------------------------- the search by chords
+# ------------------------------------------------------------ when the search ends
 
 
 @pytest.mark.parametrize("gap", [0.5, 1e-2, 1e-6])
-def test_the_search_by_chords_ends_as_soon_as_the_gap_is_met(gap):
+def test_the_search_ends_as_soon_as_the_gap_is_met(gap):
     seen, exact = [], Exact(form())
-    found = minimise_certified(outer_problem(form()), form(), exact, gap, 100, seen.append)
-    distance = found.best.objective - found.lower_bound
-    assert 0 <= distance <= gap * found.best.objective
-    assert found.records == tuple(seen)
-    assert len(seen) == len(exact.asked) <= {0.5: 1, 1e-2: 3, 1e-6: 8}[gap]
+    found, bound = exact.search(gap, 100, seen.append)
+    assert 0 <= found.objective - bound <= gap * found.objective
+    assert exact.records == seen
+    assert len(seen) <= {0.5: 1, 1e-2: 2, 1e-6: 3}[gap]
     if len(seen) > 1:  # one less does not do
-        fewer = minimise_certified(
-            outer_problem(form()), form(), Exact(form()), gap, len(seen) - 1, None
-        )
-        assert fewer.best.objective - fewer.lower_bound > gap * fewer.best.objective
+        fewer = Exact(form())
+        rough, below = fewer.search(gap, len(seen) - 1)
+        assert rough.objective - below > gap * rough.objective
         assert len(fewer.records) == len(seen) - 1
     best = cm.allocate(STANDARD).objective
-    assert found.lower_bound <= best * (1 + 1e-12)
-    assert found.best.objective >= best * (1 - 1e-12)
+    assert bound <= best * (1 + 1e-12)
+    assert found.objective >= best * (1 - 1e-12)
 
 
-def test_a_search_by_chords_that_gets_no_closer_is_given_up():
+def test_a_search_that_gets_no_closer_is_given_up():
     """Bounds that are off by a constant: no number of solves closes the gap."""
     exact = Exact(form(), blur=0.05)
-    found = minimise_certified(outer_problem(form()), form(), exact, 1e-9, 500, None)
-    assert len(exact.asked) < 40
-    assert 0.04 <= found.best.objective - found.lower_bound <= 0.08
+    found, bound = exact.search(1e-9, 500)
+    assert len(exact.records) < 40
+    assert 0.04 <= found.objective - bound <= 0.08
 
 
 def test_free_sellers_are_worth_no_finite_eta_once_the_bound_says_so():
     """The optimum tends to mu/sqrt(2), and every point found lies above that."""
     endless = form((0.0, 0.0, 4.0), mu=1.0, sigma=1.0)
-    outer = outer_problem(endless)
     with pytest.raises(UnattainedOptimumError, match=r"0\.7071067812.*eta -> infinity"):
-        minimise_certified(outer, endless, Exact(endless), 1e-9, 100, None)
-
-
-def test_a_search_is_stalled_after_so_many_solves_without_a_tenth():
-    assert not search._stalled([1.0] * 12)
-    assert search._stalled([1.0] * 13)
-    assert not search._stalled([1.0] * 12 + [0.89])
-    assert search._stalled([1.0] * 12 + [0.91])
-    assert not search._stalled([5.0, 1.0], patience=1)
-    assert search._stalled([5.0, 1.0, 1.0], patience=1)
-
-
-def next_point(points, candidate, best=10.0, low=0.5, high=20.0, noise=1.0):
-    outer = OuterProblem(noise, low, high, ((0.0, 0.0),), 0.1)
-    return search._next_point(outer, points, Candidate(*candidate), best)
-
-
-def test_where_to_look_next():
-    points = [(1.0, 2.0), (4.0, 3.0)]
-    assert next_point(points, (2.0, 1.0, 1.0, 4.0)) == 2.0  # away from both ends
-    assert next_point(points, (1.0 + 2e-3, 1.0, 1.0, 4.0)) == 2.0  # next to one: halve
-    assert next_point(points, (1.0 + 4e-3, 1.0, 1.0, 4.0)) == 1.0 + 4e-3
-    # the evaluation at 1 proves 2 + 1/1 there: more would not raise a bound of 2.9 ...
-    assert next_point(points, (1.0, 2.95, 1.0, 4.0), best=3.5) is None
-    assert next_point(points, (1.0, 2.9, 1.0, 4.0), best=3.5) == 2.0
-    # ... beyond the last point, steps grow with the distance from the first
-    assert next_point(points, (9.0, 1.0, 4.0, np.inf)) == 9.0
-    assert next_point(points, (99.0, 1.0, 4.0, np.inf)) == 32.0
-    assert next_point([(0.6, 1.0)], (99.0, 1.0, 0.6, np.inf)) == 2.4
-    assert next_point([(0.0, 1.0)], (99.0, 1.0, 0.0, np.inf)) is None
-    # an end that nobody has evaluated is no reason to halve
-    assert next_point([(4.0, 3.0)], (0.5, 1.0, 0.0, 4.0)) == 0.5
-
-
-def test_half_way_is_the_geometric_mean_of_the_ends():
-    outer = OuterProblem(1.0, 0.1, 20.0, ((0.0, 0.0),), 0.1)
-    points = [(0.25, 2.0), (4.0, 3.0), (0.9, 2.5), (1.0, 2.6)]
-    ask = search._next_point
-    assert ask(outer, points, Candidate(0.25, 1.0, 0.25, 4.0), 20.0) == pytest.approx(1.0)
-    assert ask(outer, points, Candidate(0.9, 1.0, 0.9, 1.0), 20.0) == pytest.approx(np.sqrt(0.9))
-    origin = OuterProblem(1.0, 0.0, 20.0, ((0.0, 0.0),), 0.1)
-    assert ask(origin, points, Candidate(0.25, 1.0, 0.0, 0.25), 20.0) == 0.125
+        line_search(market_of(endless), gap=1e-9, max_solves=100)
 
 
 # ------------------------------------------------------- what is made of weights
@@ -376,7 +341,7 @@ def test_half_way_is_the_geometric_mean_of_the_ends():
 def test_weights_are_judged_at_their_best_eta_wherever_that_is():
     """Where no noise pays for privacy they stay at the eta that they were found for."""
     for changes, expected in (({"sigma": 0.0}, 1.6), ({"sigma": 0.02}, 0.3), ({}, 3.1)):
-        found = certify_weights(form(**changes), 0.8, POINT, "optimal", 0.0)
+        found, _ = certify_weights(form(**changes), 1.6, POINT, "optimal", 0.0)
         assert found.eta == pytest.approx(expected, abs=0.05)
         assert found.objective == pytest.approx(form(**changes).objective(POINT, found.eta))
         nearby = [form(**changes).objective(POINT, found.eta * f) for f in (0.99, 1.01)]
@@ -385,28 +350,43 @@ def test_weights_are_judged_at_their_best_eta_wherever_that_is():
 
 def test_a_record_is_of_the_whole_objective():
     weights = POINT
-    found = search.certify_weights(form(), 0.8, weights, "optimal", 0.25)
-    record = search.to_record(found, form())
-    upper = np.linalg.norm(weights) + 0.8 * weights @ COSTS
-    assert found.upper == pytest.approx(upper)
-    assert record == SolveRecord(
-        pytest.approx(1.6), pytest.approx(upper + 2 / 1.6),
-        pytest.approx(found.lower + 2 / 1.6), "optimal", 0.25,
-    )  # fmt: skip
+    found, record = certify_weights(form(), 1.6, weights, "optimal", 0.25)
+    upper = np.linalg.norm(weights) + 0.8 * weights @ COSTS + 2 / 1.6
     best = np.linalg.norm(optimal_weights(form(), 0.8))
-    best += 0.8 * optimal_weights(form(), 0.8) @ [0.2, 0.4, 1.0]
-    assert best * (1 - 2e-5) <= found.lower <= best
+    best += 0.8 * optimal_weights(form(), 0.8) @ [0.2, 0.4, 1.0] + 2 / 1.6
+    assert record == SolveRecord(1.6, pytest.approx(upper), record.lower, "optimal", 0.25)
+    assert best * (1 - 2e-5) <= record.lower == found.cut(1.6) <= best
     assert found.eta == pytest.approx(np.sqrt(2.0 / (0.5 * weights @ COSTS)))
-    stays = search.certify_weights(form((0.0, 1.0)), 0.8, np.array([1.0, 0.0]), "", 0.0)
+    stays, _ = certify_weights(form((0.0, 1.0)), 1.6, np.array([1.0, 0.0]), "", 0.0)
     assert stays.eta == 1.6
 
 
+def test_the_cut_of_any_weights_is_below_the_optimum_at_every_eta():
+    """Also between two eta, and between those at which it does not touch."""
+    found, _ = certify_weights(form(), 1.6, POINT, "optimal", 0.0)
+    etas = np.geomspace(0.1, 30, 200)
+    best = [form().objective(optimal_weights(form(), 0.5 * eta), eta) * (1 + 1e-12) for eta in etas]
+    values = [found.cut(eta) for eta in etas]
+    assert np.all(np.array(values) <= best)
+    for low, high in ((0, 40), (40, 41), (90, 110), (150, 199)):
+        assert found.cut.minimum(etas[low], etas[high])[1] <= min(best[low : high + 1])
+    assert found.cut.minimum(etas[100], np.inf)[1] <= min(best[100:])
+
+
 def test_the_range_that_keeps_weights_from_a_better_eta():
-    weights = POINT
-    best = np.sqrt(2.0 / (0.5 * weights @ COSTS))
-    assert search._binding(form(eta_low=best * 1.1), weights) == ("eta_low",)
-    assert search._binding(form(eta_high=best * 0.9), weights) == ("eta_high",)
-    assert search._binding(form(eta_low=best * 0.9, eta_high=best * 1.1), weights) == ()
+    best = np.sqrt(2.0 / (0.5 * POINT @ COSTS))
+
+    def binding(**ends):
+        point, record = certify_weights(form(**ends), 1.6, POINT, "", 0.0)
+        found = search.assemble(
+            form(**ends), np.full(3, True), point, 0.0, (record,), method="", seconds=0.0,
+            tolerance=1.0,
+        )  # fmt: skip
+        return found.binding
+
+    assert binding(eta_low=best * 1.1) == ("eta_low",)
+    assert binding(eta_high=best * 0.9) == ("eta_high",)
+    assert binding(eta_low=best * 0.9, eta_high=best * 1.1) == ()
 
 
 # -------------------------------------------------------- what a solver is given
@@ -482,8 +462,9 @@ def test_solver_that_cannot_solve_cones():
 
 
 def test_a_failing_solver_is_named_with_the_eta_it_failed_at():
-    eta = np.sqrt(2.0 / (0.5 * COSTS.mean()))  # the lowest that can be optimal
-    with pytest.raises(SolverError, match=f"dual formulation at eta = {eta:.6g}"):
+    low, high, _ = eta_range(form())
+    eta = low**0.95 * high**0.05  # next to the lowest that can be optimal
+    with pytest.raises(SolverError, match=f"dual formulation at eta = {eta:.10g}"):
         line_search(STANDARD, "dual", solver_options={"max_iter": 1})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import Subproblem
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import (
@@ -131,6 +132,43 @@ def _disturbed(weights, rng):
     return weights / weights.sum()
 
 
+MISSED = {
+    "branch_and_bound": (BASE + 0.5 * cm.Payments(cm.PowerCost(2)), {"max_solves": 1}),
+    "projections": (
+        1.0 * cm.SquaredSpread() + 1.0 * cm.Noise() + 0.5 * cm.Payments(),
+        {"max_solves": 1},
+    ),
+    "convex_program": (1.0 * cm.Spread(3) + 1.0 * cm.Noise(), {"gap": 1e-15}),
+}
+
+
+@pytest.mark.parametrize("method", MISSED)
+def test_a_gap_that_is_missed_is_warned_of_at_the_line_that_asked(method):
+    objective, options = MISSED[method]
+    limits = [cm.Budget(1.0)] if method == "convex_program" else []
+    market = cm.Market(some_sellers(), objective, limits)
+    with pytest.warns(cm.LooseCertificateWarning, match="relative gap of .* asked for") as seen:
+        found = cm.allocate(market, **options)
+    assert found.method == method
+    assert found.gap > found.tolerance
+    assert [warning.filename for warning in seen] == [__file__]
+
+
+def far_apart(seed):
+    """Terms and costs whose sizes have nothing to do with each other."""
+    r = np.random.default_rng(seed)
+    m = int(r.integers(2, 40))
+    mu, sigma, gamma = (np.exp(r.uniform(a, b)) for a, b in ((-3, 3), (0, 9), (-9, 0)))
+    sellers = cm.Sellers(r.uniform(0.02, 0.1, m), prior=cm.Uniform(0.02, 0.1))
+    payments = gamma * cm.Payments(cm.ExponentialCost())
+    return cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + payments)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 28, 11, 77, 149])
+def test_sizes_that_are_far_apart_are_certified(seed):
+    assert cm.allocate(far_apart(seed)).gap <= GAP
+
+
 def test_max_solves_is_kept_and_the_gap_is_honest():
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.ExponentialCost()))
     found = cm.allocate(market, max_solves=2)
@@ -149,6 +187,111 @@ def test_solvers(solver):
     assert found.solver == solver
     assert found.objective == pytest.approx(reference.objective, rel=2e-5)
     assert found.lower_bound <= reference.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("bound", [cm.Cap(1.5), cm.MaxEpsilon(0.4)], ids=repr)
+def test_a_rough_solver_is_rough_about_constraints_too_and_says_so(bound):
+    """The feasible set is found by the solver that is asked for; its bound stays a bound."""
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [bound])
+    truth = cm.allocate(market, gap=1e-8)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", cm.LooseCertificateWarning)
+        found = cm.allocate(market, solver="SCS")
+    assert found.gap <= GAP or any(w.category is cm.LooseCertificateWarning for w in said)
+    assert found.lower_bound <= truth.objective * (1 + 1e-9)
+    assert found.objective >= truth.lower_bound * (1 - 1e-7)
+
+
+SOLVING = ("branch", "region")
+
+
+@pytest.mark.parametrize("payments", [None, cm.PowerCost(2)], ids=repr)
+def test_the_solver_that_is_asked_for_solves_everything(payments, monkeypatch):
+    asked = []
+
+    def noted(problem, solver, options=None):
+        asked.append(solver)
+        return run_solver(problem, solver, options)
+
+    for module in SOLVING:
+        monkeypatch.setattr(f"convexmarket.allocation.{module}.run_solver", noted)
+    objective = BASE + 0.5 * cm.Payments(payments) if payments else BASE
+    market = cm.Market(some_sellers(), objective, [cm.Budget(1.0), cm.Cap(2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = cm.allocate(market, solver="ECOS")
+    assert set(asked) == {"ECOS"}
+    assert len(asked) > len(found.solves)
+
+
+# ------------------------------------------------------------------ quadratic and sorted bounds
+
+QUADRATIC = {
+    "sum_squares": lambda a: cp.sum_squares(a) <= 1 / 5,
+    "quad_form": lambda a: cp.quad_form(a, np.eye(6) + 0.2) <= 0.4,
+    "quad_over_lin": lambda a: cp.quad_over_lin(a, 2.0) <= 0.1,
+    "quad_over_lin of both": lambda a: cp.quad_over_lin(a, 1 + a[0]) <= 0.17,
+    "matrix_frac": lambda a: cp.matrix_frac(a, np.diag(np.arange(1.0, 7.0))) <= 0.07,
+    "dotsort": lambda a: cp.dotsort(a, [1.0, 0.5]) <= 0.35,
+    "moments": lambda a: cp.norm_inf(np.arange(12.0).reshape(2, 6) @ a - [2, 8]) <= 0.3,
+}
+
+
+def certified(market):
+    found = cm.allocate(market, gap=GAP)
+    best = BruteForce(market).minimum(found.eta)
+    assert found.gap <= GAP
+    assert found.objective <= best * (1 + 1.5 * GAP)
+    assert found.lower_bound <= best * (1 + 1e-8)
+    check_feasible(market, found)
+    return found
+
+
+@pytest.mark.parametrize("payments", [cm.LinearCost(), cm.PowerCost(2)], ids=repr)
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_bounds_that_are_not_linear_are_certified(name, payments):
+    bound = Bound(lambda q: [QUADRATIC[name](q.weights)])
+    certified(cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(payments), [bound]))
+
+
+def test_the_largest_miss_of_moments_is_a_term_too():
+    features = np.arange(12.0).reshape(2, 6)
+    miss = Own(lambda q: cp.norm_inf(features @ q.weights - [2, 8]))
+    certified(cm.Market(some_sellers(), BASE + 0.3 * miss + 0.5 * cm.Payments()))
+
+
+# ------------------------------------------------------------------ parameters
+
+
+def with_a_parameter():
+    near = cp.Parameter(nonneg=True, value=0.0)
+    term = Own(lambda q: near * cp.norm1(q.weights - 1 / 6))
+    return near, cm.Market(some_sellers(), BASE + term + 0.5 * cm.Payments())
+
+
+def test_a_parameter_that_is_changed_between_allocations_counts():
+    near, market = with_a_parameter()
+    found = []
+    for value in (0.0, 3.0):
+        near.value = value
+        found.append(certified(market))
+    assert found[1].objective > found[0].objective + 0.01
+    np.testing.assert_allclose(found[1].weights, 1 / 6, atol=1e-5)
+
+
+def test_a_parameter_that_is_changed_during_an_allocation_does_not():
+    near, market = with_a_parameter()
+    near.value = 0.1
+    quiet = cm.allocate(market)
+
+    def change(record):
+        near.value = 100.0
+
+    found = cm.allocate(market, progress=change)
+    assert near.value == 100.0
+    assert len(found.solves) > 1
+    assert found.objective == pytest.approx(quiet.objective, rel=1e-12)
+    np.testing.assert_allclose(found.weights, quiet.weights, atol=1e-12)
 
 
 # ------------------------------------------------------------------ one convex program
@@ -284,7 +427,7 @@ BAD_CALLS = {
     "an option of another method": (
         {"method": "convex_program", "max_solves": 3},
         cm.ParameterError,
-        "'convex_program' takes solver_options; got max_solves",
+        "'convex_program' takes no max_solves; leave it out",
     ),
     "no gap": ({"method": "branch_and_bound", "gap": 0}, cm.ParameterError, "gap is 0; give"),
     "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give a whole number >= 1"),

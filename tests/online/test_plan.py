@@ -164,7 +164,7 @@ def test_a_sample_is_planned_as_cvxpy_does(cap):
     market = cm.Market.standard(
         cm.Sellers(virtual_costs=psi), mu=1.0, sigma=2.0, gamma=0.5, cap=cap
     )
-    solved = cm.allocate(market, "line_search", solver="CLARABEL")
+    solved = cm.allocate(market, "line_search", solver="CLARABEL", gap=1e-8)
     assert policy.plan.objective == pytest.approx(solved.objective, rel=1e-6)
     np.testing.assert_allclose(policy.quote(samples).epsilon, solved.epsilon, atol=1e-3)
 

@@ -1,6 +1,7 @@
 """Every term and constraint against its definition; custom pieces; what each does to incentives."""
 
 import copy
+import itertools
 import pickle
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
+from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
@@ -307,7 +309,74 @@ def market_with(*pieces):
     )
 
 
+RNG = np.random.default_rng(0)
+
+
+class Counting:
+    """Says another thing each time."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, quantities):
+        self.calls += 1
+        return self.calls * cp.norm(quantities.weights)
+
+
+def threshold(quantities):
+    """The exponential excess above a threshold that is chosen best."""
+    t = cp.Variable(name="t", value=0.0)
+    return t + cp.sum(cp.exp(quantities.epsilon - t) - 1) / M
+
+
+def partly(quantities):
+    """The distance from what a problem inside is free to choose."""
+    t = cp.Variable(M)
+    inner = cp.Problem(cp.Minimize(cp.norm(quantities.weights - t) + cp.norm1(t)))
+    return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
+
+
+CLOSED = "a piece speaks of its quantities alone; write"
+ANOTHER = "says another thing when it is asked again: .* fix its data when it is made"
+COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
+
 REFUSED = {
+    "a variable of its own": (
+        lambda: market_with(Bad(threshold)),
+        cm.CurvatureError,
+        rf"Bad\(\) uses the variable 't' of its own, but {CLOSED}",
+    ),
+    "a bound with a variable of its own": (
+        lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))),
+        cm.CurvatureError,
+        rf"BadConstraint\(\) uses the variable 'top' of its own, but {CLOSED}",
+    ),
+    "a problem inside": (lambda: market_with(Bad(partly)), cm.CurvatureError, rf"Bad.*{CLOSED}"),
+    "random numbers": (
+        lambda: market_with(Bad(lambda q: RNG.uniform(size=M) @ q.weights)),
+        cm.ParameterError,
+        rf"Bad\(\) {ANOTHER}",
+    ),
+    "a bound of random numbers": (
+        lambda: market_with(BadConstraint(lambda q: q.weights <= RNG.uniform(0.5, 1))),
+        cm.ParameterError,
+        rf"BadConstraint\(\) {ANOTHER}",
+    ),
+    "a count of its calls": (
+        lambda: market_with(Bad(Counting())),
+        cm.ParameterError,
+        rf"Bad\(\) {ANOTHER}",
+    ),
+    "yes or no": (
+        lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(M, boolean=True))),
+        cm.CurvatureError,
+        rf"BadConstraint\(\) uses the integer variable .* the market is not convex; {COUNTS}",
+    ),
+    "a few values": (
+        lambda: market_with(BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))),
+        cm.CurvatureError,
+        rf"BadConstraint\(\) returned .*FiniteSet.* the market is not convex; {COUNTS}",
+    ),
     "concave": (
         lambda: market_with(Bad(lambda q: cp.sqrt(q.weights[0]))),
         cm.CurvatureError,
@@ -543,6 +612,21 @@ def test_refusals_name_what_is_wrong(name):
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_what_counts_is_solved_as_the_refusal_says():
+    """At most two sellers, of whom each carries at most three fifths of the weight."""
+    losses = cm.Losses(np.linspace(2, 1, M))
+    declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
+    chosen = cp.Variable(M, boolean=True)
+    few = [declared.quantities.weights <= 0.6 * chosen, cp.sum(chosen) <= 2]
+    problem = cp.Problem(declared.objective, [*declared.constraints, *few])
+    problem.solve(solver="HIGHS")
+    pairs = itertools.permutations(range(M), 2)
+    cost = np.linspace(2, 1, M) + COSTS  # 0.5 * eta = 1
+    best = min(0.6 * cost[i] + 0.4 * cost[j] for i, j in pairs) + 0.5
+    assert problem.value == pytest.approx(best, rel=1e-6)
+    assert np.count_nonzero(declared.weights > 1e-6) == 2
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,91 @@
+"""Markets with one expression of a user's own, each beside brute force."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import cvxpy as cp
+import numpy as np
+
+import convexmarket as cm
+from tests.allocation.atoms import KINKS, OTHERS
+from tests.allocation.brute_force import BruteForce
+from tests.allocation.builders import Bound, Own, check_feasible
+
+GAP = 1e-6
+ATOMS = {**KINKS, **OTHERS}
+PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
+#: Terms that more privacy lowers without end, by more than it costs.
+FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
+FALLING += ["harmonic_mean", "rel_entr", "rel_entr with a number"]
+#: What stands beside: a strictly convex spread, nothing but lines, a convex cost.
+BESIDE = {
+    "spread": (cm.Spread(), cm.Payments()),
+    "lines": (0.0 * cm.Spread(), cm.Payments()),
+    "cost": (0.3 * cm.SquaredSpread(), cm.Payments(cm.PowerCost(2))),
+}
+
+
+@cache
+def plain(beside, m):
+    """Return sellers, the objective beside, and what is bought without the expression."""
+    rng = np.random.default_rng(m)
+    sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
+    spread, payments = BESIDE[beside]
+    objective = spread + m * cm.Noise() + (1 / m) * payments
+    return sellers, objective, cm.allocate(cm.Market(sellers, objective, [cm.Cap(4)]))
+
+
+def level(g, at, largest):
+    """Return half way from the least that is possible to what is bought anyhow."""
+    x = cp.Variable(at.size, nonneg=True)
+    bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
+    least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL")
+    x.value = at
+    free = float(g(x).value)
+    return (least + free) / 2 if free > least + 1e-2 * (1 + abs(least)) else least + 0.1
+
+
+def market_with(name, place, beside, m=12):
+    """Return a market of which the expression is a part that matters."""
+    g = ATOMS[name]
+    sellers, objective, free = plain(beside, m)
+    in_weights = place.endswith(" a")
+
+    def of(quantities):
+        return m * quantities.weights if in_weights else quantities.epsilon
+
+    if place.startswith("term"):
+        one = cp.Variable(m, value=np.ones(m), nonneg=True)
+        weight = 1 / (1 + abs(float(g(one).value)))
+        limits = [cm.EtaRange(free.eta / 10, free.eta * 10)] if name in FALLING else []
+        return cm.Market(sellers, objective + weight * Own(lambda q: g(of(q))), limits)
+    at = m * free.weights if in_weights else free.epsilon
+    bound = level(g, at, None if in_weights else 3 * free.eta)
+    return cm.Market(sellers, objective, [Bound(lambda q: [g(of(q)) <= bound])])
+
+
+@dataclass
+class Figures:
+    """What is reported of a battery."""
+
+    gap: float
+    solves: int
+    excess: float
+    above: float
+
+
+def figures(market, points=24):
+    """Return what an allocation is beside brute force: excess and bound relative to the optimum."""
+    found = cm.allocate(market, gap=GAP)
+    best = BruteForce(market).minimum(found.eta, points)
+    check_feasible(market, found)
+    excess, above = (x - best for x in (found.objective, found.lower_bound))
+    return Figures(found.gap, len(found.solves), excess / abs(best), above / abs(best))
+
+
+def assert_certified(found):
+    """The gap is kept in few solves, the objective is the optimum and the bound is below."""
+    assert found.gap <= GAP
+    assert found.solves <= 40
+    assert found.excess <= 1.5 * GAP
+    assert found.above <= 1e-8

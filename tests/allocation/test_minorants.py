@@ -1,0 +1,207 @@
+"""Affine minorants: below whatever the hints are, and touching where they are right."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
+from tests.allocation.atoms import KINKS, OTHERS
+from tests.allocation.brute_force import ACCURATE
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:overflow"),  # of hints beyond all measure
+    pytest.mark.filterwarnings("ignore:Solution may be inaccurate"),
+    pytest.mark.filterwarnings("ignore:pnorm with p"),
+]
+
+M = 12
+ALL = {**KINKS, **OTHERS}
+seeds = st.integers(0, 2**32 - 1)
+
+#: What a solver that is wrong may say in place of a multiplier.
+NONSENSE = {
+    "nothing": lambda rng, right: right,
+    "noise": lambda rng, right: rng.normal(size=right.shape),
+    "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
+    "zeros": lambda rng, right: np.zeros(right.shape),
+    "of the wrong sign": lambda rng, right: -right,
+    "nearly right": lambda rng, right: right * (1 + 1e-6 * rng.normal(size=right.shape)),
+    "many times": lambda rng, right: right * rng.uniform(0, 10),
+    "of others": lambda rng, right: rng.permutation(right.ravel()).reshape(right.shape),
+}
+
+
+def unknown():
+    return cp.Variable(M, nonneg=True)
+
+
+def points(rng, n=12):
+    """Points of every kind: inside, with zeros, at a corner, with ties, far away."""
+    found = [rng.exponential(size=M) for _ in range(n)]
+    found += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
+    found += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
+    return [*found, np.round(rng.exponential(size=M))]
+
+
+def solved(expression, x, costs):
+    """Minimise an expression plus linear costs over a simplex; return the value and the copy."""
+    lifted = Lifted({})
+    copy = lifted(expression)
+    problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
+    problem.solve(solver="CLARABEL", **ACCURATE)
+    x.value = np.maximum(x.value, 1e-12)
+    return problem.value, lifted
+
+
+def minorant(expression, x, hints):
+    """Return the constant and the slopes at where x is now."""
+    const, (slope,) = Minorants([x])(expression, 1.0, hints)
+    return const, slope
+
+
+def assert_below(expression, x, found, rng):
+    """The affine function is nowhere above the expression."""
+    const, slope = found
+    assert np.isfinite(slope).all()
+    for point in points(rng):
+        x.value = point
+        value = expression.value
+        assert const + slope @ point <= value + 1e-9 * (1 + abs(value))
+
+
+# ------------------------------------------------------------------- below, whatever is said
+
+
+def is_nowhere_above(name, seed):
+    """At the solver's point and elsewhere, with right hints, wrong ones and none."""
+    rng, x = np.random.default_rng(seed), unknown()
+    expression = ALL[name](x)
+    _, lifted = solved(expression, x, 0.5 * rng.normal(size=M))
+    best, right = x.value, [np.asarray(link.dual_value, dtype=float) for link in lifted.links]
+    for kind, say in NONSENSE.items():
+        for link, dual in zip(lifted.links, right, strict=True):
+            link.dual_variables[0].save_value(say(rng, dual))
+        for at in (best, rng.exponential(size=M)):
+            x.value = at
+            hints = lifted.hints(1.0)
+            assert_below(expression, x, minorant(expression, x, hints), rng)
+            if kind == "nothing":
+                x.value = at
+                assert_below(expression, x, minorant(expression, x, {}), rng)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_whatever_the_hints_it_is_nowhere_above(name):
+    is_nowhere_above(name, 0)
+
+
+@given(st.sampled_from(sorted(ALL)), seeds)
+def test_whatever_the_hints_and_wherever_it_is_nowhere_above(name, seed):
+    is_nowhere_above(name, seed)
+
+
+BY_AXIS = {
+    "max": cp.max,
+    "norm1": cp.norm1,
+    "norm_inf": cp.norm_inf,
+    "norm": lambda matrix, axis: cp.norm(matrix, 2, axis=axis),
+    "min": lambda matrix, axis: -cp.min(matrix, axis=axis),
+    "sum_squares": cp.sum_squares,
+    "log_sum_exp": cp.log_sum_exp,
+    "cummax": cp.cummax,
+}
+
+
+@given(
+    st.sampled_from(sorted(BY_AXIS)),
+    st.sampled_from([(3, 4), (4, 3), (2, 6), (6, 2), (1, 12), (12, 1)]),
+    st.sampled_from([0, 1]),
+    st.booleans(),
+    seeds,
+)
+def test_a_matrix_is_taken_by_the_axis_that_is_named(name, shape, axis, hinted, seed):
+    """Each entry with a weight of its own, so that one in the place of another shows."""
+    rng, x = np.random.default_rng(seed), unknown()
+    matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
+    atom = BY_AXIS[name](matrix, axis=axis)
+    expression = cp.sum(cp.multiply(rng.exponential(size=atom.shape), atom))
+    lifted = Lifted({})
+    lifted(expression)
+    for link in lifted.links:
+        link.dual_variables[0].save_value(rng.normal(size=link.shape))
+    x.value = rng.exponential(size=M)
+    found = minorant(expression, x, lifted.hints(1.0) if hinted else {})
+    assert_below(expression, x, found, rng)
+
+
+@given(st.integers(1, 12), seeds)
+def test_sorted_products_of_a_matrix_are_counted_by_columns(count, seed):
+    """With as many weights as there are entries, or fewer, in any shape."""
+    rng, x = np.random.default_rng(seed), unknown()
+    weights = rng.normal(size=count)
+    expression = cp.dotsort(cp.reshape(x - 1, (4, 3), order="F"), weights)
+    lifted = Lifted({})
+    lifted(expression)
+    x.value = rng.exponential(size=M)
+    for link in lifted.links:
+        link.dual_variables[0].save_value(rng.normal(size=link.shape) * 10.0 ** rng.integers(12))
+    assert_below(expression, x, minorant(expression, x, lifted.hints(1.0)), rng)
+    x.value = rng.exponential(size=M)
+    assert_below(expression, x, minorant(expression, x, {}), rng)
+
+
+# -------------------------------------------------------------------- touching where right
+
+#: Inside of these is another atom that is replaced by its tangent, at the solver's point.
+WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_with_the_right_hints_it_proves_the_optimum(name):
+    for seed in range(4):
+        rng, x = np.random.default_rng(seed), unknown()
+        expression, costs = KINKS[name](x), 0.3 * rng.normal(size=M)
+        best, lifted = solved(expression, x, costs)
+        const, slope = minorant(expression, x, lifted.hints(1.0))
+        bound = const + M * (slope + costs).min()
+        assert bound == pytest.approx(best, abs=(1e-4 if name in WITHIN else 1e-7) * (1 + M))
+        assert bound <= best + 1e-8
+
+
+def test_every_atom_whose_kinks_are_known_is_tried():
+    tried = set()
+
+    def walk(expression):
+        tried.add(type(expression).__name__)
+        for argument in expression.args:
+            walk(argument)
+
+    for build in KINKS.values():
+        walk(build(unknown()))
+    assert set(_SUPPORT) - tried <= {"SumLargest", "Pnorm"}  # names that another CVXPY has
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_hints_it_is_the_tangent(name):
+    rng, x = np.random.default_rng(1), unknown()
+    expression = ALL[name](x)
+    x.value = point = rng.exponential(size=M)
+    const, slope = minorant(expression, x, {})
+    assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
+    step = 1e-6 * rng.normal(size=M)  # nowhere near a kink
+    values = []
+    for way in (1, -1):
+        x.value = point + way * step
+        values.append(expression.value)
+    assert values[0] - values[1] == pytest.approx(2 * slope @ step, rel=1e-4, abs=1e-10)
+
+
+def test_an_atom_without_a_gradient_is_refused_by_name():
+    x = unknown()
+    expression = -cp.von_neumann_entr(cp.diag(x[:3] + 0.1))
+    x.value = np.ones(M)
+    with pytest.raises(cm.SolverError, match=r"von_neumann_entr.* has no gradient"):
+        minorant(expression, x, {})

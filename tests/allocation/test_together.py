@@ -1,0 +1,116 @@
+"""Several buyers of the same sellers: certified, within the limits, as good as brute force."""
+
+from itertools import product
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.terms import SquaredNoise
+from tests.allocation.builders import Own
+
+REPORTS = np.array([0.1, 0.3, 0.6])
+SELLERS = cm.Sellers(REPORTS, prior=cm.Uniform(0, 1))
+
+
+def buyer(sigma, gamma=0.1, extra=None, *constraints):
+    objective = cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments()
+    return cm.Market(SELLERS, objective + extra if extra else objective, constraints)
+
+
+def at_fixed_eta(markets, limit, etas):
+    """Return the optimum at given eta by one declaration of all; inf where there is none."""
+    parts = [cm.declare(market, eta) for market, eta in zip(markets, etas, strict=True)]
+    sold = sum(part.quantities.epsilon for part in parts)
+    constraints = [item for part in parts for item in part.constraints]
+    together = cp.Problem(
+        cp.Minimize(sum(part.objective.args[0] for part in parts)), [*constraints, sold <= limit]
+    )
+    value = together.solve(solver="CLARABEL")
+    return np.inf if value is None else value
+
+
+def brute_force(markets, limit, found):
+    """Return the best of a grid of eta, finer around what was found."""
+    coarse = [np.geomspace(0.1, 1.0, 9) * np.sum(limit)] * len(markets)
+    fine = [a.eta * np.linspace(0.97, 1.03, 7) for a in found.allocations]
+    points = [p for axes in (coarse, fine) for p in product(*axes) if sum(p) <= np.sum(limit)]
+    return min(at_fixed_eta(markets, limit, point) for point in points)
+
+
+CASES = {
+    "limits that bind nobody": ([buyer(1.0), buyer(3.0)], 10.0),
+    "sold out": ([buyer(1.0), buyer(3.0)], 0.5),
+    "each another limit": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
+    "caps, and a bound of one buyer's own": (
+        [buyer(1.0, 0.1, None, cm.Cap(1.5)), buyer(3.0, 0.1, None, cm.MaxEpsilon(0.4))],
+        0.8,
+    ),
+    "terms with kinks": (
+        [buyer(1.0, 0.2, Own(lambda q: cp.max(q.epsilon))), buyer(3.0, 0.1, SquaredNoise())],
+        0.7,
+    ),
+}
+
+
+def is_certified(markets, limit):
+    """Within every limit, and what it says it is; return it."""
+    found = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
+    assert np.all(found.epsilon <= np.asarray(limit) * (1 + 1e-12))
+    assert np.all(found.prices >= 0)
+    for market, allocation in zip(markets, found.allocations, strict=True):
+        value = market.objective.value(
+            allocation.weights, allocation.eta, market.sellers.virtual_costs
+        )
+        assert allocation.objective == pytest.approx(value, rel=1e-9)
+        quantities = cm.Quantities.at(allocation.weights, allocation.eta, REPORTS)
+        for piece in market.constraints:
+            for item in piece.constraints(quantities):
+                assert np.all(item.violation() <= 1e-7)
+    assert found.objective == pytest.approx(sum(a.objective for a in found.allocations))
+    return found
+
+
+@pytest.mark.parametrize("name", ["limits that bind nobody", "sold out"])
+def test_buyers_together_are_certified(name):
+    """And at their eta one declaration of all has the same optimum."""
+    markets, limit = CASES[name]
+    found = is_certified(markets, limit)
+    assert found.gap <= 1e-6
+    etas = [allocation.eta for allocation in found.allocations]
+    assert found.objective == pytest.approx(at_fixed_eta(markets, limit, etas), rel=1e-6)
+
+
+def test_one_buyer_alone_is_a_market_under_that_limit():
+    found = cm.allocate_together([buyer(2.0)], [cm.MaxEpsilon(0.3)])
+    alone = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
+    assert found.objective == pytest.approx(alone.objective, rel=1e-6)
+    assert "1 buyers" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("markets", "constraints", "message"),
+    [
+        ([], [cm.MaxEpsilon(1.0)], "give a list of Market"),
+        ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "give a list of Market"),
+        ([buyer(1.0)], [], r"the shared constraints are \[\]; give MaxEpsilon"),
+        ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "give MaxEpsilon"),
+        ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
+    ],
+)
+def test_refusals_name_what_is_wrong(markets, constraints, message):
+    with pytest.raises(cm.ParameterError, match=message):
+        cm.allocate_together(markets, constraints)
+
+
+def test_buyers_who_need_more_than_there_is_are_told_so():
+    needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
+    with pytest.raises(cm.InfeasibleMarketError, match="raise the shared limit"):
+        cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])
+
+
+def test_buyers_of_other_sellers_are_refused():
+    more = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
+    with pytest.raises(cm.ParameterError, match="the markets have 2, 3 sellers"):
+        cm.allocate_together([buyer(1.0), more], [cm.MaxEpsilon(1.0)])

@@ -1,0 +1,13 @@
+"""Markets whose numbers have nothing to do with each other, each certified."""
+
+import pytest
+
+import convexmarket as cm
+from tests.allocation.test_variants import GAP, far_apart
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_sizes_that_are_far_apart_are_certified(seed):
+    found = cm.allocate(far_apart(seed))
+    assert found.gap <= GAP
+    assert len(found.solves) <= 40
