@@ -1,7 +1,8 @@
-"""Markets that are one convex program in the weights and 1/eta: no search over eta.
+"""Markets that are one convex program in the weights and 1/eta, and sweeps over a parameter of any.
 
-That is so where no term of the objective uses the guarantees: given guarantees, or a budget in
-place of a price of money. What limits the privacy bought then stands in the constraints.
+A market is one program where no piece speaks of the guarantees: given guarantees, or a budget in
+place of a price of money. What limits the privacy bought then stands in the constraints, and there
+is no search over eta.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def solve_convex(
     Raises
     ------
     NotSupportedError
-        If a term of the objective uses the guarantees.
+        If a piece uses the guarantees.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
         If there is no answer.
     """
@@ -166,9 +167,10 @@ def sweep(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> list[Allocation]:
-    """Allocate one market for many values of a parameter, compiling it once.
+    """Allocate one market, of any kind, for many values of a parameter, compiling it once.
 
-    Each search over eta begins where the one before it ended.
+    Each search over eta begins where the last optima point to. Several threads may sweep one market
+    at once.
 
     Parameters
     ----------
@@ -190,6 +192,8 @@ def sweep(
     ------
     ParameterError
         If the parameter does not stand in the market, or cannot have one of the values.
+    InfeasibleMarketError, UnattainedOptimumError, SolverError
+        If there is no answer for one of the values.
 
     Examples
     --------

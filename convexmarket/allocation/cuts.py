@@ -1,9 +1,10 @@
 r"""Lower bounds on the objective for every eta at once, from one solve at one eta.
 
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
-its constraints ``h(a, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
-``L = F + y'h`` is convex in ``(a, eps, s)`` as three separate unknowns, so it lies above its
-tangent at any point. Keeping one spread term R as it is and replacing all the rest by the tangent
+its constraints ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
+``L = F + y'h`` is convex in ``(a, eps, s)`` as three separate unknowns. Keeping one spread term R
+as it is and replacing all the rest by an affine minorant, which is its tangent where it is smooth
+and chosen by multipliers at kinks (:mod:`convexmarket.allocation.minorants`),
 
 .. math:: \mathrm{const} + (g_a + \eta\, g_\epsilon)^\top a + g_s/\eta
 
@@ -17,8 +18,8 @@ few Newton steps, so D is evaluated in O(m) and bounded on an interval by a chor
 whatever the solver returned; with its optimal weights and multipliers it touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-Where there is no strictly convex spread term but such a privacy cost u, u is kept instead. With the
-multiplier tau of ``sum a = 1``,
+Where there is a privacy cost u whose conjugate is known, a second cut keeps u instead, and the
+higher of the two counts. With the multiplier tau of ``sum a = 1``,
 
 .. math:: D = \mathrm{const} + \tau + g_s s - \sum_i \gamma\psi_i\,
           u^*\!\left(\frac{s(\tau - g_{a,i}) - g_{\epsilon,i}}{\gamma\psi_i}\right)

@@ -29,7 +29,7 @@ def declare(
     eta : float, optional
         Total privacy bought; may be changed later through the attribute of that name, without
         compiling again. Where left out, the market has to be one convex program in the weights
-        and 1/eta, without a term in the guarantees.
+        and 1/eta, without a piece that speaks of the guarantees.
     formulation : {"primal", "dual", "projection"}
         At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
 
@@ -37,12 +37,15 @@ def declare(
     -------
     FixedEtaProblem, FixedEta or ConvexProgram
         A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``; its value is the
-        market's objective (that of "projection" is not).
+        market's objective (that of "projection" is not). At a fixed eta a "primal" has
+        ``quantities``, expressions to add restrictions of any kind with. ``copy.deepcopy`` and
+        pickle make a problem of its own; one problem is not for several threads at once.
 
     Raises
     ------
     NotSupportedError
-        If the market has no such formulation, or has a parameter of its own and eta is given.
+        If the market has no such formulation, or eta is given and would be multiplied by a
+        parameter of the market's own.
     ParameterError
         If eta or formulation is not one of the values allowed.
     InfeasibleMarketError

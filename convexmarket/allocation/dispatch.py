@@ -63,6 +63,9 @@ def allocate(
 ) -> Allocation:
     """Choose how much privacy to buy from whom.
 
+    A market may be allocated from several threads at once. Parameters in its pieces have the values
+    that they have when it is called.
+
     Parameters
     ----------
     market : Market
@@ -75,8 +78,9 @@ def allocate(
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
           ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
           exact evaluations;
-        - "convex_program": one conic solve, where no term uses the guarantees;
-        - "branch_and_bound": the certified search over eta, for any market.
+        - "convex_program": one conic solve, where no piece speaks of the guarantees;
+        - "branch_and_bound": the certified search over eta, for any market, terms and constraints
+          of your own included, smooth or not.
 
         For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
@@ -111,6 +115,8 @@ def allocate(
     Returns
     -------
     Allocation
+        Where its gap is larger than the one asked for, a :class:`LooseCertificateWarning` says so
+        at the line of the call; the lower bound is valid all the same.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """What the constraints of a market allow: feasible points, the range of eta, who clashes.
 
-All constraints are convex in the weights and 1/eta together, so the feasible values of 1/eta form
-an interval, and a point that a solver left slightly outside is mended by pulling it towards a
-point inside.
+All constraints are convex in the weights and 1/eta together (bounds on guarantees by their
+perspective), so the feasible values of 1/eta form an interval. How far it reaches at most is
+proven, by a least violation that is above zero beyond its end. A point that a solver left slightly
+outside is mended by pulling it towards a point inside.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Allocation(CertifiedPurchase):
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
     method : str
-        "exact", "line_search" or "projected_gradient".
+        As in :func:`allocate`: "exact", "projections", "convex_program" and so on.
     seconds : float
         Wall time of the whole allocation.
     formulation, solver, solver_version, tolerance

@@ -56,8 +56,9 @@ def _speaks_of(expression: cp.Expression, variable: cp.Variable) -> bool:
 class JointView:
     """Objective and constraints over three unknowns: weights, 1/eta, and guarantees on their own.
 
-    A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights
-    are held as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one.
+    A piece that does not use the guarantees is convex jointly in the weights and 1/eta, and so is
+    the perspective of a bound on the guarantees (:meth:`jointly`). Weights are held as ``m*a`` and
+    1/eta in units of ``inverse_scale``, both of order one.
 
     Attributes
     ----------

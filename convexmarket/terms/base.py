@@ -214,7 +214,11 @@ class Summand(ABC):
 class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
-    Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives.
+    Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives. A
+    weight that is a ``cvxpy.Parameter`` stands after the term, ``term * parameter``. It may have
+    kinks (a maximum, a norm, a sum of the largest): allocations are certified all the same. It
+    speaks of its quantities alone, without variables or random numbers of its own, and says the
+    same whenever it is asked.
     """
 
     definition = "expression"
@@ -284,9 +288,11 @@ class Term(Piece, Summand):
 
 
 class Constraint(Piece):
-    """One restriction on a market, convex in the weights a and 1/eta.
+    """One restriction on a market, convex in what it speaks of.
 
-    A bound on guarantees is written with these two: ``eps_i <= e`` as ``a_i <= e * inverse_eta``.
+    That is either the weights a and 1/eta, or the guarantees eps alone. A linear bound on the
+    guarantees, such as ``eps_i <= e``, keeps a market without payments one convex program if it is
+    written with the former, ``a_i <= e * inverse_eta``.
     """
 
     definition = "constraints"
