@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 
-#: A number, or an expression in parameters that stands for one.
 #: A number of a piece that may change.
 Parameter: TypeAlias = cp.Parameter
+#: A number, or an expression in parameters that stands for one.
 Number: TypeAlias = float | cp.Expression
 
 
