@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
@@ -35,6 +34,7 @@ from convexmarket.payments import (
     estimate_payments,
     information_rents,
     last_sale,
+    method_of,
     payments,
     reports_of,
 )
@@ -44,6 +44,7 @@ from convexmarket.rents import (
     SolvedCurve,
     doubt_of_sold,
     end_of_sales,
+    for_each_seller,
     sales_end_between,
 )
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -238,9 +239,12 @@ def audit_incentives(
     check_instance("market", market, Market)
     check_callable("build", build)
     exact = market.standard_form is not None and build is None
-    fewest = 33 if exact else 6 if build is None else 12
-    misreports = check_count("misreports", _default(misreports, fewest), 2)
-    max_sellers = check_count("max_sellers", _default(max_sellers, 200 if exact else 50))
+    if misreports is None:
+        misreports = 33 if exact else 6 if build is None else 12
+    if max_sellers is None:
+        max_sellers = 200 if exact else 50
+    check_count("misreports", misreports, 2)
+    check_count("max_sellers", max_sellers)
     check_share("gap", gap)
     check_callable("rule", rule, optional=False)
     check_callable("progress", progress)
@@ -257,7 +261,9 @@ def audit_incentives(
     if exact:
         trials = _exact_trials(market, who, misreports)
     else:
-        trials = _solved_trials(market, allocation, build, who, misreports, gap, progress, jobs)
+        tries = _solved_trial if build is None else partial(_built_trial, build)
+        trial_of = partial(tries, market, allocation, misreports, gap)
+        trials = for_each_seller(trial_of, who, jobs, progress)
     rounding = 1e-9 if exact else 1e-6
     rows = [
         _row(market, int(i), trial, rule, rounding) for i, trial in zip(who, trials, strict=True)
@@ -274,7 +280,7 @@ def audit_incentives(
         table=table,
         n_sellers=len(market.sellers),
         n_misreports=min(trial.report.size for trial in trials) - 1,
-        tolerance=rounding * max(largest, float(np.finfo(float).tiny)),
+        tolerance=rounding * largest,
         total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
     )
@@ -318,10 +324,6 @@ def _built(build: Build, reports: Floats) -> Market:
             "them of its argument, as in Sellers(reports, prior=...)"
         )
     return built
-
-
-def _default(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,20 +377,17 @@ def _row(
 def _exact_trials(market: Market, who: Ints, misreports: int) -> list[_Trial]:
     """Solve at all misreports of all sellers at once."""
     curve = OwnReportCurve(standard_form_of(market, "the exact audit"))
-    trials: list[_Trial] = [None] * who.size  # type: ignore[list-item]
+    trials = {}
     for prior, place in market.sellers.by_prior(who):
         own = who[place]
-        grid = _misreports(curve, prior, own, reports_of(market)[own], misreports)
-        seller, z = np.repeat(own, grid.shape[1]), grid.ravel()
-        virtual = np.asarray(prior.ironed_virtual_cost(z))
-        epsilon = curve(seller, virtual).epsilon
-        rent = information_rents(curve, prior, seller, z)
-        none = np.zeros(grid.shape[1])
-        for row, k in enumerate(place):
-            one = slice(row * grid.shape[1], (row + 1) * grid.shape[1])
-            sold = epsilon[one]
-            trials[k] = _Trial(z[one], virtual[one], sold, sold, rent[one], none, none)
-    return trials
+        z = _misreports(curve, prior, own, reports_of(market)[own], misreports)
+        seller, virtual = np.repeat(own, z.shape[1]), np.asarray(prior.ironed_virtual_cost(z))
+        sold = curve(seller, virtual.ravel()).epsilon.reshape(z.shape)
+        rent = information_rents(curve, prior, seller, z.ravel()).reshape(z.shape)
+        none = np.zeros(z.shape[1])
+        for k, i in enumerate(own):
+            trials[i] = _Trial(z[k], virtual[k], sold[k], sold[k], rent[k], none, none)
+    return [trials[i] for i in who]
 
 
 def _misreports(
@@ -399,50 +398,37 @@ def _misreports(
     ceases = last_sale(curve, prior, seller, np.full(seller.size, low))
     step = 1e-6 * (ceases - low)
     top = np.full(seller.size, high) if np.isfinite(high) else 2.0 * ceases
-    # From half a step above the bottom, where a virtual cost may be 0 and privacy free.
-    spread = low + (ceases - low)[:, None] * np.linspace(0.5 / count, 1.0, count)
     edges = np.column_stack((ceases - step, np.minimum(ceases + step, top), top))
-    return np.column_stack((truth, spread, edges, _near(truth, low, high)))
+    spread = _spread(low, ceases, count)
+    return np.column_stack((truth, spread, edges, _near(truth, prior)))
 
 
-def _near(truth: Floats, low: float, high: float) -> Floats:
-    """Return reports next to the truth, inside the support, shape (n, 4)."""
-    below = truth[:, None] * (1 - _NEAR)
-    above = np.minimum(truth[:, None] * (1 + _NEAR), 0.5 * (truth[:, None] + high))
-    return np.column_stack((np.maximum(below, 0.5 * (truth[:, None] + low)), above))
+def _spread(low: float, high: ArrayLike, count: int) -> Floats:
+    """Return reports up to each end, from half a step above the bottom: privacy may be free there.
+
+    Shape (..., count) for ends of the shape (...).
+    """
+    width = np.asarray(high)[..., None] - low
+    return low + width * np.linspace(0.5 / count, 1.0, count)
 
 
-def _solved_trials(
-    market: Market,
-    allocation: Allocation,
-    build: Build | None,
-    who: Ints,
-    misreports: int,
-    gap: float,
-    progress: Callable[[int, int], None] | None,
-    jobs: int,
-) -> list[_Trial]:
-    """Solve one misreport at a time."""
-    plain = Market(market.sellers, market.objective, market.constraints)  # nothing cached to send
-    trial_of = _solved_trial if build is None else partial(_built_trial, build)
-    work = (delayed(trial_of)(plain, allocation, int(i), misreports, gap) for i in who)
-    trials = []
-    for trial in Parallel(n_jobs=jobs, return_as="generator")(work):
-        trials.append(trial)
-        if progress is not None:
-            progress(len(trials), who.size)
-    return trials
+def _near(truth: ArrayLike, prior: Prior) -> Floats:
+    """Return reports next to the truth, inside the support, shape (..., 4) for a truth of (...)."""
+    own = np.asarray(truth)[..., None]
+    middle = [0.5 * (own + end) for end in prior.support]
+    nearby = np.maximum(own * (1 - _NEAR), middle[0]), np.minimum(own * (1 + _NEAR), middle[1])
+    return np.concatenate(nearby, axis=-1)
 
 
 def _built_trial(
-    build: Build, market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
+    build: Build, market: Market, allocation: Allocation, misreports: int, gap: float, seller: int
 ) -> _Trial:
     """Build, solve and pay the market at each report tried."""
     reports, prior = reports_of(market), market.sellers.prior_of(seller)
     truth, (low, high) = float(reports[seller]), prior.support
     top = high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
-    spread = low + (top - low) * np.linspace(0.5 / misreports, 1.0, misreports)
-    tried = np.setdiff1d(np.append(spread, _near(np.array([truth]), low, high)), truth)
+    tried = np.append(_spread(low, top, misreports), _near(truth, prior))
+    tried = np.setdiff1d(tried, truth)
     # At the top the virtual cost may be infinite: nothing is sold there, or there is no market.
     tried = tried[np.isfinite(prior.ironed_virtual_cost(tried))]
     rows = [_paid(market, allocation, seller, gap)]
@@ -487,31 +473,26 @@ def _paid(market: Market, allocation: Allocation, seller: int, gap: float) -> tu
 
 
 def _solved_trial(
-    market: Market, allocation: Allocation, seller: int, misreports: int, gap: float
+    market: Market, allocation: Allocation, misreports: int, gap: float, seller: int
 ) -> _Trial:
+    """Solve the market at reports between which its rents are integrated."""
     curve = SolvedCurve(market, allocation, gap)
     prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-    low, high = prior.support
-    end = end_of_sales(curve, prior, seller, truth)
-
+    low, end = prior.support[0], end_of_sales(curve, prior, seller, truth)
     _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
-    spread = low + (ceases - low) * np.linspace(0.5 / misreports, 1.0, misreports)
-    tried = np.concatenate((spread, _near(np.array([truth]), low, high)[0], [truth, end]))
-    tried = np.unique(tried)
-    envelope = market.incentives == "by construction" and curve.gamma > 0
+    spread = _spread(low, ceases, misreports)
+    tried = np.unique([*spread, *_near(truth, prior), truth, end])
+    envelope = method_of(market, assume_monotone=True) == "envelope"
     chords = Chords(curve, prior, seller, tried[0], tried[-1], tried, envelope)
-    cells = chords.cells
-    nodes = np.array([*(cell.first for cell in cells), chords.z.size - 1])
+    nodes = np.array([*(cell.first for cell in chords.cells), chords.z.size - 1])
     points = [chords.point(node) for node in nodes]
-    # At the top itself the cost may be infinite, and the market then without an answer.
-    answered = np.array([np.isfinite(point.upper) for point in points])
-    value = np.array([cell.value for cell in cells])
-    error = np.array([cell.error for cell in cells])
-    rent = np.append(np.cumsum(value[::-1])[::-1], 0.0)
+    parts = np.array([(cell.value, cell.error) for cell in chords.cells])
+    rent = np.append(np.cumsum(parts[::-1, 0])[::-1], 0.0)
+    behind = np.append(0.0, np.cumsum(parts[:, 1]))
     own = int(np.argmin(np.abs(chords.z[nodes] - truth)))
-    behind = np.append(0.0, np.cumsum(error))
-    order = np.concatenate(([own], np.delete(np.arange(nodes.size), own)))
-    order = order[answered[order]]
+    # At the top itself the cost may be infinite, and the market then without an answer.
+    answered = [k for k, point in enumerate(points) if np.isfinite(point.upper) and k != own]
+    order = [own, *answered]
     return _Trial(
         report=chords.z[nodes][order],
         virtual=chords.y[nodes][order],

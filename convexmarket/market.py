@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
@@ -23,12 +22,9 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.terms.base import Number
+from convexmarket.terms.base import Number, Parameter
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
-
-if TYPE_CHECKING:
-    import cvxpy as cp
 
 __all__ = ["Incentives", "Market", "StandardForm"]
 
@@ -199,7 +195,7 @@ class Market:
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
 
-    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Market:
+    def with_parameter(self, parameter: Parameter, own: Parameter) -> Market:
         """Return the market with another parameter in place of one, where its pieces show it."""
         parts = tuple(part.with_parameter(parameter, own) for part in self.objective.parts)
         constraints = [piece.with_parameter(parameter, own) for piece in self.constraints]

@@ -48,6 +48,7 @@ __all__ = [
     "estimate_payments",
     "information_rents",
     "last_sale",
+    "method_of",
     "payments",
     "reports_of",
 ]
@@ -239,41 +240,23 @@ def estimate_payments(
     >>> estimate.method, estimate.amounts.round(2)
     ('envelope', array([0.76, 0.67]))
     """
-    reports = reports_of(market)
+    m = reports_of(market).size
     check_share("accuracy", accuracy)
     if gap is not None:
         check_share("gap", gap)
     check_callable("progress", progress)
     check_jobs(jobs)
-    who = _positions(sellers, reports.size)
-    method = _method(market, assume_monotone)
+    who = _positions(sellers, m)
+    method = method_of(market, assume_monotone)
     _check_allocation(market, allocation)
     if method == "exact":
         return _exact_payments(market, allocation, who)
     if method == "constant":
         return _constant_payments(market, allocation, who)
-    tolerances = accuracy * _scales(market, allocation)
-    if gap is None:
-        gap = _gap_for(market, allocation, float(tolerances.min()))
-    known = _with_best_bound(market, allocation, gap)
-    lost = np.asarray(market.privacy_cost(allocation.epsilon))
-    bought = who[lost[who] > 0]
-    rent_of = partial(_rent, market, known, tolerances, gap, method)
-    rents = for_each_seller(rent_of, bought, jobs, progress)
-    amounts, errors = reports * lost, np.zeros(reports.size)
-    amounts[bought] += [rent.value for rent, _ in rents]
-    errors[bought] = [rent.error for rent, _ in rents]
-    return PaymentEstimate(
-        amounts[who],
-        errors[who],
-        who,
-        method,
-        market.incentives,
-        n_solves=1 + sum(n_solves for _, n_solves in rents),
-    )
+    return _solved_payments(market, allocation, who, method, accuracy, gap, progress, jobs)
 
 
-def _method(market: Market, assume_monotone: bool) -> Method:
+def method_of(market: Market, assume_monotone: bool) -> Method:
     """Return how this market's payments are found, or refuse those that promise nothing."""
     if market.standard_form is not None:
         return "exact"
@@ -306,6 +289,33 @@ def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allo
     again = allocate(market, gap=gap, start=allocation)
     _check_optimal(allocation, again)
     return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
+
+
+def _solved_payments(
+    market: Market,
+    allocation: Allocation,
+    who: Ints,
+    method: Method,
+    accuracy: float,
+    gap: float | None,
+    progress: Callable[[int, int], None] | None,
+    jobs: int,
+) -> PaymentEstimate:
+    """Pay by the rents of markets that are solved at other reports."""
+    tolerances = accuracy * _scales(market, allocation)
+    if gap is None:
+        gap = _gap_for(market, allocation, float(tolerances.min()))
+    known = _with_best_bound(market, allocation, gap)
+    reports = reports_of(market)
+    lost = np.asarray(market.privacy_cost(allocation.epsilon))
+    bought = who[lost[who] > 0]
+    rent_of = partial(_rent, market, known, tolerances, gap, method)
+    rents = for_each_seller(rent_of, bought, jobs, progress)
+    amounts, errors = reports * lost, np.zeros(reports.size)
+    amounts[bought] += [rent.value for rent, _ in rents]
+    errors[bought] = [rent.error for rent, _ in rents]
+    n_solves = 1 + sum(solves for _, solves in rents)
+    return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
 def _rent(

@@ -34,6 +34,8 @@ __all__ = [
 
 
 #: A number, or an expression in parameters that stands for one.
+#: A number of a piece that may change.
+Parameter: TypeAlias = cp.Parameter
 Number: TypeAlias = float | cp.Expression
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import convexmarket as cm
 from tests.allocation.atoms import KINKS, OTHERS
-from tests.allocation.brute_force import BruteForce
+from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import Bound, Own, check_feasible
 
 GAP = 1e-6
@@ -16,7 +16,7 @@ ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
 #: Terms that more privacy lowers without end, by more than it costs.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
-FALLING += ["harmonic_mean", "rel_entr", "rel_entr with a number"]
+FALLING += ["min by column", "harmonic_mean", "rel_entr", "rel_entr with a number"]
 #: What stands beside: a strictly convex spread, nothing but lines, a convex cost.
 BESIDE = {
     "spread": (cm.Spread(), cm.Payments()),
@@ -39,7 +39,7 @@ def level(g, at, largest):
     """Return half way from the least that is possible to what is bought anyhow."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
-    least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL")
+    least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
     x.value = at
     free = float(g(x).value)
     return (least + free) / 2 if free > least + 1e-2 * (1 + abs(least)) else least + 0.1

@@ -1,0 +1,40 @@
+"""Expressions of a user's own in markets: certified, as good as brute force, in few solves."""
+
+import pytest
+
+from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
+
+#: A market for each atom: places and what stands beside take turns.
+TURNS = [
+    (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)]) for i, name in enumerate(ATOMS)
+]
+#: What was not certified, or taken for infeasible, before its cause was mended.
+MENDED = [
+    ("abs of squares", "constraint in a", "lines"),
+    ("min of roots", "constraint in eps", "cost"),
+    ("3-norm", "constraint in eps", "cost"),
+    ("norm by column", "constraint in eps", "lines"),
+    ("sum_largest of squares", "constraint in eps", "cost"),
+    ("cubes of positive parts", "constraint in eps", "cost"),
+    ("sum_largest, a fraction", "constraint in a", "spread"),
+    ("sum_largest of a matrix", "constraint in eps", "spread"),
+    ("maximum with a scalar", "term in eps", "lines"),
+    ("sum_squares by column", "term in a", "lines"),
+    ("cummax", "term in eps", "lines"),
+    ("log", "term in a", "lines"),
+    ("weighted geo_mean", "term in a", "lines"),
+    ("log_sum_exp", "constraint in a", "lines"),
+    ("tr_inv", "constraint in eps", "lines"),
+    ("quad_over_lin of both", "term in eps", "lines"),
+    ("log_det", "constraint in a", "lines"),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "beside"), TURNS)
+def test_a_market_with_an_expression_of_ones_own(name, place, beside):
+    assert_certified(figures(market_with(name, place, beside), points=12))
+
+
+@pytest.mark.parametrize(("name", "place", "beside"), MENDED)
+def test_a_market_that_was_not_certified_once(name, place, beside):
+    assert_certified(figures(market_with(name, place, beside), points=12))

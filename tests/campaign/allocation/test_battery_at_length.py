@@ -1,0 +1,56 @@
+"""Every expression in every place beside everything; and pieces with kinks and many sellers."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from tests.allocation.atoms import KINKS
+from tests.allocation.battery import (
+    ATOMS,
+    BESIDE,
+    PLACES,
+    assert_certified,
+    figures,
+    market_with,
+    plain,
+)
+
+MANY = 200
+GROUPS = np.arange(MANY) % 7
+#: Pieces with kinks, of ours, in markets of many.
+OURS = {
+    "largest": (0.5 * cm.Spread(np.inf), cm.Payments()),
+    "worst guarantees": (0.3 * cm.terms.CVaR(0.9), cm.Payments()),
+    "worst payments": (0.3 * cm.terms.CVaR(0.83, "payments"), cm.Payments()),
+    "tiers": (0.0 * cm.Spread(), cm.Payments(cm.terms.TieredCost([1, 2, 5], [0.5, 1.5]))),
+    "some off": (0.0 * cm.Spread(), cm.terms.RobustCosts("budget", 0.4, 12.5)),
+    "box": (0.0 * cm.Spread(), cm.terms.RobustCosts("box", np.linspace(0, 0.5, MANY))),
+    "ellipsoid": (0.0 * cm.Spread(), cm.terms.RobustCosts("ellipsoid", 0.4)),
+    "fairness": (0.3 * cm.terms.Fairness("minimax", GROUPS), cm.Payments()),
+}
+#: Atoms, of many.
+OF_MANY = ["abs", "pos", "norm1", "max", "piecewise linear", "sum_largest", "dotsort", "exp"]
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ATOMS)
+def test_a_market_with_an_expression_of_ones_own(name, place, beside):
+    assert_certified(figures(market_with(name, place, beside)))
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("name", OURS)
+def test_many_sellers_and_a_piece_with_kinks(name, spread):
+    sellers = plain("spread", MANY)[0]
+    term, payments = OURS[name]
+    objective = term + MANY * cm.Noise() + (1 / MANY) * payments
+    market = cm.Market(sellers, objective + spread * cm.Spread(), [cm.Cap(8)])
+    assert_certified(figures(market, points=12))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", OF_MANY)
+def test_many_sellers_and_an_expression_of_ones_own(name, place):
+    beside = "lines" if name in KINKS else "spread"
+    assert_certified(figures(market_with(name, place, beside, MANY), points=12))
