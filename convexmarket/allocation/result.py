@@ -92,7 +92,7 @@ class Allocation(CertifiedPurchase):
         The buyer's objective at this point.
     lower_bound : float
         Up to rounding, no feasible point has a smaller objective than this. A search proves it for
-        all eta by weak duality and chords. The exact method proves it at ``eta`` by a dual point;
+        all eta by weak duality and cuts. The exact method proves it at ``eta`` by a dual point;
         for other eta it rests on the enumeration of all stationary points (docs/theory.md, 3.3).
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
