@@ -294,6 +294,6 @@ def finish(
         **provenance,
     )
     found.warn_if_loose(
-        tolerance, "the solver is not accurate enough; try another one, or more max_solves"
+        tolerance, "max_solves are used up, or the solver is not accurate enough; try another one"
     )
     return found

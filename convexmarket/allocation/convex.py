@@ -41,7 +41,7 @@ def _refuse_guarantees(view: JointView) -> None:
     """Refuse a market that is not one convex program."""
     if view.uses_epsilon:
         raise NotSupportedError(
-            f"{shown(view.market.objective)} has a term in the guarantees eps = eta*a, which is "
+            f"{shown(view.market)} has a term or a bound in the guarantees eps = eta*a, which is "
             "not convex in the weights and 1/eta together; declare it at a fixed eta: "
             "declare(market, eta=...)"
         )

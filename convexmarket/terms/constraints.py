@@ -46,7 +46,7 @@ class Cap(ByValue, Constraint):
     def __post_init__(self) -> None:
         if isinstance(self.k, Real) and not self.k >= 1:
             raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
-        k = one_or_each("cap", self.k, "5")
+        k = one_or_each("cap", self.k, "5", parameter=True)
         if not isinstance(k, cp.Parameter) and np.mean(k) < 1:
             raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
         object.__setattr__(self, "k", k)
@@ -83,7 +83,8 @@ class MaxEpsilon(ByValue, Constraint):
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", one_or_each("the largest epsilon", self.epsilon, "1.0"))
+        given = one_or_each("the largest epsilon", self.epsilon, "1.0", parameter=True)
+        object.__setattr__(self, "epsilon", given)
 
     def check(self, n_sellers: int) -> None:
         """Check that there is one bound, or one for each seller, and that somebody may sell."""

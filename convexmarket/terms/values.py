@@ -100,7 +100,13 @@ def _floats(value: Any) -> Floats:
 
 
 def one_or_each(
-    name: str, value: Any, example: str, *, zero: bool = False, each: str = "seller"
+    name: str,
+    value: Any,
+    example: str,
+    *,
+    zero: bool = False,
+    each: str = "seller",
+    parameter: bool = False,
 ) -> float | Floats:
     """Return a positive number, or one nonnegative number for each seller, read-only.
 
@@ -114,8 +120,10 @@ def one_or_each(
         Whether a number for all may be zero too.
     each : str
         What a vector has an entry for.
+    parameter : bool
+        Whether a cvxpy.Parameter may stand for it.
     """
-    if isinstance(value, cp.Parameter):
+    if parameter and isinstance(value, cp.Parameter):
         if value.ndim > 1 or not value.is_nonneg():
             raise ParameterError(
                 f"the parameter of {name} must be cp.Parameter(nonneg=True), or have one entry for "
