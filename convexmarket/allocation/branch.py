@@ -89,7 +89,9 @@ class _Solver:
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = self.problem.weights
-        cut = self.linearizer.cut(raw, eta, self.problem.multipliers, self.problem.hints)
+        cut = self.linearizer.cut(
+            raw, eta, self.problem.multipliers, self.problem.hints, polish=True
+        )
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
         point = Evaluated(weights, near, objective, cut)

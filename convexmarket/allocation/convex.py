@@ -162,7 +162,7 @@ class _Runner:
         weights, eta = mend(self.view, raw, near, region.inside)
         objective = self.view.value(weights, eta)
         proof = self.program.multipliers, self.program.hints
-        cuts = [self._linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]
+        cuts = [self._linearizer.cut(raw, near, *proof, balance, True) for balance in (True, False)]
         bound = max(cut.minimum(*region.bounds)[1] for cut in cuts)
         seconds = time.perf_counter() - start
         record = SolveRecord(eta, objective, bound, status, seconds)
