@@ -124,7 +124,7 @@ class Compiled:
         problem.eta = eta
         status = self.run(problem, f"at eta = {eta:.10g}")
         raw = problem.weights
-        cut = self.linearizer.cut(raw, eta, *problem.proof())
+        cut = self.linearizer.cut(raw, eta, *problem.proof(), polish=True)
         weights, near = mend(self.view, raw, eta, self.region.inside)
         objective = self.view.value(weights, near)
         seconds = time.perf_counter() - start

@@ -124,7 +124,7 @@ class _OneProgram(Compiled):
         proof = self.problem.proof()
         weights, eta = mend(self.view, raw, near, self.region.inside)
         objective = self.view.value(weights, eta)
-        cuts = [self.linearizer.cut(raw, near, *proof, balance) for balance in (True, False)]
+        cuts = [self.linearizer.cut(raw, near, *proof, balance, True) for balance in (True, False)]
         bound = max(cut.minimum(*self.region.bounds)[1] for cut in cuts)
         seconds = time.perf_counter() - began
         self.records.append(SolveRecord(eta, objective, bound, status, seconds))

@@ -51,8 +51,8 @@ Conjugate = Callable[[Floats], Floats]
 
 #: Tangents are taken this far from the border, where an entropy has none.
 _INWARDS = 1e-9
-#: A cut this much below its point, relatively, is taken at a better one, up to so many times.
-_SHORT, _POLISHES = 1e-7, 2
+#: A cut below its point by between these, relatively, is taken at another, up to so many times.
+_SHORT, _POLISHES = (1e-7, 1e-2), 2
 #: Weights below this, relative to the average, stay as they are if nothing draws them up.
 _SELLS = 1e-6
 #: By which share of a weight a slope's change is measured, and how often.
@@ -318,6 +318,7 @@ class Linearizer:
         multipliers: list[Floats | None],
         hints: Hints | None = None,
         balance: bool = False,
+        polish: bool = False,
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
@@ -332,6 +333,9 @@ class Linearizer:
         balance : bool
             Scale the multipliers of the constraints on 1/eta so that the bound does not depend
             on eta, as it does not at an optimum over eta.
+        polish : bool
+            Whether the point is a solver's, nearly optimal, and another one nearby will do if the
+            cut proves more there.
         """
         view, n = self.view, self._zero.weights.size
         point = np.where(view.active, weights, 0.0)
@@ -345,8 +349,8 @@ class Linearizer:
             cuts = [self._cut(point, eta, kept, *proof, way) for way in ways]
             way, best = max(zip(ways, cuts, strict=True), key=lambda pair: pair[1](eta))
             near = point
-            for _ in range(_POLISHES):
-                if not best(eta) < value - _SHORT * abs(value):
+            for _ in range(_POLISHES if polish else 0):
+                if not _SHORT[0] < (value - best(eta)) / abs(value) < _SHORT[1]:
                     break
                 near = self._polished(near, eta, *proof, way)
                 better = self._cut(near, eta, kept, *proof, way)
@@ -381,6 +385,8 @@ class Linearizer:
 
         a = point[active]
         here = slopes(a)
+        if not np.isfinite(here).all():
+            return point
         sells = (n * a > _SELLS) | (here < here @ a)
         unit = np.where(sells, np.sqrt(a), 0.0)
         sum_ = unit / np.linalg.norm(unit)
@@ -391,7 +397,7 @@ class Linearizer:
         def curvature(u: Floats) -> Floats:
             step = unit * level(u)
             share = np.max(np.abs(step[sells]) / a[sells], initial=0.0)
-            if share == 0:
+            if not 0 < share < np.inf:  # nothing to measure, or multipliers without measure
                 return np.zeros(n)
             return level(unit * (slopes(a + _STEP / share * step) - here)) * share / _STEP
 
@@ -401,8 +407,10 @@ class Linearizer:
         share = np.max(-step[sells] / a[sells], initial=0.0)
         polished = np.zeros(active.size)
         polished[active] = a + step / max(1.0, 2.0 * share)
+        if not np.isfinite(polished).all():
+            polished = point
         self.view.place(polished, eta)
-        return polished if np.isfinite(polished).all() else point
+        return polished
 
     def _lagrangian(
         self,

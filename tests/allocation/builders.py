@@ -154,6 +154,19 @@ class Bound(cm.Constraint):
         return self.build(quantities)
 
 
+#: What a wrong solver may say in place of a multiplier.
+NONSENSE = {
+    "noise": lambda rng, right: rng.normal(size=right.shape),
+    "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
+    "zeros": lambda rng, right: np.zeros(right.shape),
+    "of the wrong sign": lambda rng, right: -right,
+    "of any sign": lambda rng, right: right * rng.choice([-1, 1], right.shape),
+    "nearly right": lambda rng, right: right * (1 + 1e-6 * rng.normal(size=right.shape)),
+    "many times": lambda rng, right: right * rng.uniform(0, 10, right.shape),
+    "of others": lambda rng, right: rng.permutation(right.ravel()).reshape(right.shape),
+}
+
+
 class Half(cm.Spread):
     """A norm of the user's own, whose shortcut is that of another one."""
 

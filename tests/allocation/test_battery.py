@@ -4,9 +4,10 @@ import pytest
 
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
-#: A market for each atom: places and what stands beside take turns.
+#: Every fourth atom: places and what stands beside take turns. The campaign tries all in all.
 TURNS = [
-    (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)]) for i, name in enumerate(ATOMS)
+    (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
+    for i, name in enumerate(list(ATOMS)[::4])
 ]
 #: What was not certified, or taken for infeasible, before its cause was mended.
 MENDED = [

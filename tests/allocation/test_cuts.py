@@ -242,6 +242,19 @@ def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
     assert cut.price == pytest.approx(slope @ weights, rel=1e-6)
 
 
+def test_a_tangent_is_taken_where_slopes_are_level_if_asked():
+    """A solver's weights have half the digits; without a kept spread so had the bound."""
+    objective = Own(lambda q: cp.sum(cp.exp(3 * q.weights))) + cm.Noise() + 0.1 * cm.Payments()
+    maker = linearizer(objective)
+    weights, value, *proof = solved(maker, 2.0)
+    off = weights + 1e-5 * np.array([1.0, -2.0, 1.0])
+    plain, polished = (maker.cut(off, 2.0, *proof, polish=polish) for polish in (False, True))
+    assert plain(2.0) < value * (1 - 1e-6)
+    assert value * (1 - 1e-8) <= polished(2.0) <= value * (1 + 1e-8)
+    for eta in (0.3, 1.0, 6.0):
+        assert polished(eta) <= solved(maker, eta)[1] * (1 + 1e-8)
+
+
 # --------------------------------------------------------- what is kept as it is
 
 

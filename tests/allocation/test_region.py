@@ -3,11 +3,15 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.region import Region, RegionFinder, mend, violations
-from convexmarket.allocation.views import JointView
-from tests.allocation.builders import COSTS, Bound, market
+from convexmarket.allocation.minorants import Lifted
+from convexmarket.allocation.region import Region, RegionFinder, _Clash, mend, violations
+from convexmarket.allocation.views import JointView, multiplier
+from tests.allocation.brute_force import BruteForce
+from tests.allocation.builders import COSTS, NONSENSE, Bound, market
 
 
 def finder(*constraints, costs=COSTS) -> RegionFinder:
@@ -268,6 +272,40 @@ def test_a_bound_on_guarantees_has_the_ends_that_a_grid_finds(name):
         for eta in np.geomspace(0.05, 20, 12):
             if holds(eta * weights):
                 assert region.bounds[0] <= eta <= region.bounds[1]
+
+
+@given(
+    st.sampled_from(sorted(CONES)),
+    st.sampled_from(sorted(NONSENSE)),
+    st.floats(-3, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_nonsense_proves_no_feasible_eta_infeasible(name, kind, log_eta, seed):
+    """With multipliers and hints of a wrong solver, at any eta, also far from the ends."""
+    rng = np.random.default_rng(seed)
+    declared = market(Bound(lambda q: [CONES[name](q.epsilon)]), cm.Cap(2.0))
+    view = JointView(declared)
+    brute = BruteForce(declared)
+    say = NONSENSE[kind]
+
+    def wrong(item, scale):
+        right = multiplier(item, scale)
+        return None if right is None else say(rng, right)
+
+    def wrong_hints(lifted, scale):
+        said = hints(lifted, scale)
+        return {k: [None if d is None else say(rng, d) for d in ds] for k, ds in said.items()}
+
+    hints = Lifted.hints
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore", invalid="ignore"):
+        patch.setattr("convexmarket.allocation.region.multiplier", wrong)
+        patch.setattr(Lifted, "hints", wrong_hints)
+        proof = _Clash(view).at(float(np.exp(log_eta)), "CLARABEL")
+        if proof is None:
+            return
+        for eta in np.geomspace(0.05, 20, 15):
+            if np.isfinite(brute(eta)):
+                assert not proof(1 / eta) > 1e-9
 
 
 # ----------------------------------------------------------------------- mending

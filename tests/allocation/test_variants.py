@@ -14,6 +14,7 @@ from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import Subproblem
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import (
+    NONSENSE,
     SPREADS,
     Bound,
     Half,
@@ -123,8 +124,69 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
     monkeypatch.setattr(Subproblem, "weights", property(lambda self: _disturbed(exact(self), rng)))
     found = branch_and_bound(market, max_solves=15)
     assert found.lower_bound <= truth.objective <= found.objective * (1 + 1e-8)
-    assert found.gap > 1e-5
+    assert found.gap > GAP
     check_feasible(market, found)
+
+
+def told(kind, rng, dual):
+    """What is said in place of a multiplier, or of none."""
+    return None if dual is None else NONSENSE[kind](rng, np.asarray(dual, dtype=float))
+
+
+def kinks(name):
+    """Markets with kinks of every sort, in the objective and in constraints."""
+    matrix = np.random.default_rng(3).normal(size=(4, 6))
+    noise, payments = 6.0 * cm.Noise(), (1 / 6) * cm.Payments()
+    objective, bounds = {
+        "a maximum": (0.5 * Own(lambda q: cp.max(cp.abs(matrix @ q.epsilon))), [cm.Cap(3)]),
+        "absolute values": (0.5 * Own(lambda q: cp.norm1(q.epsilon - 1)), []),
+        "the largest": (0.5 * cm.terms.CVaR(0.6), [cm.MaxEpsilon(3.0)]),
+        "squares": (0.5 * Own(lambda q: cp.sum_squares(matrix @ q.epsilon)), [cm.Cap(3)]),
+        "sorted": (0.5 * Own(lambda q: cp.dotsort(q.epsilon, [2.0, 1.0])), []),
+        "a spectrum": (Own(lambda q: cp.normNuc(cp.reshape(q.epsilon - 1, (2, 3), order="F"))), []),
+        "a bound by a maximum": (
+            0.1 * cm.Spread(),
+            [Bound(lambda q: [cp.max(matrix @ q.weights) <= 0.2])],
+        ),
+        "a bound on guarantees": (
+            0.1 * cm.Spread(),
+            [Bound(lambda q: [cp.sum_largest(q.epsilon, 2) <= 3, cp.norm(q.epsilon) <= 3])],
+        ),
+        "a cost": (cm.Payments(cm.terms.TieredCost([0.1, 1], [0.5])), [cm.Cap(2)]),
+    }[name]
+    limits = [*bounds, cm.EtaRange(0.5, 50)]
+    return cm.Market(some_sellers(), objective + noise + payments, limits)
+
+
+KINKED = ["a maximum", "absolute values", "the largest", "squares", "sorted", "a spectrum"]
+KINKED += ["a bound by a maximum", "a bound on guarantees", "a cost"]
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+@pytest.mark.parametrize("name", KINKED)
+def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypatch):
+    """Those of the constraints and those at the kinks, at weights that are right and wrong."""
+    market, rng = kinks(name), np.random.default_rng(len(name))
+    truth = cm.allocate(market, "branch_and_bound")
+    multipliers, hints = Subproblem.multipliers.fget, Subproblem.hints.fget
+
+    def wrong_hints(problem):
+        said = hints(problem)
+        return {key: [told(kind, rng, dual) for dual in duals] for key, duals in said.items()}
+
+    def wrong_multipliers(problem):
+        return [told(kind, rng, dual) for dual in multipliers(problem)]
+
+    monkeypatch.setattr(Subproblem, "hints", property(wrong_hints))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for both in (False, True):
+            if both:
+                monkeypatch.setattr(Subproblem, "multipliers", property(wrong_multipliers))
+            found = branch_and_bound(market, max_solves=4)
+            assert found.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
+            assert found.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
+            check_feasible(market, found)
 
 
 def _disturbed(weights, rng):
@@ -167,6 +229,15 @@ def far_apart(seed):
 @pytest.mark.parametrize("seed", [2, 4, 28, 11, 77, 149])
 def test_sizes_that_are_far_apart_are_certified(seed):
     assert cm.allocate(far_apart(seed)).gap <= GAP
+
+
+@pytest.mark.parametrize("max_solves", [1, 2])
+def test_a_search_that_is_stopped_does_not_say_that_there_is_no_optimum(max_solves):
+    falling = Own(lambda q: -cp.sum(cp.log(q.epsilon + 0.1)))
+    market = cm.Market(some_sellers(), falling + 6.0 * cm.Noise() + 0.1 * cm.Payments())
+    with pytest.warns(cm.LooseCertificateWarning):
+        found = cm.allocate(market, max_solves=max_solves)
+    assert found.lower_bound <= cm.allocate(market).objective
 
 
 def test_max_solves_is_kept_and_the_gap_is_honest():
