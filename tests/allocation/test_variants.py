@@ -168,21 +168,17 @@ def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypat
     """Those of the constraints and those at the kinks, at weights that are right and wrong."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
-    multipliers, hints = Subproblem.multipliers.fget, Subproblem.hints.fget
-
-    def wrong_hints(problem):
-        said = hints(problem)
-        return {key: [told(kind, rng, dual) for dual in duals] for key, duals in said.items()}
-
-    def wrong_multipliers(problem):
-        return [told(kind, rng, dual) for dual in multipliers(problem)]
-
-    monkeypatch.setattr(Subproblem, "hints", property(wrong_hints))
+    proof = Subproblem.proof
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for both in (False, True):
-            if both:
-                monkeypatch.setattr(Subproblem, "multipliers", property(wrong_multipliers))
+
+            def wrong(problem, scale=None, both=both):
+                duals, hints = proof(problem, scale)
+                duals = [told(kind, rng, dual) for dual in duals] if both else duals
+                return duals, {k: [told(kind, rng, d) for d in ds] for k, ds in hints.items()}
+
+            monkeypatch.setattr(Subproblem, "proof", wrong)
             found = branch_and_bound(market, max_solves=4)
             assert found.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
             assert found.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
