@@ -28,15 +28,12 @@ _TIGHT: dict[str, dict[str, Any]] = {
         "tol_feas": 1e-9,
         "max_step_fraction": 0.9,
         "warm_start": False,
-        "chordal_decomposition_enable": False,  # which panics at some bounds on determinants
     },
     "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
     "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
 }
 #: Where these fail: the solver's own tolerances, reached by still shorter steps.
-_AGAIN: dict[str, dict[str, Any]] = {
-    "CLARABEL": {"max_step_fraction": 0.5, "chordal_decomposition_enable": False}
-}
+_AGAIN: dict[str, dict[str, Any]] = {"CLARABEL": {"max_step_fraction": 0.5}}
 
 
 def check_solver(solver: str) -> str:

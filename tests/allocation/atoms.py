@@ -111,7 +111,7 @@ OTHERS = {
     "geo_mean": lambda v: -cp.geo_mean(v[:4] + 0.1),
     "harmonic_mean": lambda v: -cp.harmonic_mean(v[:4] + 0.1),
     "tr_inv": lambda v: cp.tr_inv(cp.diag(v[:3] + 0.3)),
-    "log_det": lambda v: -cp.log_det(cp.diag(v[:3]) + 0.3),
+    "log_det": lambda v: -cp.log_det(cp.diag(v[:3] + 0.3)),
     "log_sum_exp by row": lambda v: each(3) @ cp.log_sum_exp(table(v), axis=1),
     "sum_squares by column": lambda v: each(4) @ cp.sum_squares(table(v), axis=0),
     "cubes of positive parts": lambda v: cp.sum(cp.power(cp.pos(off(v)), 3)),

@@ -8,7 +8,6 @@ import numpy as np
 import convexmarket as cm
 
 ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-ACCURATE["chordal_decomposition_enable"] = False  # which panics at some bounds on determinants
 
 
 class BruteForce:

@@ -211,8 +211,7 @@ def test_a_solver_is_asked_for_tight_tolerances_then_for_its_own(solver):
     tolerances = [value for name, value in tight.items() if name.startswith(("tol_", "eps_"))]
     assert len(tolerances) in (2, 3)
     assert all(0 < value <= 1e-8 for value in tolerances)
-    steps = {"max_step_fraction": 0.5, "chordal_decomposition_enable": False}
-    steps = steps if solver == "CLARABEL" else {}
+    steps = {"max_step_fraction": 0.5} if solver == "CLARABEL" else {}
     assert own == {"solver": solver, "verbose": True, "warm_start": False, **steps}
     assert all(v >= 50_000 for name, v in tight.items() if name.startswith("max_iter"))
     assert 0.5 < tight.get("max_step_fraction", 0.9) < 1
