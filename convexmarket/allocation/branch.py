@@ -249,7 +249,11 @@ def _without_traces(
         return weights, eta, objective
     value = view.value(cleaned, near)
     dearer = value > objective + FOR_TRACES * tolerance * abs(objective)
-    if dearer or imbalance(view, cleaned, near) > max(imbalance(view, weights, eta), ROUNDING):
+    outside = [
+        max(np.max(violations(view, *point), initial=0.0), imbalance(view, *point))
+        for point in ((cleaned, near), (weights, eta))
+    ]
+    if dearer or outside[0] > max(outside[1], ROUNDING):
         return weights, eta, objective
     return cleaned, near, value
 

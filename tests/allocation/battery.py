@@ -16,7 +16,13 @@ ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
 #: Terms that more privacy lowers without end, by more than it costs.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
-FALLING += ["min by column", "harmonic_mean", "rel_entr", "rel_entr with a number"]
+FALLING += [
+    "piecewise linear",
+    "min by column",
+    "harmonic_mean",
+    "rel_entr",
+    "rel_entr with a number",
+]
 #: What stands beside: a strictly convex spread, nothing but lines, a convex cost.
 BESIDE = {
     "spread": (cm.Spread(), cm.Payments()),

@@ -244,6 +244,17 @@ def test_who_is_left_without_traces_is_moved_back_into_the_bounds():
     assert found.weights[0] <= 0.6 * (1 + 1e-12)
 
 
+def test_traces_are_kept_where_no_point_without_them_is_inside():
+    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+    rng = np.random.default_rng(200)
+    sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
+    bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])
+    objective = 200 * cm.Noise() + (1 / 200) * cm.Payments()
+    found = cm.allocate(cm.Market(sellers, objective, [bound]))
+    assert np.sort(200 * found.weights)[-3:].sum() <= 7.5 + 1e-9
+    assert found.gap <= 1e-6
+
+
 def test_traces_that_a_constraint_needs_are_kept():
     """Somebody has to sell a millionth, and who sells nothing cannot be mended."""
     trace = np.array([0.6, 0.4 - 3e-6, 3e-6])
