@@ -104,9 +104,7 @@ def test_a_market_without_a_bound_on_privacy_or_a_use_for_it_has_no_optimum():
         solve_convex(market(cm.Cap(2)))
     with pytest.raises(cm.UnattainedOptimumError, match="eta is not determined; add"):
         solve_convex(market(cm.Budget(1.0), objective=1.0 * cm.Spread(3)))
-    with pytest.raises(
-        cm.NotSupportedError, match=r"in the guarantees .*declare\(market, eta"
-    ):
+    with pytest.raises(cm.NotSupportedError, match=r"in the guarantees .*declare\(market, eta"):
         solve_convex(market(objective=PAID))
 
 
