@@ -4,10 +4,10 @@ import pytest
 
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
-#: Every fourth atom: places and what stands beside take turns. The campaign tries all in all.
+#: Every eighth atom: places and what stands beside take turns. The campaign tries all in all.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
-    for i, name in enumerate(list(ATOMS)[::4])
+    for i, name in enumerate(list(ATOMS)[::8])
 ]
 #: What was not certified, or taken for infeasible, before its cause was mended.
 MENDED = [

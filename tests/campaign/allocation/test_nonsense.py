@@ -1,0 +1,12 @@
+"""No multiplier at all makes a certificate wrong: every kind of nonsense in every market."""
+
+import pytest
+
+from tests.allocation.builders import NONSENSE
+from tests.allocation.test_variants import KINKED, proves_nothing_wrong
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+@pytest.mark.parametrize("name", KINKED)
+def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypatch):
+    proves_nothing_wrong(name, kind, monkeypatch)
