@@ -49,8 +49,6 @@ _MAX_SPLITS = 20_000
 _ACCURACY = 1e-6
 #: Relative width of intervals of eta that are not split any more.
 _NARROW = 1e-12
-#: So many times the first eta is some way.
-_SOME_WAY = 50.0
 #: Cuts on either side of an interval that are asked for its bound.
 _REACH = 2
 #: A descent in eta looks this factor up and down, with so many steps.
@@ -212,9 +210,8 @@ def search_eta(
             heapq.heappush(heap, bounded(*piece, least.bound))
     bound, last = heap[0].bound, max(solved)
     falling = best.eta == last or solved[last](last) <= best.objective
-    # A search that is merely stopped has to have come some way before it says so.
-    far = len(solved) < max_solves or best.eta >= _SOME_WAY * first
-    if far and heap[0].high == np.inf and best.cut.flattens and falling:
+    stopped = len(solved) >= max_solves  # which proves nothing of how it would have gone on
+    if not stopped and heap[0].high == np.inf and best.cut.flattens and falling:
         raise _runs_away(best.objective, bound)
     if best.objective - bound > max(10 * gap, slack) * abs(best.objective):
         best = _descend(solve, best, region, max_solves - len(solved))

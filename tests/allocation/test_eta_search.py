@@ -142,17 +142,30 @@ def test_solves_that_get_no_closer_end_a_search_with_patience(patience):
     assert best.objective - bound <= 1e-8 * best.objective
 
 
+def falls_forever():
+    """Return 1 + 1/eta, which no eta minimises."""
+    return Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
+
+
 def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
-    """Seen by how far the search has got, or by where it stands when solves run out."""
+    """Seen by how far the search has got."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
     with pytest.raises(cm.UnattainedOptimumError, match=r"eta -> 0; objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
-    for most in (200, 5):
-        falls = Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
-        with pytest.raises(cm.UnattainedOptimumError, match="eta -> infinity; objective"):
-            search_eta(falls, 1.0, 1e-30, most, None)
-        assert len(falls.records) <= min(most, 60)
+    falls = falls_forever()
+    with pytest.raises(cm.UnattainedOptimumError, match="eta -> infinity; objective"):
+        search_eta(falls, 1.0, 1e-30, 200, None)
+    assert len(falls.records) <= 60
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 20])
+def test_a_search_that_is_stopped_claims_no_more_than_it_has_proven(most):
+    """It has not seen that there is no optimum; the gap is open, and the bound holds."""
+    falls = falls_forever()
+    best, bound = search_eta(falls, 1.0, 1e-30, most, None)
+    assert len(falls.records) == most
+    assert bound <= 1.0 < best.objective
 
 
 def test_where_cuts_do_not_touch_a_descent_takes_over():

@@ -55,10 +55,10 @@ def test_lower_bound_is_honest_and_a_finer_grid_closes_the_gap(cap):
 
 
 def test_a_grid_misses_the_global_minimum_and_its_gap_says_so():
-    allocation = projected_gradient(market_of(three_roots()), grid=[10.0, 20.0, 40.0, 80.0])
+    allocation = projected_gradient(market_of(three_roots()), grid=[40.0, 80.0])
     assert allocation.objective > 2.0
     assert allocation.lower_bound <= 1.9946349581
-    assert allocation.gap > 0.05
+    assert allocation.gap > 0.1
 
 
 def test_bound_covers_what_lies_beyond_the_grid():

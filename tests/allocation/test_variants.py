@@ -124,7 +124,7 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
     monkeypatch.setattr(Subproblem, "weights", property(lambda self: _disturbed(exact(self), rng)))
     found = branch_and_bound(market, max_solves=15)
     assert found.lower_bound <= truth.objective <= found.objective * (1 + 1e-8)
-    assert found.gap > GAP
+    assert found.gap > 1e-5
     check_feasible(market, found)
 
 
@@ -193,7 +193,7 @@ def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypat
 
 
 def _disturbed(weights, rng):
-    weights = np.maximum(weights * (1 + 1e-2 * rng.normal(size=weights.size)), 0)
+    weights = np.maximum(weights * (1 + 2e-2 * rng.normal(size=weights.size)), 0)
     return weights / weights.sum()
 
 
