@@ -218,6 +218,26 @@ NUMBERS = {
         lambda x: market(cm.MaxEpsilon(x), objective=PAID),
     ),
     "budget": (ONE, [0.2, 0.5], lambda x: market(cm.Budget(x), objective=PAID + OWN)),
+    "virtual costs": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
+        lambda x: cm.Market(cm.Sellers(virtual_costs=x), PAID + OWN),
+    ),
+    "virtual costs of odds": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.3])],
+        lambda x: cm.Market(
+            cm.Sellers(virtual_costs=x),
+            cm.Spread() + cm.Noise() + cm.Payments(cm.ExponentialCost()),
+        ),
+    ),
+    "virtual costs under a budget": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
+        lambda x: cm.Market(
+            cm.Sellers(virtual_costs=x), cm.Spread() + cm.Noise(), [cm.Budget(0.5)]
+        ),
+    ),
     "a term of one's own": (
         ONE,
         [0.3, 3.0],
