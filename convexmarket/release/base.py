@@ -19,7 +19,7 @@ from convexmarket.privacy import (
     RandomSource,
     check_account,
     lattice_scale,
-    resolve_generator,
+    open_generator,
 )
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
@@ -72,7 +72,7 @@ def admit(
         If the rows are not those of the accountant, or ``random_state`` is no source.
     """
     check_account(accountant, guarantee, rows)
-    generator = resolve_generator(random_state)
+    generator = open_generator(random_state)
     if accountant is not None:
         accountant.charge(guarantee, rows)
     return generator
@@ -130,8 +130,8 @@ def check_terms(
     unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
     if unsold:
         raise ParameterError(
-            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit with"
-            " weights that are zero there."
+            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit erm"
+            " with an epsilon that is zero there."
         )
     check_delta(delta, positive=bool(why_delta), why=why_delta)
     check_choice("accounting", accounting, Composition)
