@@ -31,13 +31,13 @@ from convexmarket.learners.perturbed import perturbed_minimum
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
     Accounting,
-    Guarantee,
     calibrate_eta,
     check_weights,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, resolve_generator
 
 __all__ = ["PrivateLogisticRegression"]

@@ -35,8 +35,8 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 

@@ -3,13 +3,13 @@
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
     Accounting,
-    Guarantee,
     calibrate_eta,
     check_weights,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import (
     discrete_laplace,
     discrete_laplace_log_density,

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_choice, check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, ParameterError
-from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = ["Account", "AccountComposition", "PrivacyAccountant"]
 

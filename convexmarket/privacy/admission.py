@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = ["check_account"]
 
