@@ -38,7 +38,7 @@ from convexmarket.privacy.accounting import (
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import RandomSource, resolve_generator
+from convexmarket.privacy.noise import RandomSource, open_generator
 
 __all__ = ["PrivateLogisticRegression"]
 
@@ -227,7 +227,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         classes, signs = binary_signs(y, self.classes)
         data_norm = self._checked_data_norm(X)
         noise_eta, guarantee = self._account(weights, eta, data_norm, classes)
-        rng = resolve_generator(self.random_state)
+        rng = open_generator(self.random_state)
         if accountant is not None:
             accountant.charge(guarantee, rows)
         coef, gradient_norm = perturbed_minimum(

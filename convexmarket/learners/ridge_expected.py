@@ -16,7 +16,7 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.learners.ridge_release import RidgeRelease
-from convexmarket.privacy.noise import RandomSource, resolve_generator
+from convexmarket.privacy.noise import RandomSource, open_generator
 
 __all__ = ["expected_loss"]
 
@@ -98,7 +98,7 @@ def expected_loss(
             f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}."
         )
     test, truth = domain.unit_rows(test_rows)[:], domain.unit_labels(test_labels)
-    rng = resolve_generator(random_state)
+    rng = open_generator(random_state)
     losses = []
     for _ in range(samples if isinstance(estimator, SampledRidge) else 1):
         plan = estimator._plan(granted, X.shape[1], rng)

@@ -37,7 +37,7 @@ from convexmarket.learners.ridge_math import (
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, resolve_generator
+from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, open_generator
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["Plan", "RidgeRelease"]
@@ -141,7 +141,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             self._refuse_leaks()
         n_rows, n_features = self._shape(X, y)
         granted = checked_epsilon(epsilon, n_rows)
-        rng = resolve_generator(self.random_state)
+        rng = open_generator(self.random_state)
         plan = self._plan(granted, n_features, rng)
         if plan.rate < SMALLEST_RATE:
             raise ParameterError(

@@ -21,8 +21,11 @@ from convexmarket.privacy.lattice import (
 )
 from convexmarket.privacy.noise import (
     RandomSource,
+    Simulation,
     gamma_sphere_log_density,
     gamma_sphere_noise,
+    noise_assumption,
+    open_generator,
     resolve_generator,
     secure_generator,
 )
@@ -36,6 +39,7 @@ __all__ = [
     "PrivacyAccountant",
     "RandomSource",
     "Sensitivity",
+    "Simulation",
     "approximate_minimum_rate",
     "calibrate_eta",
     "check_account",
@@ -49,7 +53,9 @@ __all__ = [
     "lattice_release",
     "lattice_scale",
     "lattice_step",
+    "noise_assumption",
     "objective_perturbation_guarantee",
+    "open_generator",
     "resolve_generator",
     "ridge_norm_bound",
     "ridge_sensitivity",

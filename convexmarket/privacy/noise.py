@@ -3,6 +3,9 @@
 A mechanism asks :func:`resolve_generator` for a generator and a sampler of this module for its
 noise. Nothing here knows which model is being trained.
 
+Noise from a seed protects only against those who do not know it, and only once: so a seed is a
+:class:`Simulation`, or it is warned of.
+
 Where no seed is passed, the generator is NumPy's over the stream cipher ChaCha20 of the package
 randomgen. Its ``AESCounter`` has a key of half the length, a processor's ``RDRAND`` has to be
 trusted blindly and is not everywhere, and a binding of our own would be one more to maintain.
@@ -11,6 +14,7 @@ trusted blindly and is not everywhere, and a binding of our own would be one mor
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,18 +22,22 @@ from numpy.typing import NDArray
 from randomgen import ChaCha
 from scipy.special import gammaln, xlogy
 
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import warn_user
+from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
 __all__ = [
     "RandomSource",
+    "Simulation",
     "gamma_sphere_log_density",
     "gamma_sphere_noise",
+    "noise_assumption",
+    "open_generator",
     "resolve_generator",
     "secure_generator",
 ]
 
-RandomSource: TypeAlias = (
-    int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState | None
+Seed: TypeAlias = (
+    int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
 )
 
 CHACHA_ROUNDS = 20  # of the cipher as it is standardised
@@ -53,38 +61,105 @@ def secure_generator() -> np.random.Generator:
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=CHACHA_ROUNDS))
 
 
-def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Turn what a user passes as ``random_state`` into a generator.
+@dataclass(frozen=True)
+class Simulation:
+    """A seed for an experiment: noise that can be drawn again, and that protects nobody.
+
+    What it is passed to says so in the first assumption of its guarantee.
 
     Parameters
     ----------
-    random_state : None, int, SeedSequence, Generator or RandomState
-        ``None`` takes a fresh :func:`secure_generator`. A ``Generator`` is used as it is, and
-        advances. A ``RandomState`` (what scikit-learn hands around) supplies the seed, and
-        advances.
+    seed : int, SeedSequence, Generator or RandomState
+        As for :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
+
+    Raises
+    ------
+    ParameterError
+        If ``seed`` is none of these, or is a negative integer.
+
+    Examples
+    --------
+    >>> bool(resolve_generator(Simulation(1)).random() == resolve_generator(Simulation(1)).random())
+    True
+    """
+
+    seed: Seed
+
+    def __post_init__(self) -> None:
+        _check_seed("seed", self.seed)
+
+
+RandomSource: TypeAlias = Seed | Simulation | None
+
+
+def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
+    """Turn what a user passes as ``random_state`` into a generator for noise that is to protect.
+
+    Parameters
+    ----------
+    random_state : None, Simulation, int, SeedSequence, Generator or RandomState
+        ``None`` takes a fresh :func:`secure_generator`. A :class:`Simulation` takes its seed. A
+        seed or a generator by itself is taken too, with a warning: who knows it, or draws from it
+        again, can take the noise off.
 
     Returns
     -------
     numpy.random.Generator
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        If ``random_state`` is a seed or a generator by itself.
 
     Raises
     ------
     ParameterError
         If ``random_state`` is none of these, or is a negative integer.
     """
-    if random_state is None:
-        return secure_generator()
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(0, 2**32, size=8, dtype=np.uint64))
-    kinds = (int, np.integer, np.random.Generator, np.random.SeedSequence)
-    if isinstance(random_state, bool) or not isinstance(random_state, kinds):
-        raise ParameterError(
-            "random_state must be None, an integer, a SeedSequence, a Generator or a RandomState,"
-            f" not {random_state!r}."
+    generator = open_generator(random_state)
+    if not (random_state is None or isinstance(random_state, Simulation)):
+        warn_user(
+            f"random_state is of type {type(random_state).__name__}, so whoever has it can take the"
+            " noise off what is released: leave it out, or, where no real rows are at stake, pass"
+            " convexmarket.privacy.Simulation(random_state).",
+            PrivacyLeakWarning,
         )
-    if isinstance(random_state, (int, np.integer)) and random_state < 0:
-        raise ParameterError(f"random_state must not be negative, not {random_state!r}.")
-    return np.random.default_rng(random_state)
+    return generator
+
+
+def open_generator(random_state: RandomSource = None) -> np.random.Generator:
+    """Turn ``random_state`` into a generator for what protects nobody, such as an audit's starts.
+
+    Parameters, result and errors are those of :func:`resolve_generator`; nothing is warned of. A
+    ``Generator`` is used as it is, and advances. A ``RandomState`` (what scikit-learn hands around)
+    supplies the seed, and advances.
+    """
+    seed = random_state.seed if isinstance(random_state, Simulation) else random_state
+    if seed is None:
+        return secure_generator()
+    _check_seed("random_state", seed)
+    if isinstance(seed, np.random.RandomState):
+        return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
+    return np.random.default_rng(seed)
+
+
+def noise_assumption(random_state: RandomSource) -> str:
+    """Return what a guarantee assumes of the source of its noise: its first assumption."""
+    if random_state is None:
+        return "the noise comes from a fresh seed of the operating system, and is kept nowhere"
+    if isinstance(random_state, Simulation):
+        return "SIMULATION: the noise comes from a known seed, so this release protects nobody"
+    return "the random_state that was passed stays secret and is used for no other release"
+
+
+def _check_seed(name: str, seed: object) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, Seed):
+        raise ParameterError(
+            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a"
+            f" Simulation of one of them, not {seed!r}."
+        )
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise ParameterError(f"{name} must not be negative, not {seed!r}.")
 
 
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from convexmarket.arguments import check_count, is_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
-from convexmarket.privacy import RandomSource, resolve_generator
+from convexmarket.privacy import RandomSource, open_generator
 from convexmarket.privacy_audit.logistic import audit_logistic
 from convexmarket.privacy_audit.releases import Mechanism, audit_draws
 from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
@@ -112,7 +112,7 @@ def audit_privacy(
     if others not in ("worst", "given"):
         raise ParameterError(f"others must be 'worst' or 'given', not {others!r}.")
     places = None if rows is None else _checked_rows(rows, len(matrix))
-    rng = resolve_generator(random_state)
+    rng = open_generator(random_state)
     run, drawn = _auditor(mechanism)
     terms: tuple[Any, ...] = (places, draws, confidence, rng)
     if not drawn:

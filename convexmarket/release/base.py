@@ -19,7 +19,7 @@ from convexmarket.privacy import (
     RandomSource,
     check_account,
     lattice_scale,
-    resolve_generator,
+    open_generator,
 )
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
@@ -72,7 +72,7 @@ def admit(
         If the rows are not those of the accountant, or ``random_state`` is no source.
     """
     check_account(accountant, guarantee, rows)
-    generator = resolve_generator(random_state)
+    generator = open_generator(random_state)
     if accountant is not None:
         accountant.charge(guarantee, rows)
     return generator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import secrets
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ from randomgen import ChaCha
 from scipy import integrate
 
 import convexmarket
-from convexmarket.errors import ParameterError
+from convexmarket.errors import ParameterError, PrivacyLeakWarning
 from convexmarket.privacy import (
+    Simulation,
     gamma_sphere_log_density,
     gamma_sphere_noise,
+    noise_assumption,
+    open_generator,
     resolve_generator,
     secure_generator,
 )
@@ -162,25 +166,25 @@ def test_an_unseeded_generator_would_be_found(code) -> None:
 @pytest.mark.parametrize("make", [int, np.int64, np.random.SeedSequence])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_seed_reproduces(make, seed) -> None:
-    assert resolve_generator(make(seed)).random() == np.random.default_rng(seed).random()
+    assert open_generator(make(seed)).random() == np.random.default_rng(seed).random()
 
 
 def test_a_generator_is_used_as_it_is() -> None:
     rng = np.random.default_rng(3)
-    assert resolve_generator(rng) is rng
+    assert open_generator(rng) is rng
 
 
 def test_a_random_state_reproduces_and_advances() -> None:
     state = np.random.RandomState(3)
-    first, second = resolve_generator(state).random(), resolve_generator(state).random()
+    first, second = open_generator(state).random(), open_generator(state).random()
     assert first != second
-    assert first == resolve_generator(np.random.RandomState(3)).random()
+    assert first == open_generator(np.random.RandomState(3)).random()
 
 
 def test_a_random_state_hands_over_256_bits() -> None:
     """Eight words of 32 bits, each with all its values."""
     seeds = [
-        resolve_generator(np.random.RandomState(seed)).bit_generator.seed_seq.entropy
+        open_generator(np.random.RandomState(seed)).bit_generator.seed_seq.entropy
         for seed in range(300)
     ]
     words = np.array(seeds, dtype=np.uint64)
@@ -194,4 +198,26 @@ def test_a_random_state_hands_over_256_bits() -> None:
 @pytest.mark.parametrize("bad", ["seed", 1.5, -1, True])
 def test_a_wrong_seed_is_refused(bad) -> None:
     with pytest.raises(ParameterError, match="random_state"):
-        resolve_generator(bad)
+        open_generator(bad)
+
+
+@pytest.mark.parametrize(
+    "make", [int, np.int64, np.random.SeedSequence, np.random.default_rng, np.random.RandomState]
+)
+def test_noise_from_a_seed_is_warned_of_unless_it_is_a_simulation(make) -> None:
+    with pytest.warns(PrivacyLeakWarning, match=r"random_state is of type .*Simulation"):
+        careless = resolve_generator(make(3))
+    assert resolve_generator(Simulation(make(3))).random() == careless.random()
+    assert "protects nobody" in noise_assumption(Simulation(make(3)))
+    assert "protects nobody" not in noise_assumption(make(3))
+
+
+@pytest.mark.parametrize("bad", ["seed", 1.5, -1, True, None])
+def test_a_simulation_needs_a_seed(bad) -> None:
+    with pytest.raises(ParameterError, match="seed"):
+        Simulation(bad)
+
+
+def test_a_simulation_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Simulation(3).seed = 4
