@@ -33,6 +33,7 @@ from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
 from convexmarket.privacy.accounting import check_weights
+from convexmarket.privacy.active import names_of
 
 __all__ = ["KernelERM", "declare_erm"]
 
@@ -100,6 +101,8 @@ class KernelERM(BaseEstimator):
         Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
     n_steps_ : int
         Newton steps.
+    row_names_ : Index or None
+        What open accounts call the rows, :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
         What the sensitivities rest on.
     n_features_in_ : int
@@ -188,6 +191,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tolerance=self.tolerance)
+        names = names_of(X)
         X, y = self._validated(X, y)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
@@ -221,6 +225,7 @@ class KernelERM(BaseEstimator):
         self.row_sensitivities_ = np.where(used, shifts + 2.0 * allowed, 0.0)
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
+        self.row_names_ = names
         self.assumptions_ = self._assumptions(kernel, classes)
         if classes is not None:
             self.classes_ = classes

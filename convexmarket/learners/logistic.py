@@ -14,9 +14,11 @@ Here is the estimator that users hold. What the release guarantees is the busine
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -35,7 +37,8 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, open_generator
@@ -193,11 +196,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             Total privacy sold, the sum of the sellers' epsilon: positive, chosen without looking
             at the data. Infinity is the model without noise and without a guarantee.
         accountant : Account, optional
-            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance. It
-            is asked before the data are looked at, but for their number of rows, and charged
-            before the noise is drawn. A fit that fails later stays charged: that it failed, and
-            how long it took, depends on the rows, and whoever tried again for free could choose
-            among noises by it.
+            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
+            default the accounts that are open, :func:`convexmarket.privacy.account`. It is asked
+            before the data are looked at, but for their number of rows, and charged before the
+            noise is drawn. A fit that fails later stays charged: that it failed, and how long it
+            took, depends on the rows, and whoever tried again for free could choose among noises by
+            it.
         rows : array_like of int, shape (n_sellers,), optional
             Positions of the rows in the account; all of its rows by default.
 
@@ -221,15 +225,16 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         weights = self._checked_weights(weights, X)
-        if accountant is not None or rows is not None:
-            self._check_account(accountant, rows, weights, eta)
+        names = names_of(X)
+        charge = self._admit(accountant, rows, weights, eta, names)
         X, y = self._validated(X, y, weights > 0)
         classes, signs = binary_signs(y, self.classes)
         data_norm = self._checked_data_norm(X)
         noise_eta, guarantee = self._account(weights, eta, data_norm, classes)
         rng = open_generator(self.random_state)
-        if accountant is not None:
-            accountant.charge(guarantee, rows)
+        if charge is None:
+            charge = admit(guarantee, names=names, random_state=self.random_state)
+        charge()
         coef, gradient_norm = perturbed_minimum(
             X,
             signs,
@@ -319,17 +324,25 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             raise DataError("Found array with 0 sample(s), X must have at least one row.")
         return check_weights(np.full(n_rows, 1.0 / n_rows) if weights is None else weights, n_rows)
 
-    def _check_account(
-        self, accountant: Account | None, rows: ArrayLike | None, weights: Vector, eta: float
-    ) -> None:
-        """Refuse, from public quantities alone, what would not be paid for."""
+    def _admit(
+        self,
+        accountant: Account | None,
+        rows: ArrayLike | None,
+        weights: Vector,
+        eta: float,
+        names: pd.Index | None,
+    ) -> Callable[[], None] | None:
+        """Refuse, from public quantities alone, what would not be paid for; None without them."""
         if self.data_norm is None or self.classes is None:
+            if accountant is None and rows is None:
+                return None
             raise ParameterError(
                 "data_norm=None and classes=None are read from the private rows, so no guarantee"
                 " can be charged to an accountant: pass a public bound and a public label set."
             )
         classes = np.asarray(self.classes)
-        check_account(accountant, self._account(weights, eta, self.data_norm, classes)[1], rows)
+        guarantee = self._account(weights, eta, self.data_norm, classes)[1]
+        return admit(guarantee, accountant, rows, names=names, random_state=self.random_state)
 
     def _validated(
         self, X: ArrayLike, y: ArrayLike, used: NDArray[np.bool_]

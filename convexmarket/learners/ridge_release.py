@@ -35,7 +35,8 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, open_generator
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -114,7 +115,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             Guarantee of each row, or one for all: positive, in nats, chosen without looking at
             the data. Infinity is a row that asks for none.
         accountant : Account, optional
-            Asked before a row is looked at, and charged in full before noise is drawn.
+            Asked before a row is looked at, and charged in full before noise is drawn; by default
+            the accounts that are open, :func:`convexmarket.privacy.account`.
         rows : array_like of int, optional
             Positions of the rows in the accountant; all of its rows by default.
 
@@ -150,15 +152,16 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             )
         lattice = self._lattice(plan, n_features)
         guarantee = self._guarantee(plan, lattice)
-        check_account(accountant, guarantee, rows)
+        charge = admit(
+            guarantee, accountant, rows, names=names_of(X), random_state=self.random_state
+        )
         X, labels, _, domain = self._prepare(X, y, granted)
         if lattice is None:
             model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
         else:
             inside = np.clip(labels, -1.0, 1.0)
             model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.alpha)
-        if accountant is not None:
-            accountant.charge(guarantee, rows)
+        charge()
         if lattice is not None:
             model = lattice.release(model, rng)
         elif np.isfinite(plan.rate):

@@ -7,7 +7,8 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import RowAccount, account, names_of
+from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import (
@@ -38,11 +39,13 @@ __all__ = [
     "Guarantee",
     "PrivacyAccountant",
     "RandomSource",
+    "RowAccount",
     "Sensitivity",
     "Simulation",
+    "account",
+    "admit",
     "approximate_minimum_rate",
     "calibrate_eta",
-    "check_account",
     "check_weights",
     "discrete_laplace",
     "discrete_laplace_log_density",
@@ -53,6 +56,7 @@ __all__ = [
     "lattice_release",
     "lattice_scale",
     "lattice_step",
+    "names_of",
     "noise_assumption",
     "objective_perturbation_guarantee",
     "open_generator",

@@ -11,7 +11,11 @@ from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 
-__all__ = ["Guarantee"]
+__all__ = ["WEAK", "Guarantee", "odds_in_words"]
+
+#: Epsilon above which a guarantee is warned of: a guess between two values may be right 99.995 % of
+#: the time.
+WEAK = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,20 @@ class Guarantee:
         Name of the bound that gives ``epsilon``.
     assumptions : tuple of str
         What has to hold for the guarantee to hold, one sentence each.
+
+    Notes
+    -----
+    Guarantees are equal, and have the same hash, if all of this is.
+
+    Examples
+    --------
+    >>> print(Guarantee([0.5, 1.0], 0.0, "a sum", "exact", ("the noise is secret",)))
+    a sum: epsilon of each of 2 rows 0.5 to 1, delta 0 (exact accounting, one row replaced).
+    Whoever sees it, and knows all other rows, changes the odds between two values of a row at most
+    2.7-fold, and guesses which of two it is right at most 73.1 % of the time, where a coin is right
+    50 %.
+    This rests on:
+    - the noise is secret
     """
 
     epsilon: NDArray[np.float64]
@@ -49,6 +67,7 @@ class Guarantee:
         check_delta(self.delta)
         check_instance("mechanism", self.mechanism, str, "what was released, in words")
         check_instance("accounting", self.accounting, str, "the name of the bound")
+        epsilon = epsilon + 0.0  # -0.0 becomes 0.0
         epsilon.setflags(write=False)
         object.__setattr__(self, "epsilon", epsilon)
 
@@ -62,7 +81,55 @@ class Guarantee:
             f"{self.mechanism}: epsilon of each of {self.epsilon.size} rows {span},"
             f" delta {self.delta:g} ({self.accounting} accounting, one row replaced)."
         )
-        return "\n".join([promise, "This rests on:", *(f"- {a}" for a in self.assumptions)])
+        meaning = (
+            "Whoever sees it, and knows all other rows, "
+            f"{odds_in_words(high, self.delta)}, where a coin is right 50 %."
+        )
+        return "\n".join(
+            [promise, meaning, "This rests on:", *(f"- {a}" for a in self.assumptions)]
+        )
 
     def __str__(self) -> str:
         return self.statement()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Guarantee):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[bytes, float, str, str, tuple[str, ...]]:
+        about = self.mechanism, self.accounting, tuple(self.assumptions)
+        return self.epsilon.tobytes(), float(self.delta), *about
+
+
+def odds_in_words(epsilon: float, delta: float) -> str:
+    r"""Return what an epsilon lets somebody learn about one row.
+
+    Parameters
+    ----------
+    epsilon : float
+        Nonnegative, in nats.
+    delta : float
+
+    Returns
+    -------
+    str
+        How much the odds between two values of the row may change, and how often a guess which of
+        two it is may be right if both are as likely before:
+        :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
+        Theorem for Differential Privacy, Theorem 2.1).
+    """
+    if np.isinf(epsilon):
+        return "may learn a row for certain: there is no guarantee"
+    chance = 1.0 / (1.0 + np.exp(-epsilon)) + delta / (1.0 + np.exp(min(epsilon, 700.0)))
+    digits = 1 if chance < 0.999 else max(1, int(np.ceil(epsilon / np.log(10.0))) - 2)
+    right = f"{100.0 * chance:.{digits}f} %" if chance < 1.0 else "always"
+    factor = f"{np.exp(epsilon):.2g}" if epsilon < 700.0 else f"e^{epsilon:.4g}"
+    but = f" (but with probability {delta:g})" if delta > 0 else ""
+    return (
+        f"changes the odds between two values of a row at most {factor}-fold{but}, and guesses"
+        f" which of two it is right at most {right} of the time"
+    )
