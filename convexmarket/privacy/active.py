@@ -21,7 +21,7 @@ from convexmarket.errors import ParameterError, PrivacyLeakWarning
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 
-__all__ = ["RowAccount", "account", "charge_open", "check_open", "names_of"]
+__all__ = ["RowAccount", "account", "charge_open", "check_open", "has_charged", "names_of"]
 
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
@@ -93,13 +93,11 @@ class RowAccount:
         """What was charged: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
 
-    def has_charged(self, names: pd.Index | None) -> bool:
-        """Say whether any of these rows was charged; rows without names may be any rows."""
-        with _LOCK:
-            spent = self._rows.spent
-            return bool(spent.any() if names is None else spent[self._places(names)].any())
+    def _has_charged(self, names: pd.Index | None) -> bool:
+        spent = self._rows.spent
+        return bool((spent if names is None else spent[self._places(names)]).any())
 
-    def check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
+    def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
         if self._counts_only:
             return
@@ -111,7 +109,7 @@ class RowAccount:
             )
         self._rows.check(self._price(guarantee, names))
 
-    def charge(self, guarantee: Guarantee, names: pd.Index | None) -> None:
+    def _charge(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Charge a release, or refuse it and charge nothing."""
         if names is not None:
             new = (self._places(names) == OTHERS) & (guarantee.epsilon > 0)
@@ -195,7 +193,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     ...     _ = learner.fit(table, [0.2, 0.4, 0.8], epsilon=0.5)
     Traceback (most recent call last):
         ...
-    convexmarket.errors.BudgetExceededError: ... would exceed what 1 of 4 rows sold: row 'Bob'...
+    convexmarket.errors.BudgetExceededError: ridge regression by output perturbation would exceed...
     """
     if budget is None:
         with _LOCK:
@@ -225,7 +223,7 @@ def check_open(guarantee: Guarantee, names: pd.Index | None) -> None:
         return
     with _LOCK:
         for opened in _distinct():
-            opened.check(guarantee, names)
+            opened._check(guarantee, names)
 
 
 def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
@@ -242,7 +240,13 @@ def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
     with _LOCK:
         check_open(guarantee, names)
         for opened in _distinct():
-            opened.charge(guarantee, names)
+            opened._charge(guarantee, names)
+
+
+def has_charged(names: pd.Index | None) -> bool:
+    """Say whether an account that is open has charged any of these rows, as far as is known."""
+    with _LOCK:
+        return any(opened._has_charged(names) for opened in _OPEN)
 
 
 def _distinct() -> list[RowAccount]:

@@ -69,7 +69,7 @@ def admit(
         if not isinstance(accountant, Account):
             raise ParameterError(
                 "accountant must be a PrivacyAccountant, or a ledger's account, not"
-                f" {accountant!r}."
+                f" {accountant!r}; one that is opened by 'with' is charged without it."
             )
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
@@ -84,9 +84,10 @@ def admit(
 def _warn_if_weak(guarantee: Guarantee) -> None:
     largest = float(guarantee.epsilon.max(initial=0.0, where=np.isfinite(guarantee.epsilon)))
     if largest > WEAK:
+        known = odds_in_words(largest, guarantee.delta)
         warn_user(
             f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: whoever"
-            f" sees it {odds_in_words(largest, guarantee.delta)}. Have a convexmarket.MaxEpsilon in"
-            " the market, or sell less.",
+            f" sees it and knows all other rows {known}. Have a convexmarket.MaxEpsilon in the"
+            " market, or sell less.",
             WeakGuaranteeWarning,
         )

@@ -43,10 +43,10 @@ class Guarantee:
     Examples
     --------
     >>> print(Guarantee([0.5, 1.0], 0.0, "a sum", "exact", ("the noise is secret",)))
+    ... # doctest: +NORMALIZE_WHITESPACE
     a sum: epsilon of each of 2 rows 0.5 to 1, delta 0 (exact accounting, one row replaced).
-    Whoever sees it, and knows all other rows, changes the odds between two values of a row at most
-    2.7-fold, and guesses which of two it is right at most 73.1 % of the time, where a coin is right
-    50 %.
+    Whoever sees it and knows all other rows changes the odds between two values of a row at most
+    2.72-fold, and guesses right which one it is at most 73.1 % of the time, where a coin does 50 %.
     This rests on:
     - the noise is secret
     """
@@ -81,10 +81,7 @@ class Guarantee:
             f"{self.mechanism}: epsilon of each of {self.epsilon.size} rows {span},"
             f" delta {self.delta:g} ({self.accounting} accounting, one row replaced)."
         )
-        meaning = (
-            "Whoever sees it, and knows all other rows, "
-            f"{odds_in_words(high, self.delta)}, where a coin is right 50 %."
-        )
+        meaning = f"Whoever sees it and knows all other rows {odds_in_words(high, self.delta)}."
         return "\n".join(
             [promise, meaning, "This rests on:", *(f"- {a}" for a in self.assumptions)]
         )
@@ -123,13 +120,15 @@ def odds_in_words(epsilon: float, delta: float) -> str:
         Theorem for Differential Privacy, Theorem 2.1).
     """
     if np.isinf(epsilon):
-        return "may learn a row for certain: there is no guarantee"
+        return "may learn a row for certain, because no noise hides it: there is no guarantee"
     chance = 1.0 / (1.0 + np.exp(-epsilon)) + delta / (1.0 + np.exp(min(epsilon, 700.0)))
-    digits = 1 if chance < 0.999 else max(1, int(np.ceil(epsilon / np.log(10.0))) - 2)
-    right = f"{100.0 * chance:.{digits}f} %" if chance < 1.0 else "always"
-    factor = f"{np.exp(epsilon):.2g}" if epsilon < 700.0 else f"e^{epsilon:.4g}"
+    percent = f"{100.0 * chance:.1f}" if chance < 0.999 else f"{100.0 * chance:.3f}"
+    often = f"at most {percent} % of the time" if chance < 0.99999 else "practically always"
+    factor = f"e^{epsilon:.4g}"
+    if epsilon <= WEAK:
+        factor = f"{np.exp(epsilon):.3g}" if epsilon < 5.0 else f"{np.exp(epsilon):,.0f}"
     but = f" (but with probability {delta:g})" if delta > 0 else ""
     return (
         f"changes the odds between two values of a row at most {factor}-fold{but}, and guesses"
-        f" which of two it is right at most {right} of the time"
+        f" right which one it is {often}, where a coin does 50 %"
     )
