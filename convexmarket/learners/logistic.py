@@ -42,6 +42,7 @@ from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, open_generator
+from convexmarket.privacy.selection import warn_of_search
 
 __all__ = ["PrivateLogisticRegression"]
 
@@ -264,6 +265,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        warn_of_search(self.guarantee_, X)
         return validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

@@ -39,6 +39,7 @@ from convexmarket.privacy.active import names_of
 from convexmarket.privacy.admission import admit
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, open_generator
+from convexmarket.privacy.selection import warn_of_search
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["Plan", "RidgeRelease"]
@@ -186,6 +187,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        warn_of_search(self.guarantee_, X)
         rows = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
         return np.asarray(rows @ self.coef_ + self.intercept_)
 

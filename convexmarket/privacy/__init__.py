@@ -30,6 +30,7 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     secure_generator,
 )
+from convexmarket.privacy.selection import private_selection
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "noise_assumption",
     "objective_perturbation_guarantee",
     "open_generator",
+    "private_selection",
     "resolve_generator",
     "ridge_norm_bound",
     "ridge_sensitivity",

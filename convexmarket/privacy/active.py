@@ -94,8 +94,9 @@ class RowAccount:
         return tuple(self._releases)
 
     def _has_charged(self, names: pd.Index | None) -> bool:
-        spent = self._rows.spent
-        return bool((spent if names is None else spent[self._places(names)]).any())
+        if names is None:
+            return bool(self._releases)
+        return bool(np.any(self._places(names) != OTHERS))
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
@@ -113,7 +114,8 @@ class RowAccount:
         """Charge a release, or refuse it and charge nothing."""
         if names is not None:
             new = (self._places(names) == OTHERS) & (guarantee.epsilon > 0)
-            self._rows.add(names[new])
+            if new.any():
+                self._rows.add(names[new])
         price = self._price(guarantee, names)
         if self._counts_only:
             used = np.flatnonzero(price.epsilon)
@@ -244,7 +246,10 @@ def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
 
 
 def has_charged(names: pd.Index | None) -> bool:
-    """Say whether an account that is open has charged any of these rows, as far as is known."""
+    """Say whether an account that is open has charged any of these rows by name.
+
+    Of rows without names it says whether anything was charged.
+    """
     with _LOCK:
         return any(opened._has_charged(names) for opened in _OPEN)
 
