@@ -142,9 +142,9 @@ def test_choices_follow_the_law(scores, epsilon, sensitivity) -> None:
         private_selection(
             scores, [0], epsilon=epsilon, sensitivity=sensitivity, random_state=Simulation(rng)
         )
-        for _ in range(3000)
+        for _ in range(1500)
     ]
-    expected = 3000 * law(scores, epsilon, sensitivity)
+    expected = 1500 * law(scores, epsilon, sensitivity)
     assert stats.chisquare(np.bincount(draws, minlength=len(scores)), expected).pvalue > 1e-4
 
 
