@@ -19,6 +19,7 @@ from convexmarket.datasets import circles
 from convexmarket.errors import ConvexMarketError, UpdatesExhaustedError
 from convexmarket.experiments.release_useful import PublicModel
 from convexmarket.learners import KernelERM, PrivateLogisticRegression
+from convexmarket.privacy import Simulation
 from convexmarket.problems.release_comparison import (
     CirclesData,
     FunctionReleaseTable,
@@ -165,7 +166,7 @@ def _measured_model(fitted: _Fit) -> dict[str, Any]:
     for release in fitted.problem.releases:
         if isinstance(release, ObjectivePerturbationTable):
             model = _linear_model(fitted, release)
-            model.fit(fitted.X, fitted.y, eta=math.inf)
+            model.fit(fitted.X, fitted.y, epsilon=math.inf)
             linear = fitted.accuracy(model.decision_function(fitted.X_test))
             break
     return {
@@ -277,8 +278,8 @@ def _answers(
             )
             return _Answers(whole.predict(X_test), whole.scale, worst)
         case ObjectivePerturbationTable():
-            model = _linear_model(fitted, release).set_params(random_state=seed)
-            model.fit(fitted.X, fitted.y, eta=fitted.size * epsilon)
+            model = _linear_model(fitted, release)
+            model.fit(fitted.X, fitted.y, epsilon=epsilon, random_state=Simulation(seed))
             return _Answers(model.decision_function(X_test))
 
 
@@ -287,7 +288,6 @@ def _linear_model(fitted: _Fit, release: ObjectivePerturbationTable) -> PrivateL
         release.regularization,
         data_norm=fitted.problem.model.data_norm,
         accounting=release.accounting,
-        calibration="total",
     )
 
 

@@ -373,7 +373,7 @@ def test_the_learners_guarantees_can_be_charged() -> None:
     X = rng.random((20, 3)) / 2
     y = np.where(X[:, 0] > 0.25, 1, -1)
     account = PrivacyAccountant(np.full(30, 10.0), 1e-6)
-    logistic = PrivateLogisticRegression(0.1).fit(X, y, eta=40.0)
+    logistic = PrivateLogisticRegression(0.1).fit(X, y, epsilon=2.0)
     ridge = PersonalizedRidge(1.0).fit(X, X[:, 0], epsilon=np.linspace(0.1, 1.0, 20))
     account.charge(logistic.guarantee_, rows=np.arange(20))
     account.charge(ridge.guarantee_, rows=np.arange(10, 30))
@@ -383,7 +383,7 @@ def test_the_learners_guarantees_can_be_charged() -> None:
     assert np.array_equal(account.spent, expected)
     names = [name for name, _, _ in account.releases]
     assert names == [logistic.guarantee_.mechanism, ridge.guarantee_.mechanism]
-    everything = PrivateLogisticRegression(0.1).fit(X, y, eta=np.inf).guarantee_
+    everything = PrivateLogisticRegression(0.1).fit(X, y, epsilon=np.inf).guarantee_
     with pytest.raises(BudgetExceededError, match="needs inf"):
         account.charge(everything, rows=np.arange(20))
 

@@ -27,7 +27,7 @@ def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighte
     y = np.where(X[:, 0] > 0.1, 1, -1)
     weights = np.arange(n_rows) / (n_rows * (n_rows - 1) / 2) if weighted else None
     erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
-    return erm.fit(X, y, weights)
+    return erm.fit(X, y, epsilon=weights)
 
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):

@@ -36,9 +36,7 @@ class Watched(cm.KernelERM):
 def fitted(regularization=0.1, zero_rows=0):
     weights = np.ones(N_ROWS)
     weights[:zero_rows] = 0.0
-    return Watched(regularization=regularization, data_norm=1.0).fit(
-        X, LABELS, weights / weights.sum()
-    )
+    return Watched(regularization=regularization, data_norm=1.0).fit(X, LABELS, epsilon=weights)
 
 
 def release(kind, erm, epsilon, delta, account, rows, generator):

@@ -79,7 +79,7 @@ def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
 
 def test_a_light_row_pays_its_delta_too():
     weights = np.append(np.full(59, (1 - 1e-6) / 59), 1e-6)
-    erm = cm.KernelERM(regularization=0.1, tolerance=1e-7).fit(*rows(), weights)
+    erm = cm.KernelERM(regularization=0.1, tolerance=1e-7).fit(*rows(), epsilon=weights)
     made = cm.FunctionRelease(erm, 1.0, 0.01)
     assert made.guarantee.epsilon[-1] > 0
 

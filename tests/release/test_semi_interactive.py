@@ -32,7 +32,7 @@ def model(kernel="rbf", n_features=2, weighted=False, regularization=0.1):
     y = np.where(X[:, 0] > 0.05, 1, -1)
     weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
     erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
-    return erm.fit(X, y, weights)
+    return erm.fit(X, y, epsilon=weights)
 
 
 def public(n_points, n_features=2, seed=1):
