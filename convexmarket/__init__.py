@@ -49,6 +49,7 @@ from convexmarket.errors import (
     SolverError,
     UnattainedOptimumError,
     UpdatesExhaustedError,
+    WeakGuaranteeWarning,
 )
 from convexmarket.joint import (
     FirstOrderResiduals,
@@ -240,6 +241,7 @@ __all__ = [
     "UnattainedOptimumError",
     "Uniform",
     "UpdatesExhaustedError",
+    "WeakGuaranteeWarning",
     "allocate",
     "allocate_jointly",
     "allocate_together",

@@ -124,3 +124,7 @@ class LooseCertificateWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
+
+
+class WeakGuaranteeWarning(UserWarning):
+    """A guarantee is above epsilon 10, where it protects next to nothing."""

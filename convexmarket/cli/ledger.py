@@ -49,8 +49,8 @@ CREATE_EXAMPLES = """
 
   convexmarket ledger create sold.sqlite --composition advanced --delta 1e-6
 
-Basic composition adds guarantees up. Advanced composition allows many small releases more, at the \
-price of a delta. It is settled here, for good.
+Basic composition adds guarantees up. Advanced composition allows many small releases more, and \
+never fewer, for half of a delta. It is settled here, for good.
 """
 RECORD_EXAMPLES = """
 [bold]Examples[/bold]

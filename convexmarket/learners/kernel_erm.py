@@ -34,7 +34,8 @@ from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource
 
 __all__ = ["KernelERM", "declare_erm"]
@@ -105,6 +106,8 @@ class KernelERM(BaseEstimator):
         Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
     n_steps_ : int
         Newton steps.
+    row_names_ : Index or None
+        What open accounts call the rows, :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
         What the sensitivities rest on.
     guarantee_ : Guarantee
@@ -217,6 +220,7 @@ class KernelERM(BaseEstimator):
                 "accountant and rows are for what is released, and fitting a KernelERM releases"
                 " nothing: pass them to the release."
             )
+        names = names_of(X)
         X, y, weights, granted = self._rows(X, y, epsilon)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
@@ -247,6 +251,7 @@ class KernelERM(BaseEstimator):
         self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
+        self.row_names_ = names
         self.assumptions_ = self._assumptions(kernel, classes)
         self.guarantee_ = _no_guarantee(granted.spread(weights))
         if classes is not None:

@@ -14,9 +14,11 @@ Here is the estimator that users hold. What the release guarantees is the busine
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -33,13 +35,15 @@ from convexmarket.learners.perturbed import perturbed_minimum
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
     Accounting,
-    Guarantee,
     calibrate_eta,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
+from convexmarket.privacy.selection import warn_of_search
 
 __all__ = ["PrivateLogisticRegression"]
 
@@ -220,11 +224,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         rows : array_like of int, shape (n_sellers,), optional
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
-            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance. It
-            is asked before the data are looked at, but for their number of rows, and charged
-            before the noise is drawn. A fit that fails later stays charged: that it failed, and
-            how long it took, depends on the rows, and whoever tried again for free could choose
-            among noises by it.
+            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
+            default the accounts that are open, :func:`convexmarket.privacy.account`. It is asked
+            before the data are looked at, but for their number of rows, and charged before the
+            noise is drawn. A fit that fails later stays charged: that it failed, and how long it
+            took, depends on the rows, and whoever tried again for free could choose among noises by
+            it.
         random_state : None or Simulation, default None
             Source of the noise; ``None`` takes a fresh seed from the operating system. It is not
             kept. A :class:`~convexmarket.privacy.Simulation` draws the same noise again, and
@@ -252,16 +257,17 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         granted = Granted.of(X, epsilon, self.epsilon)
-        if accountant is not None or rows is not None:
-            self._check_account(accountant, rows, granted, random_state)
+        names = names_of(X)
+        charge = self._admit(accountant, rows, granted, names, random_state)
         used = granted.rows(X, y)
         matrix, labels = dense_rows(self, *used, dtype=(np.float64, np.float32), order="C")
         classes, signs = binary_signs(labels, self.classes)
         matrix, data_norm = bounded_rows(matrix, self.data_norm)
         noise_eta, guarantee = self._account(granted, data_norm, classes, random_state)
         rng = resolve_generator(random_state)
-        if accountant is not None:
-            accountant.charge(guarantee, rows)
+        if charge is None:
+            charge = admit(guarantee, names=names, random_state=random_state)
+        charge()
         weights = granted.weights()
         coef, gradient_norm = perturbed_minimum(
             matrix[weights > 0],
@@ -292,6 +298,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        warn_of_search(self.guarantee_, X)
         rows = dense_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
@@ -355,22 +362,25 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             check_positives(minimum_epsilon=self.minimum_epsilon, tol=self.tol)
         check_classes(self.classes)
 
-    def _check_account(
+    def _admit(
         self,
         accountant: Account | None,
         rows: ArrayLike | None,
         granted: Granted,
+        names: pd.Index | None,
         random_state: RandomSource,
-    ) -> None:
-        """Refuse, from public quantities alone, what would not be paid for."""
+    ) -> Callable[[], None] | None:
+        """Refuse, from public quantities alone, what would not be paid for; None without them."""
         if self.data_norm is None or self.classes is None:
+            if accountant is None and rows is None:
+                return None
             raise ParameterError(
                 "data_norm=None and classes=None are read from the private rows, so no guarantee"
                 " can be charged to an accountant: pass a public bound and a public label set."
             )
         classes = np.asarray(self.classes)
         guarantee = self._account(granted, self.data_norm, classes, random_state)[1]
-        check_account(accountant, guarantee, rows)
+        return admit(guarantee, accountant, rows, names=names, random_state=random_state)
 
     def _account(
         self,

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 from numpy.typing import ArrayLike
 
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = ["Learner"]
 

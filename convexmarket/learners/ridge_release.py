@@ -36,8 +36,9 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,
     Simulation,
@@ -45,6 +46,7 @@ from convexmarket.privacy.noise import (
     noise_assumption,
     resolve_generator,
 )
+from convexmarket.privacy.selection import warn_of_search
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["Plan", "RidgeRelease", "Rounding"]
@@ -166,7 +168,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         rows : array_like of int, optional
             Positions of the rows in the accountant; all of its rows by default.
         accountant : Account, optional
-            Asked before a row is looked at, and charged in full before noise is drawn.
+            Asked before a row is looked at, and charged in full before noise is drawn; by default
+            the accounts that are open, :func:`convexmarket.privacy.account`.
         random_state : None or Simulation, default None
             Source of the noise; ``None`` takes a fresh seed from the operating system. It is not
             kept. A :class:`~convexmarket.privacy.Simulation` draws the same noise again, and
@@ -208,15 +211,14 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         if self.rounding is None and np.isfinite(plan.rate):
             _warn_of_floating_point(random_state)
         guarantee = self._guarantee(granted, plan, lattice, random_state)
-        check_account(accountant, guarantee, rows)
+        charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         X, labels, domain = self._prepare(*granted.rows(X, y))
         if lattice is None:
             model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
         else:
             inside = np.clip(labels, -1.0, 1.0)
             model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.alpha)
-        if accountant is not None:
-            accountant.charge(guarantee, rows)
+        charge()
         if lattice is not None:
             model = lattice.release(model, rng)
         elif np.isfinite(plan.rate):
@@ -242,6 +244,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        warn_of_search(self.guarantee_, X)
         rows = np.asarray(dense_rows(self, X, dtype=np.float64, reset=False))
         return np.asarray(rows @ self.coef_ + self.intercept_)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance
+from convexmarket.arguments import check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.creating import create_database
@@ -19,7 +19,8 @@ from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sale
 from convexmarket.ledger.names import checked_id, checked_ids, checked_release
 from convexmarket.ledger.store import Kind, Store, now
 from convexmarket.ledger.tables import lay_ledger
-from convexmarket.privacy import AccountComposition, PrivacyAccountant
+from convexmarket.privacy import AccountComposition
+from convexmarket.privacy.checks import check_delta
 
 __all__ = ["MARKET_FILE", "Ledger"]
 
@@ -40,7 +41,8 @@ class Ledger:
     ----------
     path : pathlib.Path
     composition : {"basic", "advanced"}
-        How the guarantees of several releases add up, see :class:`PrivacyAccountant`.
+        How the guarantees of several releases add up, see
+        :class:`~convexmarket.PrivacyAccountant`.
     delta : float
         Probability with which what a seller sold may be exceeded.
     of_market : bool
@@ -112,13 +114,14 @@ class Ledger:
             If composition or delta cannot be one.
         """
         check_instance("path", path, (str, Path), "the path of a new file")
-        account = PrivacyAccountant([0.0], delta, composition=composition)
+        check_choice("composition", composition, AccountComposition)
+        advanced = composition == "advanced"
+        why = " for advanced composition" if advanced else ""
+        delta = check_delta(delta, positive=advanced, why=why)
         create_database(
             Path(path),
             LEDGER,
-            lambda connection: lay_ledger(
-                connection, account.composition, float(account.delta), now()
-            ),
+            lambda connection: lay_ledger(connection, composition, delta, now()),
         )
         return cls(path)
 

@@ -3,13 +3,14 @@
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
     Accounting,
-    Guarantee,
     calibrate_eta,
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.admission import check_account
+from convexmarket.privacy.active import RowAccount, account, names_of
+from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import (
     discrete_laplace,
     discrete_laplace_log_density,
@@ -29,6 +30,7 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     secure_generator,
 )
+from convexmarket.privacy.selection import private_selection
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
@@ -38,11 +40,13 @@ __all__ = [
     "Guarantee",
     "PrivacyAccountant",
     "RandomSource",
+    "RowAccount",
     "Sensitivity",
     "Simulation",
+    "account",
+    "admit",
     "approximate_minimum_rate",
     "calibrate_eta",
-    "check_account",
     "check_weights",
     "discrete_laplace",
     "discrete_laplace_log_density",
@@ -53,9 +57,11 @@ __all__ = [
     "lattice_release",
     "lattice_scale",
     "lattice_step",
+    "names_of",
     "noise_assumption",
     "objective_perturbation_guarantee",
     "open_generator",
+    "private_selection",
     "resolve_generator",
     "ridge_norm_bound",
     "ridge_sensitivity",

@@ -8,7 +8,6 @@ release that would exceed any row's budget, before it draws its noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -17,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_choice, check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, ParameterError
-from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = ["Account", "AccountComposition", "PrivacyAccountant"]
 
@@ -28,15 +28,8 @@ Floats = NDArray[np.float64]
 
 #: Relative; sums of what was sold in parts may exceed the whole by rounding.
 ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """A release that was charged: what it is called, and its price in every row."""
-
-    mechanism: str
-    epsilon: Floats
-    delta: float
+#: Below it only epsilons are added up: no order is that large.
+LEAST_BUDGET = 1e-200
 
 
 @runtime_checkable
@@ -61,29 +54,32 @@ class PrivacyAccountant:
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1; the same for
         all rows.
-    composition : {"basic", "advanced"}, default "basic"
-        How guarantees add up. ``"basic"``: epsilons and deltas add. ``"advanced"``: a release of
-        epsilon costs :math:`\rho = \epsilon\tanh(\epsilon/2)`, these add up to at most the
-        :math:`\rho` for which :math:`\rho + 2\sqrt{\rho\log(1/\delta')}` is the budget, and the
-        deltas to at most :math:`\delta - \delta'`, with :math:`\delta' = \delta/2`. It pays where
-        many small releases share a budget. It is settled here, once: whoever could choose after
-        seeing answers would have more than either allows.
+    composition : {"advanced", "basic"}, default "advanced"
+        How guarantees add up. ``"basic"``: epsilons add up to the budget, and deltas to ``delta``.
+        ``"advanced"``: half of ``delta`` is kept for the composition, the deltas of releases add up
+        to the other half, and a release is paid for if either the epsilons add up to the budget, or
+        the moments of the privacy loss do, of one order that follows from budget and delta. So no
+        epsilon is ever larger than under ``"basic"``, which is the same where ``delta`` is 0. It is
+        settled here, once: whoever could choose after seeing answers would have more than either
+        allows.
     ids : sequence of str, optional
         What a refusal calls the rows, shape (n_rows,); their positions alone by default.
 
     Raises
     ------
     ParameterError
-        If an argument is out of its range, or ``"advanced"`` is asked for with ``delta = 0``.
+        If an argument is out of its range.
 
     Notes
     -----
-    Releases, their budgets and their order may depend on earlier answers: both sums are filters
-    against which the next release is held, not after-the-fact totals (Rogers, Roth, Ullman and
-    Vadhan, Privacy Odometers and Filters; Feldman and Zrnic, Individual Privacy Accounting via a
-    Rényi Filter). Interactive releases may be asked side by side (Vadhan and Zhang, Concurrent
-    Composition Theorems for Differential Privacy). Weights and budgets of later releases may not
-    depend on the rows in any other way.
+    Releases, their epsilons and their order may depend on earlier answers: sums are filters against
+    which the next release is held, not after-the-fact totals. Of the epsilons: Rogers, Roth, Ullman
+    and Vadhan, Privacy Odometers and Filters; of a moment, row by row: Feldman and Zrnic,
+    Individual Privacy Accounting via a Rényi Filter; that either of the two may hold, and that a
+    budget may grow, is proven in docs/theory.md, section 12. Interactive releases may be asked side
+    by side (Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang, Concurrent Composition for
+    Interactive Differential Privacy with Adaptive Privacy-Loss Parameters). Weights and budgets of
+    later releases may not depend on the rows in any other way.
 
     Examples
     --------
@@ -102,7 +98,7 @@ class PrivacyAccountant:
         epsilon: ArrayLike,
         delta: float = 0.0,
         *,
-        composition: AccountComposition = "basic",
+        composition: AccountComposition = "advanced",
         ids: Sequence[str] | None = None,
     ) -> None:
         budget = np.array(checked_numbers("epsilon", epsilon))
@@ -117,17 +113,24 @@ class PrivacyAccountant:
         names = None if ids is None else _names(ids)
         if names is not None and len(names) != budget.size:
             raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}.")
-        advanced = composition == "advanced"
-        why = " for advanced composition" if advanced else ""
-        self._delta = check_delta(delta, positive=advanced, why=why)
+        self._delta = check_delta(delta)
         self._composition = composition
         budget.setflags(write=False)
         self._budget = budget
         self._ids = names
-        self._slack = self._delta / 2.0 if advanced else 0.0
-        self._used = np.zeros_like(budget)  # sum of epsilons, or of rhos
+        self._slack = self._delta / 2.0 if composition == "advanced" else 0.0
+        self._used = np.zeros_like(budget)  # sum of epsilons
         self._used_delta = np.zeros_like(budget)
-        self._entries: list[_Entry] = []
+        self._orders = _orders(budget, self._slack)
+        self._moments = np.zeros_like(budget)  # sum of moments of these orders
+        self._short = np.zeros_like(budget)  # by how much they fall short of order * epsilon
+        self._room = np.full_like(budget, -np.inf)  # what they may add up to
+        counted = self._orders > 0
+        if counted.any():
+            self._short[counted] = conversion(self._orders[counted], self._slack)
+            most = self._orders[counted] * budget[counted]
+            self._room[counted] = most - self._short[counted]
+        self._releases: list[tuple[str, float, float]] = []
         self._lock = Lock()
 
     @property
@@ -147,25 +150,28 @@ class PrivacyAccountant:
 
     @property
     def spent(self) -> Floats:
-        """Epsilon of all releases together, row by row, shape (n_rows,)."""
-        return self._in_epsilon(self._used)
+        """Epsilon of all releases together, row by row, shape (n_rows,).
+
+        The smallest of what is proven here: at most the sum, and at most the budget.
+        """
+        return np.minimum(self._used, self._by_moments())
 
     @property
     def spent_delta(self) -> Floats:
-        """Delta of all releases together, row by row; under "advanced" with its own share."""
-        return self._used_delta + np.where(self._used > 0, self._slack, 0.0)
+        """Delta of all releases together, row by row; with the composition's where it has one."""
+        return self._used_delta + np.where(self._by_moments() < self._used, self._slack, 0.0)
 
     @property
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        if self._composition == "basic":
-            return self._left()
-        return _epsilon_of_rho(self._left())
+        left = np.maximum(_minus(self._budget, self._used), 0.0)
+        room = np.maximum(_minus(self._room, self._moments), 0.0)
+        return np.maximum(left, _pure_epsilon(self._orders, room))
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
         """What was charged: the mechanism, its largest epsilon, its delta."""
-        return tuple((e.mechanism, float(e.epsilon.max()), e.delta) for e in self._entries)
+        return tuple(self._releases)
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.
@@ -193,8 +199,9 @@ class PrivacyAccountant:
         Parameters and errors are those of :meth:`check`.
         """
         with self._lock:
-            self._used, self._used_delta, epsilon = self._after(guarantee, rows)
-            self._entries.append(_Entry(guarantee.mechanism, epsilon, guarantee.delta))
+            self._used, self._moments, self._used_delta = self._after(guarantee, rows)
+            largest = float(guarantee.epsilon.max(initial=0.0))
+            self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> None:
         """Take over what was charged before, as an account that is kept elsewhere has it.
@@ -234,13 +241,15 @@ class PrivacyAccountant:
         if not (np.all(charged >= 0) and np.all(deltas >= 0)):
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative.")
         with self._lock:
-            used, used_delta = self._used.copy(), self._used_delta.copy()
-            np.add.at(used, places.astype(np.intp), self._price(charged))
-            np.add.at(used_delta, places.astype(np.intp), deltas)
-            self._used, self._used_delta = used, used_delta
+            at = places.astype(np.intp)
+            costs = charged, pure_moment(self._orders[at], charged), deltas
+            sums = self._used.copy(), self._moments.copy(), self._used_delta.copy()
+            for total, cost in zip(sums, costs, strict=True):
+                np.add.at(total, at, cost)
+            self._used, self._moments, self._used_delta = sums
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-        """Return what would have been used after the release, and its epsilon in every row."""
+        """Return the sums of epsilons, moments and deltas after the release."""
         check_instance("guarantee", guarantee, Guarantee)
         check_delta(guarantee.delta)
         epsilon = self._spread(guarantee.epsilon, rows)
@@ -249,9 +258,11 @@ class PrivacyAccountant:
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every"
                 " row, but a row of epsilon zero is not used; give used rows a positive epsilon."
             )
-        used = self._used + self._price(epsilon)
+        used = self._used + epsilon
+        moments = self._moments + pure_moment(self._orders, epsilon)
         used_delta = self._used_delta + np.where(epsilon > 0, guarantee.delta, 0.0)
-        dear = (used > self._limit() * (1.0 + ROUNDING)) & (epsilon > 0)
+        dear = (used > self._budget * (1.0 + ROUNDING)) & (epsilon > 0)
+        dear &= moments > self._room * (1.0 + ROUNDING)
         if dear.any():
             raise BudgetExceededError(self._refusal(guarantee, epsilon, dear))
         room = (self._delta - self._slack) * (1.0 + ROUNDING)
@@ -265,7 +276,7 @@ class PrivacyAccountant:
                 f" delta is {self._delta:g}), and this release needs {guarantee.delta:.6g}."
                 " Nothing was charged and nothing released: use a smaller delta."
             )
-        return used, used_delta, epsilon
+        return used, moments, used_delta
 
     def _refusal(self, guarantee: Guarantee, epsilon: Floats, dear: NDArray[np.bool_]) -> str:
         row = int(np.argmax(dear))
@@ -279,10 +290,6 @@ class PrivacyAccountant:
 
     def _name(self, row: int) -> str:
         return f"row {row}" if self._ids is None else f"row {row} ({self._ids[row]!r})"
-
-    def _price(self, epsilon: Floats) -> Floats:
-        """Return what epsilons cost in the units that add up."""
-        return epsilon if self._composition == "basic" else _rho_of_epsilon(epsilon)
 
     def _spread(self, epsilon: Floats, rows: ArrayLike | None) -> Floats:
         """Return the guarantee in every row of the account."""
@@ -309,43 +316,52 @@ class PrivacyAccountant:
         spread[places] = epsilon
         return spread
 
-    def _limit(self) -> Floats:
-        """Return what may be used in every row, in the units that add up."""
-        if self._composition == "basic":
-            return self._budget
-        log = np.log(1.0 / self._slack)
-        with np.errstate(invalid="ignore"):
-            rho = (self._budget / (np.sqrt(log + self._budget) + np.sqrt(log))) ** 2
-        return np.where(np.isinf(self._budget), np.inf, rho)
+    def _by_moments(self) -> Floats:
+        """Return the epsilon that follows from the moments; infinity where only epsilons count."""
+        short, none = self._moments + self._short, np.full_like(self._budget, np.inf)
+        return np.maximum(np.divide(short, self._orders, out=none, where=self._orders > 0), 0.0)
 
-    def _left(self) -> Floats:
-        """Return what may still be used in every row, in the units that add up."""
-        limit = self._limit()
-        unlimited = np.isinf(limit)
-        left = np.subtract(limit, self._used, out=np.full_like(limit, np.inf), where=~unlimited)
-        return np.maximum(left, 0.0)
-
-    def _in_epsilon(self, used: Floats) -> Floats:
-        if self._composition == "basic":
-            return used.copy()
-        return used + 2.0 * np.sqrt(used * np.log(1.0 / self._slack))
+    def _repeat(self, row: int, count: int) -> None:
+        """Add rows that stand as this one does."""
+        with self._lock:
+            budget = np.r_[self._budget, np.full(count, self._budget[row])]
+            budget.setflags(write=False)
+            self._budget = budget
+            for name in ("_used", "_used_delta", "_orders", "_moments", "_short", "_room"):
+                values = getattr(self, name)
+                setattr(self, name, np.r_[values, np.full(count, values[row])])
 
 
-def _rho_of_epsilon(epsilon: Floats) -> Floats:
-    return epsilon * np.tanh(epsilon / 2.0)
+def _orders(budget: Floats, delta: float) -> Floats:
+    """Return the order of the moment that is counted of each row; zero where none is.
+
+    It is the best one where many small releases use up the budget (docs/theory.md, section 12).
+    """
+    orders = np.zeros_like(budget)
+    if delta > 0:
+        counted = (budget > LEAST_BUDGET) & np.isfinite(budget)
+        log = np.log(1.0 / delta)
+        orders[counted] = (log + np.sqrt(log * (log + budget[counted]))) / budget[counted]
+    return orders
 
 
-def _epsilon_of_rho(rho: Floats) -> Floats:
-    """Invert ``epsilon * tanh(epsilon / 2)``, by Newton's method from above."""
-    # tanh(y) is at least y / (1 + y), so the start is above the solution of this convex equation
-    epsilon = rho / 2.0 + np.sqrt(rho**2 / 4.0 + 2.0 * rho)
-    finite = np.isfinite(epsilon) & (epsilon > 0)
-    x, target = epsilon[finite], rho[finite]
-    for _ in range(30):
-        tanh = np.tanh(x / 2.0)
-        x = x - (x * tanh - target) / (tanh + x / 2.0 * (1.0 - tanh**2))
-    epsilon[finite] = x * (1.0 - 1e-15)
+def _pure_epsilon(orders: Floats, moments: Floats) -> Floats:
+    """Return the largest epsilon of one release with such moments, rounded down; zero of none."""
+    epsilon = np.zeros_like(orders)
+    some = (orders > 0) & (moments > 0)
+    order, room = orders[some], moments[some]
+    low, high = np.zeros_like(order), (room + np.log(2.0)) / order  # moments grow by the order
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2.0
+        fits = pure_moment(order, middle) <= room
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    epsilon[some] = low
     return epsilon
+
+
+def _minus(limit: Floats, used: Floats) -> Floats:
+    """Return what is left of a limit, of which infinity is never used up."""
+    return np.subtract(limit, used, out=np.full_like(limit, np.inf), where=~np.isposinf(limit))
 
 
 def _names(ids: Sequence[str]) -> tuple[str, ...]:

@@ -1,29 +1,54 @@
-"""May this release be paid for? Asked before the rows are looked at."""
+"""May this release be paid for? Asked before the rows are looked at, charged before the noise."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import warn_user
+from convexmarket.errors import ParameterError, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.active import charge_open, check_open
+from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
+from convexmarket.privacy.noise import RandomSource, Simulation
 
-__all__ = ["check_account"]
+__all__ = ["admit"]
 
 
-def check_account(
-    accountant: Account | None, guarantee: Guarantee, rows: ArrayLike | None = None
-) -> None:
-    """Refuse a release that some row cannot pay, without charging it.
+def admit(
+    guarantee: Guarantee,
+    accountant: Account | None = None,
+    rows: ArrayLike | None = None,
+    *,
+    names: pd.Index | None = None,
+    random_state: RandomSource = None,
+) -> Callable[[], None]:
+    """Refuse a release that some row cannot pay, and return what charges it.
+
+    Call it before the rows are looked at, and what it returns before noise is drawn.
 
     Parameters
     ----------
-    accountant : Account or None
-        What the release will be charged to; ``None`` where nobody keeps count.
     guarantee : Guarantee
         Of the release, computed from public quantities only.
+    accountant : Account, optional
+        What the release is charged to; by default the accounts that are open, :func:`account`,
+        unless it is a :class:`Simulation`.
     rows : array_like of int, optional
-        Positions, in the account, of the rows of the guarantee; all rows by default.
+        Positions, in the accountant, of the rows of the guarantee; all rows by default.
+    names : Index, optional
+        What open accounts call the rows of the guarantee, see :func:`names_of`.
+    random_state : None, Simulation or another source, optional
+        Of the noise.
+
+    Returns
+    -------
+    callable
+        Without arguments; charges the release in full, or refuses it and charges nothing.
 
     Raises
     ------
@@ -31,13 +56,38 @@ def check_account(
         If the release would exceed a row's budget.
     ParameterError
         If the accountant is none, or the rows are not those of the accountant.
+
+    Warns
+    -----
+    WeakGuaranteeWarning
+        If a row's epsilon is above 10 and finite, and it is no simulation.
     """
-    if accountant is None:
-        if rows is not None:
-            raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
-        return
-    if not isinstance(accountant, Account):
-        raise ParameterError(
-            f"accountant must be a PrivacyAccountant, or a ledger's account, not {accountant!r}."
+    simulated = isinstance(random_state, Simulation)
+    if not simulated:
+        _warn_if_weak(guarantee)
+    if accountant is not None:
+        if not isinstance(accountant, Account):
+            raise ParameterError(
+                "accountant must be a PrivacyAccountant, or a ledger's account, not"
+                f" {accountant!r}; one that is opened by 'with' is charged without it."
+            )
+        accountant.check(guarantee, rows)
+        return partial(accountant.charge, guarantee, rows)
+    if rows is not None:
+        raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
+    if simulated:
+        return lambda: None
+    check_open(guarantee, names)
+    return partial(charge_open, guarantee, names)
+
+
+def _warn_if_weak(guarantee: Guarantee) -> None:
+    largest = float(guarantee.epsilon.max(initial=0.0, where=np.isfinite(guarantee.epsilon)))
+    if largest > WEAK:
+        known = odds_in_words(largest, guarantee.delta)
+        warn_user(
+            f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: whoever"
+            f" sees it and knows all other rows {known}. Have a convexmarket.MaxEpsilon in the"
+            " market, or sell less.",
+            WeakGuaranteeWarning,
         )
-    accountant.check(guarantee, rows)

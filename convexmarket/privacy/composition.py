@@ -27,10 +27,12 @@ __all__ = [
     "ORDERS",
     "Composition",
     "advanced_composition",
+    "conversion",
     "epsilon_of_moments",
     "gaussian_epsilon",
     "gaussian_moments",
     "laplace_moments",
+    "pure_moment",
     "pure_moments",
     "selection_moments",
     "update_moments",
@@ -63,9 +65,29 @@ def pure_moments(epsilon: ArrayLike) -> Floats:
         :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`, attained by
         randomised response, and at most :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
     """
-    size = _column(epsilon)
-    high = (1.0 + ORDERS) * size
-    return np.logaddexp(high, -ORDERS * size) - np.logaddexp(0.0, size)
+    return pure_moment(ORDERS, _column(epsilon))
+
+
+def pure_moment(order: ArrayLike, epsilon: ArrayLike) -> Floats:
+    """Bound one moment of an answer that is epsilon-differentially private.
+
+    Parameters
+    ----------
+    order : array_like of shape (...)
+        Positive and finite.
+    epsilon : array_like of shape (...)
+        Nonnegative; infinite moments belong to infinity.
+
+    Returns
+    -------
+    ndarray of shape (...)
+        As for :func:`pure_moments`.
+    """
+    orders, size = np.broadcast_arrays(*map(np.asarray, (order, epsilon)))
+    finite = np.where(np.isinf(size), 0.0, size)
+    high = (1.0 + orders) * finite
+    moment = np.logaddexp(high, -orders * finite) - np.logaddexp(0.0, finite)
+    return np.where(np.isinf(size), np.inf, np.maximum(moment, 0.0))
 
 
 def laplace_moments(shift: ArrayLike) -> Floats:
@@ -173,9 +195,27 @@ def epsilon_of_moments(moments: Floats, delta: float) -> Floats:
         + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero. (Canonne, Kamath
         and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
-    mixture = xlogy(ORDERS, ORDERS) - (1.0 + ORDERS) * np.log1p(ORDERS)
-    values = (moments + np.log(1.0 / delta) + mixture) / ORDERS
+    values = (moments + conversion(ORDERS, delta)) / ORDERS
     return np.asarray(np.maximum(values.min(axis=-1), 0.0))
+
+
+def conversion(order: ArrayLike, delta: float) -> Floats:
+    r"""Return what a moment falls short of :math:`\lambda\epsilon`, at this delta.
+
+    Parameters
+    ----------
+    order : array_like of shape (...)
+        Positive.
+    delta : float
+        Strictly between 0 and 1.
+
+    Returns
+    -------
+    ndarray of shape (...)
+        :math:`\log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda)`.
+    """
+    orders = np.asarray(order, dtype=np.float64)
+    return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, clone
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.protocol import Learner
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import Simulation
 from convexmarket.privacy_audit.checks import quietly
 from convexmarket.privacy_audit.releases import audit_draws

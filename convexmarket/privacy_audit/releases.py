@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy_audit.checks import draw_seeds, loss_of_frequencies, quietly
 from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 

@@ -17,9 +17,11 @@ from convexmarket.privacy import (
     Account,
     Guarantee,
     RandomSource,
-    check_account,
     lattice_scale,
     open_generator,
+)
+from convexmarket.privacy import (
+    admit as admit_release,
 )
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
@@ -57,6 +59,7 @@ class SingleCopy:
 
 
 def admit(
+    erm: KernelERM,
     guarantee: Guarantee,
     accountant: Account | None,
     rows: ArrayLike | None,
@@ -71,10 +74,11 @@ def admit(
     ParameterError
         If the rows are not those of the accountant, or ``random_state`` is no source.
     """
-    check_account(accountant, guarantee, rows)
+    charge = admit_release(
+        guarantee, accountant, rows, names=erm.row_names_, random_state=random_state
+    )
     generator = open_generator(random_state)
-    if accountant is not None:
-        accountant.charge(guarantee, rows)
+    charge()
     return generator
 
 

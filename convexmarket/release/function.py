@@ -51,7 +51,8 @@ class FunctionRelease(SingleCopy):
     delta : float
         Strictly between 0 and 1.
     accountant : Account, optional
-        Charged in full before anything is drawn.
+        Charged in full before anything is drawn; by default the accounts that are open,
+        :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, int, SeedSequence, Generator or RandomState, default None
@@ -121,7 +122,7 @@ class FunctionRelease(SingleCopy):
                 "this object remembers the draw, so that it is as private as the rows",
             ),
         )
-        generator = admit(guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self._names = names
         self._process = _Process(erm, generator)

@@ -102,7 +102,8 @@ class InteractiveRelease(SingleCopy):
         A step, rounded down to a power of two: noisy predictions are multiples of it, and their
         noise is drawn exactly; as for :class:`~convexmarket.TestSetRelease`.
     accountant : Account, optional
-        Charged in full before anything is drawn.
+        Charged in full before anything is drawn; by default the accounts that are open,
+        :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, int, SeedSequence, Generator or RandomState, default None
@@ -204,7 +205,7 @@ class InteractiveRelease(SingleCopy):
                 step=self._step,
             ),
         )
-        generator = admit(guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self._generator = generator
         self._queries = self._updates = 0

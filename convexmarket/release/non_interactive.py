@@ -63,7 +63,8 @@ class PublicRelease:
         :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
         (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
     accountant : Account, optional
-        Charged in full before anything is drawn.
+        Charged in full before anything is drawn; by default the accounts that are open,
+        :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, int, SeedSequence, Generator or RandomState, default None
@@ -156,7 +157,7 @@ class PublicRelease:
             accounting,
             assumptions_of(erm, random_state),
         )
-        generator = admit(guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self.error_bound = non_interactive_error(
             self.scale,

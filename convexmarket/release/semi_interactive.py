@@ -77,7 +77,8 @@ class TestSetRelease:
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
     accountant : Account, optional
-        Charged in full before anything is drawn.
+        Charged in full before anything is drawn; by default the accounts that are open,
+        :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, int, SeedSequence, Generator or RandomState, default None
@@ -189,7 +190,7 @@ class TestSetRelease:
                 erm, random_state, "the points do not depend on the private rows", step=step
             ),
         )
-        generator = admit(guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         noisy = erm.decision_function(points)
         if noise == "process":

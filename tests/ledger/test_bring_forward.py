@@ -74,7 +74,7 @@ def test_charges_that_cannot_be_one(charges, words):
 
 
 def test_refusals_name_the_rows():
-    account = PrivacyAccountant([1.0, 1.0], 1e-6, ids=["Ann", "Bob"])
+    account = PrivacyAccountant([1.0, 1.0], 1e-6, composition="basic", ids=["Ann", "Bob"])
     with pytest.raises(BudgetExceededError, match=r"row 1 \('Bob'\) has spent 0 of epsilon 1"):
         account.charge(guarantee([0.5, 1.5]))
     with pytest.raises(BudgetExceededError, match=r"row 0 \('Ann'\) has spent 0 of 1e-06"):

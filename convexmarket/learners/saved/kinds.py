@@ -29,7 +29,7 @@ from convexmarket.learners.saved.document import (
     LinearModel,
     SavedGuarantee,
 )
-from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = [
     "KINDS",

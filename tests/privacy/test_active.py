@@ -1,0 +1,281 @@
+"""What a careless user spent is counted, on the right rows, and budgets are kept without care."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, ParameterError
+from convexmarket.privacy import PrivacyAccountant, RowAccount, Simulation, account, admit, names_of
+from tests.privacy.builders import guarantee
+
+NAMES = ["Ann", "Bob", "Eve", "Ida"]
+
+
+def table(rows=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.random((rows, 2)), columns=["age", "dose"], index=NAMES[:rows])
+    return X, rng.random(rows)
+
+
+def ridge(**options):
+    return cm.PersonalizedRidge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0), **options)
+
+
+def charge(epsilon, names=None, delta=0.0, **options):
+    admit(guarantee(epsilon, delta), names=None if names is None else pd.Index(names), **options)()
+
+
+@pytest.fixture
+def counted():
+    """An account that counts what a test spends."""
+    with account(budget=np.inf) as opened:
+        yield opened
+
+
+# ------------------------------------------------------------------------------- it counts
+
+
+def test_fits_without_an_accountant_are_counted_row_by_row(counted) -> None:
+    X, y = table()
+    first = ridge().fit(X, y, epsilon=[0.1, 0.2, 0.3, 0.4]).epsilon_
+    second = ridge().fit(X.iloc[[3, 0]], y[:2], epsilon=[0.5, 1.0]).epsilon_
+    ann, bob, eve, ida = first + np.array([second[1], 0.0, 0.0, second[0]])
+    assert counted.spent.to_dict() == {"Ann": ann, "Bob": bob, "Eve": eve, "Ida": ida}
+    assert ann == pytest.approx(1.1, rel=1e-2)
+    assert counted.spent_unnamed == 0.0
+    assert [largest for _, largest, _ in counted.releases] == [first[3], second[1]]
+
+
+def test_the_account_of_the_process_is_open_from_the_start() -> None:
+    whole = account()
+    n_releases, spent = len(whole.releases), whole.spent_unnamed
+    X, y = table()
+    model = ridge().fit(X.to_numpy(), y, epsilon=0.25)
+    assert whole.budget == np.inf
+    assert len(whole.releases) == n_releases + 1
+    assert whole.spent_unnamed == spent + model.epsilon_.max()
+    assert repr(whole).startswith("<RowAccount: ")
+
+
+def test_releases_of_a_model_charge_the_rows_it_was_fitted_to(counted) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-0.5, 0.5, (40, 2)), index=[f"p{i}" for i in range(40)])
+    y = np.where(X[0] > 0, 1, -1)
+    erm = cm.KernelERM(regularization=0.1).fit(X, y)
+    assert counted.spent.empty
+    cm.TestSetRelease(erm, [[0.1, 0.1]], epsilon=0.5, delta=0.0)
+    cm.FunctionRelease(erm, epsilon=0.25, delta=1e-6)
+    assert counted.spent.index.tolist() == X.index.tolist()
+    np.testing.assert_allclose(counted.spent, 0.75, rtol=1e-6)
+    logistic = cm.PrivateLogisticRegression(0.1)
+    logistic.fit(X, y, epsilon=np.r_[np.zeros(20), np.full(20, 0.5)])
+    np.testing.assert_allclose(counted.spent[:20], 0.75, rtol=1e-6)
+    np.testing.assert_allclose(counted.spent[20:], 1.25, rtol=1e-6)
+
+
+def test_a_simulation_costs_nobody_anything(counted) -> None:
+    X, y = table()
+    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25)
+    assert counted.releases == ()
+    own = PrivacyAccountant(np.full(4, 1.0))  # who passes one wants it charged
+    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25, accountant=own)
+    assert own.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
+
+
+def test_an_account_that_is_passed_pays_alone(counted) -> None:
+    X, y = table()
+    own = PrivacyAccountant(np.full(4, 1.0))
+    ridge().fit(X, y, epsilon=0.25, accountant=own)
+    assert counted.releases == ()
+    assert own.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
+
+
+def test_nobody_pays_for_what_uses_no_row(counted) -> None:
+    charge([0.0, 0.0])
+    charge([], [])
+    charge([0.0, 0.0], ["Ann", "Bob"])
+    assert counted.releases == ()
+
+
+def test_what_a_leak_costs_has_no_bound(counted) -> None:
+    X, y = table()
+    with pytest.warns(cm.PrivacyLeakWarning):
+        cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
+            X, y, epsilon=0.25
+        )
+    assert np.isinf(counted.spent).all()
+    with account(budget=5.0), pytest.raises(ParameterError, match="no account with a budget"):
+        cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
+            X, y, epsilon=0.25
+        )
+
+
+# ------------------------------------------------------------------------- whose rows they are
+
+
+def test_a_row_without_a_name_may_be_any_row(counted) -> None:
+    charge([0.5, 0.25], ["Ann", "Bob"])
+    charge([0.1, 0.4])
+    charge([0.5], ["Eve"])
+    assert counted.spent.to_dict() == pytest.approx({"Ann": 0.9, "Bob": 0.65, "Eve": 0.9})
+    assert counted.spent_unnamed == pytest.approx(0.4)
+
+
+def test_folds_of_an_array_never_cost_a_row_less_than_it_lost(counted) -> None:
+    """By their positions the rows of a fold would be taken for others."""
+    epsilon = np.array([0.1, 0.1, 0.1, 2.0])
+    lost = np.zeros(4)
+    for kept in ([1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]):
+        charge(epsilon[kept])
+        lost[kept] += epsilon[kept]
+    assert counted.spent_unnamed >= lost.max()
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        (pd.DataFrame([[1.0], [2.0]], index=["Ann", "Bob"]), True),
+        (pd.DataFrame([[1.0], [2.0]], index=[5, 7]), True),
+        (pd.DataFrame([[1.0], [2.0]]).iloc[[1]], True),
+        (pd.DataFrame([[1.0], [2.0]]), False),
+        (pd.DataFrame([[1.0], [2.0]], index=["Ann", "Ann"]), False),
+        (np.array([[1.0], [2.0]]), False),
+        ([[1.0], [2.0]], False),
+    ],
+)
+def test_names_are_those_of_an_index_that_tells_rows_apart(rows, named) -> None:
+    names = names_of(rows)
+    assert (names is not None) == named
+    if named:
+        assert names.equals(rows.index)
+
+
+# ---------------------------------------------------------------------------------- budgets
+
+
+def test_a_budget_refuses_the_fit_that_would_exceed_it_and_charges_nothing(counted) -> None:
+    X, y = table()
+    with account(budget=1.0) as clinic:
+        ridge().fit(X[:2], y[:2], epsilon=0.75)
+        ridge().fit(X[2:], y[2:], epsilon=0.75)
+        before = clinic.spent.to_dict()
+        with pytest.raises(BudgetExceededError, match=r"row 'Ida' has spent 0\.7\d+ of epsilon 1"):
+            ridge().fit(X[3:], y[3:], epsilon=0.75)
+        with pytest.raises(BudgetExceededError, match="row 'Ann'"):
+            ridge().fit(X.to_numpy(), y, epsilon=0.75)
+        assert clinic.spent.to_dict() == before
+        assert counted.spent.to_dict() == before
+    ridge().fit(X[3:], y[3:], epsilon=0.75)
+    assert clinic.spent.to_dict() == before
+    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):  # opened once more
+        ridge().fit(X[3:], y[3:], epsilon=0.75)
+
+
+def test_a_row_that_comes_first_by_name_stands_as_the_others_do() -> None:
+    with account(budget=1.0) as opened:
+        charge([0.6])
+        with pytest.raises(BudgetExceededError, match=r"has spent 0\.6 of epsilon 1"):
+            charge([0.1, 0.6], ["Ann", "Bob"])
+        assert opened.spent.empty
+        charge([0.4, 0.4], ["Ann", "Bob"])
+        with pytest.raises(BudgetExceededError, match="row 'Ann'"):
+            charge([0.1])
+
+
+def test_budgets_by_name() -> None:
+    sold = pd.Series({"Ann": 1.0, "Bob": 0.5})
+    with account(budget=sold) as opened:
+        charge([0.5, 0.5], ["Bob", "Ann"])
+        for epsilon, names in (([0.1], ["Bob"]), ([0.1], ["Eve"]), ([0.1], None)):
+            with pytest.raises(BudgetExceededError):
+                charge(epsilon, names)
+        charge([0.5], ["Ann"])
+        assert opened.spent.to_dict() == {"Ann": 1.0, "Bob": 0.5}
+
+
+def test_many_small_releases_compose() -> None:
+    with account(budget=1.0, delta=1e-6) as opened:
+        for _ in range(400):
+            charge([0.01], ["Ann"])
+        charge([1.0], ["Bob"])
+        with pytest.raises(BudgetExceededError, match="delta"):
+            charge([0.1], ["Eve"], delta=1e-6)
+    assert opened.spent["Ann"] < 1.0
+
+
+def test_accounts_within_each_other_are_charged_all_or_none() -> None:
+    with account(budget=1.0) as outer, account(budget=10.0) as inner:
+        charge([0.75])
+        with pytest.raises(BudgetExceededError):
+            charge([0.75])
+        assert account() is inner
+        assert outer.spent_unnamed == inner.spent_unnamed == 0.75
+        with outer:  # once more, and still charged once
+            charge([0.25])
+        assert outer.spent_unnamed == inner.spent_unnamed == 1.0
+    assert account() is not inner
+
+
+def test_a_budget_holds_for_all_threads() -> None:
+    accepted = []
+
+    def work() -> None:
+        for _ in range(50):
+            try:
+                charge([2.0**-6, 2.0**-7], ["Ann", "Bob"])
+            except BudgetExceededError:
+                return
+            accepted.append(1)
+
+    with account(budget=1.0) as opened:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(accepted) == len(opened.releases) == 64
+    assert opened.spent.to_dict() == {"Ann": 1.0, "Bob": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("budget", "delta", "words"),
+    [
+        ([1.0, 2.0], 0.0, "PrivacyAccountant"),
+        ("1", 0.0, "one number for all rows"),
+        (-1.0, 0.0, "nonnegative"),
+        (np.nan, 0.0, "nonnegative"),
+        (1.0, 1.0, "delta must be"),
+        (pd.Series([1.0, 2.0], index=["Ann", "Ann"]), 0.0, "a name twice"),
+    ],
+)
+def test_a_bad_budget_is_refused(budget, delta, words) -> None:
+    with pytest.raises(ParameterError, match=words):
+        account(budget, delta)
+
+
+def test_positions_are_of_an_accountant() -> None:
+    with pytest.raises(ParameterError, match="pass accountant= as well"):
+        admit(guarantee([0.1]), rows=[0])
+    with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
+        admit(guarantee([0.1]), account(budget=1.0))
+    assert isinstance(account(budget=1.0), RowAccount)
+
+
+# ------------------------------------------------------------------------- what protects nobody
+
+
+def test_a_guarantee_that_protects_nobody_is_warned_of(counted) -> None:
+    with pytest.warns(cm.WeakGuaranteeWarning, match=r"epsilon = 16: whoever.*practically always"):
+        charge([0.1, 16.0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_who_knows_better_is_not_warned(counted) -> None:
+    charge([10.0])
+    charge([np.inf])
+    charge([50.0], random_state=Simulation(0))

@@ -1,0 +1,50 @@
+"""Guarantees are values, and say what they mean to a person."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from convexmarket.privacy import Guarantee
+from tests.privacy.builders import guarantee
+
+
+def test_guarantees_compare_by_value() -> None:
+    one, same = guarantee([0.5, 0.0], 1e-6), guarantee([0.5, -0.0], 1e-6)
+    assert one == same == pickle.loads(pickle.dumps(one))
+    assert len({one, same}) == 1
+    others = [
+        guarantee([0.5, 0.1], 1e-6),
+        guarantee([0.5], 1e-6),
+        guarantee([0.5, 0.0]),
+        guarantee([0.5, 0.0], 1e-6, "another release"),
+        Guarantee(one.epsilon, 1e-6, one.mechanism, one.accounting, ("a secret",)),
+        "a release",
+    ]
+    assert one not in others
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "words"),
+    [
+        (0.0, 0.0, "at most 1-fold, and guesses right which one it is at most 50.0 % of the time"),
+        (1.0, 0.0, "at most 2.72-fold, and guesses right which one it is at most 73.1 % of"),
+        (1.0, 0.3, "2.72-fold (but with probability 0.3), and guesses right which one it is at mo"),
+        (7.0, 0.0, "at most 1,097-fold, and guesses right which one it is at most 99.909 % of"),
+        (16.0, 0.0, "at most e^16-fold, and guesses right which one it is practically always"),
+        (1e307, 0.0, "at most e^1e+307-fold, and guesses right which one it is practically always"),
+        (np.inf, 0.0, "may learn a row for certain, because no noise hides it: there is no guara"),
+    ],
+)
+def test_what_an_epsilon_means_is_said_of_the_row_that_loses_most(epsilon, delta, words) -> None:
+    with np.errstate(over="raise", invalid="raise"):
+        assert words in str(guarantee([0.0, epsilon], delta))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 0.0), (1.0, 0.2), (3.0, 1e-3)])
+def test_a_guess_is_right_as_often_as_the_worst_mechanism_lets_it(epsilon, delta) -> None:
+    """Randomised response that fails openly with probability delta: guess what it says."""
+    right = delta + (1 - delta) * np.exp(epsilon) / (1 + np.exp(epsilon))
+    assert f"at most {100 * right:.1f} % of the time" in str(guarantee([epsilon], delta))

@@ -1,0 +1,178 @@
+"""A search by scores costs what it costs: it is charged, warned of, and there is a private one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.base import clone
+from sklearn.model_selection import (
+    GridSearchCV,
+    PredefinedSplit,
+    cross_val_predict,
+    cross_val_score,
+)
+
+import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, DataError, ParameterError
+from convexmarket.privacy import Simulation, account, private_selection
+
+ALPHAS = [0.1, 1.0, 10.0]
+
+
+def people(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.random((n, 2)), columns=["age", "dose"])
+    X.index = [f"p{i}" for i in range(n)]
+    return X, X["age"].to_numpy()
+
+
+class Ridge(cm.PersonalizedRidge):
+    """With what every row grants, where a search has no place for it."""
+
+    def fit(self, X, y, random_state=None):
+        return super().fit(X, y, epsilon=0.5, random_state=random_state)
+
+
+def learner(**options):
+    return Ridge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0), **options)
+
+
+# ----------------------------------------------------------------------------- a search counts
+
+
+def test_every_fit_of_a_search_is_charged() -> None:
+    """The winner's own guarantee is of one fit; the rows lost what all of them cost together."""
+    X, y = people()
+    search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3)
+    with account(budget=np.inf) as spent, pytest.warns(cm.PrivacyLeakWarning, match="is scored"):
+        search.fit(X, y)
+    assert len(spent.releases) == 3 * len(ALPHAS) + 1
+    # each row is in two folds of three, for each candidate, and in the last fit
+    np.testing.assert_allclose(spent.spent, (2 * len(ALPHAS) + 1) * 0.5, rtol=1e-2)
+    assert search.best_estimator_.guarantee_.epsilon.max() <= 0.5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_budget_stops_a_search() -> None:
+    X, y = people()
+    search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3, error_score="raise")
+    with account(budget=1.0), pytest.raises(BudgetExceededError, match="row 'p"):
+        search.fit(X, y)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("scoring", [None, "neg_mean_absolute_error"])
+def test_scores_on_private_rows_are_warned_of(named, scoring) -> None:
+    X, y = people()
+    X = X if named else X.to_numpy()
+    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning, match="private_selection"):
+        cross_val_score(learner(), X, y, cv=3, scoring=scoring)
+    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning):
+        cross_val_predict(learner(), X, y, cv=3)
+
+
+def test_logistic_regression_in_a_search() -> None:
+    X, y = people()
+    X, y = X - 0.5, np.where(y > 0.5, 1, -1)
+    model = cm.PrivateLogisticRegression(0.1)
+    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning, match="is scored"):
+        cross_val_score(model, X, y, cv=3, params={"epsilon": np.full(60, 0.5)})
+
+
+@pytest.mark.filterwarnings("error")
+def test_public_validation_rows_are_not_warned_of() -> None:
+    X, y = people()
+    public, truth = people(30, seed=1)
+    public.index = [f"public {i}" for i in range(30)]
+    rows, labels = pd.concat([X, public]), np.r_[y, truth]
+    split = PredefinedSplit(np.r_[np.full(60, -1), np.zeros(30)])
+    with account(budget=np.inf) as spent:
+        GridSearchCV(learner(), {"alpha": ALPHAS}, cv=split, refit=False).fit(rows, labels)
+    assert spent.spent.index.tolist() == X.index.tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_leaks_nothing_is_not_warned_of() -> None:
+    X, y = people()
+    with account(budget=np.inf):
+        model = learner().fit(X, y)
+        model.score(X, y)  # nobody else's business
+        search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3)
+        search.fit(X, y, random_state=Simulation(0))
+        search.predict(X)
+
+
+# -------------------------------------------------------------------------- a private selection
+
+
+def test_the_private_way_is_charged_in_full() -> None:
+    X, y = people()
+    with account(budget=np.inf) as spent:
+        models = [clone(learner()).set_params(alpha=alpha).fit(X[:40], y[:40]) for alpha in ALPHAS]
+        scores = [-np.minimum(np.abs(m.predict(X[40:]) - y[40:]), 1.0).mean() for m in models]
+        chosen = private_selection(scores, X[40:], epsilon=1.0, sensitivity=1 / 20)
+    assert chosen in range(3)
+    fits = sum(model.epsilon_.max() for model in models)
+    np.testing.assert_allclose(spent.spent, np.r_[np.full(40, fits), np.ones(20)])
+    with account(budget=0.5), pytest.raises(BudgetExceededError, match="a choice among 3"):
+        private_selection(scores, X[40:], epsilon=1.0, sensitivity=1 / 20)
+
+
+def law(scores, epsilon, sensitivity):
+    """Permute and flip, by the recursion over subsets that its definition is."""
+    chances = np.exp(epsilon * (np.array(scores) - max(scores)) / (2 * sensitivity))
+
+    def chosen(left):
+        result = np.zeros(len(scores))
+        for first in left:
+            result[first] += chances[first] / len(left)
+            if chances[first] < 1:
+                result += (1 - chances[first]) / len(left) * chosen(left - {first})
+        return result
+
+    return chosen(frozenset(range(len(scores))))
+
+
+@pytest.mark.parametrize(
+    ("scores", "epsilon", "sensitivity"),
+    [([0.3, 0.1, 0.25, 0.3], 1.0, 0.1), ([5.0, 1.0], 2.0, 1.0), ([-1e3, -1e3 + 0.7], 1.0, 1.0)],
+)
+def test_choices_follow_the_law(scores, epsilon, sensitivity) -> None:
+    rng = np.random.default_rng(3)
+    draws = [
+        private_selection(
+            scores, [0], epsilon=epsilon, sensitivity=sensitivity, random_state=Simulation(rng)
+        )
+        for _ in range(1500)
+    ]
+    expected = 1500 * law(scores, epsilon, sensitivity)
+    assert stats.chisquare(np.bincount(draws, minlength=len(scores)), expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("moves", [(1, -1, -1), (-1, 1, 1), (1, 1, -1), (-1, 0, 1)])
+def test_the_law_keeps_its_epsilon(gap, moves) -> None:
+    scores = np.array([gap, 0.0, gap / 2])
+    before, after = law(scores, 0.8, 1.0), law(scores + np.array(moves), 0.8, 1.0)
+    assert np.abs(np.log(before / after)).max() <= 0.8 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scores", "rows", "options", "error"),
+    [
+        ([], [0], {}, ParameterError),
+        ([np.nan], [0], {}, ParameterError),
+        ([1.0, np.inf], [0], {}, ParameterError),
+        (1.0, [0], {}, ParameterError),
+        ([1.0], [], {}, DataError),
+        ([1.0], [0], {"epsilon": 0.0}, ParameterError),
+        ([1.0], [0], {"sensitivity": -1.0}, ParameterError),
+        ([1.0], [0], {"epsilon": np.inf}, ParameterError),
+    ],
+)
+def test_a_bad_selection_is_refused(scores, rows, options, error) -> None:
+    with account(budget=np.inf) as spent, pytest.raises(error):
+        private_selection(scores, rows, **({"epsilon": 1.0, "sensitivity": 1.0} | options))
+    assert spent.releases == ()
