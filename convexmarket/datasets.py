@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.datasets import load_breast_cancer, make_circles
 
-from convexmarket.arguments import warn_user
+from convexmarket.arguments import aligned, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -135,6 +135,7 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     >>> correlate([0.3, 0.1, 0.2], [[5.0], [9.0], [7.0]], column=0)
     array([0.1, 0.3, 0.2])
     """
+    sensitivities, X = aligned(sensitivities=sensitivities, X=X)
     values = np.asarray(sensitivities, dtype=np.float64)
     rows = _finite_matrix(X)
     if values.shape != (rows.shape[0],):

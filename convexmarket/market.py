@@ -22,11 +22,11 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.terms.base import Number, Parameter
+from convexmarket.terms.base import Number, Parameter, Piece
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
 
-__all__ = ["Incentives", "Market", "StandardForm"]
+__all__ = ["Incentives", "Market", "StandardForm", "check_columns"]
 
 #: What every verdict "by construction" takes for granted: a number does not say where it is from.
 _GIVEN = (
@@ -62,6 +62,12 @@ class Incentives(str):
         return Incentives, (str(self), self.reason)
 
 
+def check_columns(piece: Piece, sellers: Sellers) -> None:
+    """Refuse a piece that was made of a column about the sellers in another order."""
+    for name, labels in piece.column_labels.items():
+        sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
+
+
 @dataclass(frozen=True, init=False, eq=False)
 class Market:
     """A buyer's problem: whom to buy how much privacy from.
@@ -79,6 +85,8 @@ class Market:
     ParameterError
         If an argument is not of its kind or does not fit the number of sellers, or payments are
         weighted with zero.
+    DataError
+        If a piece was made of a pandas column whose labels are not those of the sellers.
     CurvatureError
         If a piece is not convex; the message names it and the curvature that CVXPY found.
 
@@ -118,8 +126,10 @@ class Market:
             if not isinstance(constraint, Constraint):
                 raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
             constraint.check(len(sellers))
+            check_columns(constraint, sellers)
         for part in objective.parts:
             part.term.check(len(sellers))
+            check_columns(part.term, sellers)
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "

@@ -26,7 +26,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from convexmarket.arguments import check_positives, checked_numbers
+from convexmarket.arguments import aligned, check_positives, checked_numbers, labels_of
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
@@ -188,6 +188,8 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tolerance=self.tolerance)
+        X, y, weights = aligned(X=X, y=y, weights=weights)
+        labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         X, y = self._validated(X, y)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
@@ -221,7 +223,7 @@ class KernelERM(BaseEstimator):
         self.row_sensitivities_ = np.where(used, shifts + 2.0 * allowed, 0.0)
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
-        self.assumptions_ = self._assumptions(kernel, classes)
+        self.assumptions_, self._labels = self._assumptions(kernel, classes), labels
         if classes is not None:
             self.classes_ = classes
         elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
@@ -303,6 +305,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization)
+        X, y, weights = aligned(X=X, y=y, weights=weights)
         X, y = self._validated(X, y)
         if weights is None:
             weights = np.full(len(X), 1.0 / len(X))

@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from convexmarket.arguments import check_positives, is_number, warn_user
+from convexmarket.arguments import aligned, check_positives, is_number, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.minimiser import Matrix, Vector
@@ -219,6 +219,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         SolverError
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
+        X, y, weights, rows = aligned(X=X, y=y, weights=weights, rows=rows)
         self._check_parameters()
         weights = self._checked_weights(weights, X)
         if accountant is not None or rows is not None:

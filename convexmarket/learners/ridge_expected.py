@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.arguments import check_count, check_instance, is_number
+from convexmarket.arguments import aligned, check_count, check_instance, is_number
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
@@ -86,6 +86,8 @@ def expected_loss(
             "expected losses are those of noise without rounding: pass an estimator with"
             " rounding=None, whose noise is smaller by a factor below sqrt(2)."
         )
+    X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+    X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
     X, labels, granted, domain = estimator._prepare(X, y, epsilon)
     rows = domain.unit_rows(X)
