@@ -23,6 +23,7 @@ ROOMS = [
     "errors",
     "arguments",
     "writing",
+    "columns",
     "priors",
     "sellers",
     "terms",

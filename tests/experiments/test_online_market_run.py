@@ -221,6 +221,26 @@ def test_classes_that_are_numbers_are_compared_as_numbers(tmp_path):
     assert rows.y_test.size == 0
 
 
+def test_a_report_beside_the_measurements_is_not_trained_on(tmp_path):
+    problem = clinic(tmp_path, "id,x,sensitivity,ill\na,0.1,3.1,0\nb,0.2,2.5,1\n")
+    rows = owned_rows(problem)
+    assert rows.feature_names == ("x",)
+    assert "Not used as features: sensitivity (report)." in rows.description
+    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [4.0, 8.0]})
+    released = json.loads(release_model(problem, sold))
+    assert released["features"] == ["x"]
+    assert "sensitivity (report)" in released["data"]
+
+
+def test_a_report_of_another_name_is_told_by_the_file(tmp_path):
+    table = "id,x,price,ward,ill\na,0.1,0.5,0.2,0\nb,0.2,0.3,0.1,1\n"
+    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], "
+    problem = clinic(tmp_path, table, data + "report='price', group='ward'}")
+    assert owned_rows(problem).feature_names == ("x",)
+    named = clinic(tmp_path, table, data + "group='ward', features=['ward', 'x']}")
+    assert owned_rows(named).feature_names == ("ward", "x")
+
+
 def test_rows_follow_the_ids_and_not_the_file(tmp_path):
     rows = owned_rows(clinic(tmp_path, "id,x,ill\na,0.1,0\nb,0.2,1\nc,0.3,0\n"))
     X, y = rows.of(["c", "a"])
