@@ -31,6 +31,8 @@ ROOMS = [
     "allocation",
     "rents",
     "payments",
+    "trials",
+    "coalitions",
     "audit",
     "calibration",
     "privacy",
