@@ -33,6 +33,8 @@ _GIVEN = (
     "provided that no number given to the pieces (weights, losses, caps, shares, a user's own "
     "data) depends on the reports"
 )
+#: What such a verdict is about.
+_ALONE = "; that is about each seller alone: two who lie together may gain"
 _DIFFERENT_COSTS = (
     "the payment terms have different privacy costs, so that what a seller's privacy costs is not "
     "defined"
@@ -41,6 +43,8 @@ _DIFFERENT_COSTS = (
 
 class Incentives(str):
     """Whether truthful prices exist: a verdict, which it equals as a text, with its reason.
+
+    With truthful prices truth is the best reply of each seller alone.
 
     Attributes
     ----------
@@ -215,6 +219,9 @@ class Market:
     def incentives(self) -> Incentives:
         """Whether each seller sells less the more it asks for, so that truthful prices exist.
 
+        With these truth is the best reply of each seller alone; two who lie together may gain, and
+        ``audit_incentives(market, coalitions=100)`` says how much.
+
         "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
         global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
         spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
@@ -246,7 +253,7 @@ class Market:
         return Incentives(
             "by construction",
             "reports enter only through the payments, so a dearer seller sells no more at the "
-            f"global minimum (certified up to the gap), {_GIVEN}",
+            f"global minimum (certified up to the gap), {_GIVEN}{_ALONE}",
         )
 
     def _incentives_under_a_budget(self) -> Incentives:
@@ -260,7 +267,7 @@ class Market:
             return Incentives(
                 "by construction",
                 "reports enter only through the budget, and beside such a spread and noise alone a "
-                f"dearer seller sells no more, {_GIVEN}",
+                f"dearer seller sells no more, {_GIVEN}{_ALONE}",
             )
         return Incentives(
             "not guaranteed",
