@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.online_rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Guarantee, calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import (
+    Guarantee,
+    calibrate_eta,
+    default_minimum_epsilon,
+    objective_perturbation_guarantee,
+)
 from convexmarket.problems import OnlineMarketProblem
 
 __all__ = ["Purchase", "Training", "model_guarantee", "prepare", "release_model", "usable"]
@@ -24,6 +29,9 @@ Floats = NDArray[np.float64]
 #: Relative; eta is this much below the sum of what was sold, so that weight times eta, rounded, is
 #: never above it.
 ROUNDING = 4.0 * float(np.finfo(float).eps)
+
+#: On the norm of the gradient where the solver stops; the second noise covers what it leaves open.
+TOLERANCE = 1e-9
 
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
@@ -53,8 +61,13 @@ class Purchase:
         """The same, rounded down."""
         return self.total * (1.0 - ROUNDING)
 
+    @property
+    def minimum_epsilon(self) -> float:
+        """What each seller pays for the noise that covers the distance from the minimiser."""
+        return default_minimum_epsilon(self.sold, TOLERANCE)
+
     def guarantee(self, problem: OnlineMarketProblem) -> Floats:
-        """Return the guarantee of each seller, the Jacobian's share included.
+        """Return the guarantee of each seller: the Jacobian's share and the second noise included.
 
         Raises
         ------
@@ -62,8 +75,9 @@ class Purchase:
             If eta is too small for the regularisation.
         """
         learner, norm = problem.learner, problem.data.data_norm
-        arguments = (self.regularization, norm, learner.accounting)
         try:
+            paid = self.minimum_epsilon
+            arguments = (self.regularization, norm, learner.accounting, None, paid)
             eta = self.eta
             if learner.calibration == "total":
                 eta = calibrate_eta(self.weights, eta, *arguments)
@@ -132,7 +146,7 @@ def model_guarantee(
     used = accepted["id"].isin(usable(accepted, leave_out)["id"]).to_numpy()
     epsilon = np.zeros(len(accepted))
     epsilon[used] = _purchase(problem, accepted[used], regularization).guarantee(problem)
-    mechanism = "logistic regression by objective perturbation"
+    mechanism = "logistic regression by objective perturbation of an approximate minimum"
     return Guarantee(epsilon, 0.0, mechanism, problem.learner.accounting, ASSUMPTIONS)
 
 
@@ -220,6 +234,8 @@ def release_model(
         classes=rows.classes,
         accounting=problem.learner.accounting,
         calibration=problem.learner.calibration,
+        tol=TOLERANCE,
+        minimum_epsilon=training.minimum_epsilon,
         random_state=seed,
     )
     model.fit(training.X, rows.labels(training.y), training.weights, eta=training.eta)
@@ -234,6 +250,7 @@ def release_model(
         "regularization": training.regularization,
         "eta": training.total,
         "eta_of_the_noise": model.eta_,
+        "epsilon_of_the_second_noise": training.minimum_epsilon,
         "sellers": len(ids),
         "left_out": list(leave_out),
         "rows_not_used": len(rows.ids) - len(ids),

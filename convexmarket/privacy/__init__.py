@@ -9,7 +9,7 @@ from convexmarket.privacy.accounting import (
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.admission import check_account
-from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.approximate import approximate_minimum_rate, default_minimum_epsilon
 from convexmarket.privacy.lattice import (
     discrete_laplace,
     discrete_laplace_log_density,
@@ -40,6 +40,7 @@ __all__ = [
     "calibrate_eta",
     "check_account",
     "check_weights",
+    "default_minimum_epsilon",
     "discrete_laplace",
     "discrete_laplace_log_density",
     "gamma_sphere_log_density",

@@ -148,7 +148,9 @@ class PlanTable(TableModel):
 class OnlineLearnerTable(TableModel):
     """How the model is trained when the market closes.
 
-    Under the defaults the total guarantee of each seller is what was sold to it, and not more.
+    Under the defaults the total guarantee of each seller is at most what was sold to it, and what
+    is published keeps it to the last digit of the solver, as a second noise covers how far it stops
+    from the minimiser.
     """
 
     regularization: Positive
