@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any, TypeGuard, get_args
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 
 __all__ = [
+    "aligned",
     "as_float",
     "check_callable",
     "check_choice",
     "check_count",
+    "check_distinct",
     "check_instance",
     "check_jobs",
     "check_nonnegative",
@@ -27,8 +30,10 @@ __all__ = [
     "check_positives",
     "check_share",
     "checked_numbers",
+    "is_default",
     "is_iterable",
     "is_number",
+    "labels_of",
     "shown",
     "warn_user",
 ]
@@ -142,6 +147,90 @@ def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"{name} must hold numbers: {error}") from None
+
+
+def labels_of(value: object) -> pd.Index[Any] | None:
+    """Return the labels that a pandas Series or DataFrame carries; None for anything else."""
+    return value.index if isinstance(value, pd.Series | pd.DataFrame) else None
+
+
+def is_default(labels: pd.Index[Any]) -> bool:
+    """Say whether labels are 0, 1, 2, ..., which pandas gives to what was not labelled."""
+    return isinstance(labels, pd.RangeIndex) and (labels.start, labels.step) == (0, 1)
+
+
+def check_distinct(name: str, labels: pd.Index[Any]) -> None:
+    """Refuse labels that do not tell who is who."""
+    if not labels.is_unique:
+        raise DataError(
+            f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
+            f"give each row a label of its own, or {name}.to_numpy(), which has none"
+        )
+
+
+def aligned(**arguments: Any) -> tuple[Any, ...]:
+    """Return arguments that hold one entry per row, all in the order of the first with labels.
+
+    Labels are the index of a pandas Series or DataFrame. Where two arguments carry them they say
+    who is who, whatever the order; arguments without labels are known by position, and are only
+    good beside labels that agree in their order.
+
+    Parameters
+    ----------
+    **arguments : array_like, number or None
+        By the names that the user knows.
+
+    Returns
+    -------
+    tuple
+        The arguments in the order they were given in, labels kept.
+
+    Raises
+    ------
+    DataError
+        If a label stands twice, or labels differ; if the order differs and one of the arguments
+        is labelled 0, 1, 2, ... by default, which may be positions, or has no labels.
+
+    Examples
+    --------
+    >>> ages = pd.Series([30, 40], index=["Ann", "Bob"])
+    >>> asks = pd.Series([0.6, 0.1], index=["Bob", "Ann"])
+    >>> [column.tolist() for column in aligned(ages=ages, asks=asks)]
+    [[30, 40], [0.1, 0.6]]
+    """
+    found = {name: labels_of(value) for name, value in arguments.items()}
+    labels = {name: own for name, own in found.items() if own is not None}
+    if len(labels) < 2:
+        return tuple(arguments.values())
+    first, order = next(iter(labels.items()))
+    for name, own in labels.items():
+        check_distinct(name, own)
+    moved = [name for name, own in labels.items() if not own.equals(order)]
+    for name in moved:
+        own = labels[name]
+        remedy = f"{name}.to_numpy() if it has the order of {first}"
+        if is_default(own) or is_default(order):
+            by_default = name if is_default(own) else first
+            raise DataError(
+                f"{first} and {name} have different labels, and those of {by_default} are pandas' "
+                f"default 0, 1, 2, ..., which may be meant as positions; give {remedy}, or label "
+                f"{by_default} as the other is"
+            )
+        lost = order.difference(own, sort=False).append(own.difference(order, sort=False))
+        if lost.size:
+            raise DataError(
+                f"{first} and {name} are not about the same rows: only one of them has the label "
+                f"{lost[0]!r}; give the same labels, or {remedy}"
+            )
+    if moved:
+        for name, value in arguments.items():
+            if name not in labels and value is not None and np.ndim(value) > 0:
+                raise DataError(
+                    f"{first} and {moved[0]} have the same labels in different orders, and {name} "
+                    f"has none, so whose order it has is not known; give it labels, or put "
+                    f"{moved[0]} in order first: {moved[0]}.loc[{first}.index]"
+                )
+    return tuple(v.loc[order] if name in moved else v for name, v in arguments.items())
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -1,4 +1,4 @@
-"""Audits of incentives: does anyone gain by lying, does anyone lose by taking part.
+"""Audits of incentives: does anyone alone gain by lying, does anyone lose by taking part.
 
 An audit does not take the theory's word. It solves the market again at every misreport it tries,
 computes what the seller would then be paid and what it would then sell, and compares that with
@@ -26,12 +26,11 @@ from convexmarket.arguments import (
     check_instance,
     check_jobs,
     check_share,
-    shown,
 )
+from convexmarket.coalitions import CoalitionAudit, audit_pairs
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.market import Market
 from convexmarket.payments import (
-    estimate_payments,
     information_rents,
     last_sale,
     method_of,
@@ -42,12 +41,20 @@ from convexmarket.priors import Prior
 from convexmarket.rents import (
     Chords,
     SolvedCurve,
-    doubt_of_sold,
     end_of_sales,
     for_each_seller,
     sales_end_between,
 )
 from convexmarket.sellers import PriorOrPriors, Sellers
+from convexmarket.trials import (
+    Build,
+    PaymentRule,
+    built_market,
+    terms_of,
+    top_of,
+    truthful_payment,
+    virtual_cost_payment,
+)
 
 __all__ = [
     "Build",
@@ -67,27 +74,6 @@ Ints = NDArray[np.intp]
 _NEAR = np.array([1e-3, 1e-2])
 #: How often an interval is halved to find where sales end.
 _HALVINGS = 5
-#: Where a support without a top has to end, misreports of built markets go up to this quantile.
-_LIKELY = 0.999
-
-#: From the reports of all sellers, shape (m,), to the market that they make.
-Build = Callable[[Floats], Market]
-
-#: A payment rule: from report z, privacy cost u(eps(z)) (eps(z) itself where it is linear), rent
-#: (the integral of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape
-#: (n,), to payments, shape (n,).
-PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
-
-
-def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
-    """Pay by A's Eq. (8): the cost, and the guarantees sold at every dearer report."""
-    return report * epsilon + rent
-
-
-def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
-    """Pay ``psi(c) * eps``, as B's Theorem A.3 proposes: right in expectation, not truthful."""
-    sold = epsilon > 0
-    return np.where(sold, np.where(sold, virtual_cost, 0.0) * epsilon, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +98,9 @@ class IncentiveAudit:
         Sum of the truthful payments of all sellers, and sum of psi(c_i)*u(eps_i), which equals it
         in expectation over the prior (A, Eq. 9). The first is NaN where not all were audited and
         the market is not the papers' problem.
+    coalitions : CoalitionAudit or None
+        What pairs gain who lie together, where it was asked for. All else here is about sellers
+        who lie alone.
     """
 
     table: pd.DataFrame
@@ -120,10 +109,11 @@ class IncentiveAudit:
     tolerance: float
     total_payment: float
     expected_payment: float
+    coalitions: CoalitionAudit | None = None
 
     @property
     def max_gain(self) -> float:
-        """Largest gain of any audited seller from any misreport tried."""
+        """Largest gain of any audited seller, alone, from any misreport tried."""
         return float(self.table["max_gain"].max())
 
     @property
@@ -143,7 +133,7 @@ class IncentiveAudit:
 
     @property
     def is_incentive_compatible(self) -> bool:
-        """Whether no misreport gained more than rounding."""
+        """Whether no misreport of a seller alone gained more than rounding."""
         return self.max_gain <= self.tolerance
 
     @property
@@ -156,7 +146,9 @@ class IncentiveAudit:
             f"IncentiveAudit({len(self.table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
             f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
-            f"tolerance={self.tolerance:.1e})"
+            f"tolerance={self.tolerance:.1e}"
+            + (f", {self.coalitions!r}" if self.coalitions else "")
+            + ")"
         )
 
 
@@ -171,8 +163,12 @@ def audit_incentives(
     rng: np.random.Generator | None = None,
     progress: Callable[[int, int], None] | None = None,
     jobs: int = 1,
+    coalitions: int = 0,
 ) -> IncentiveAudit:
     """Try misreports of every seller (or of a sample) and report the largest gain and loss.
+
+    Each seller is tried alone, all others telling the truth; pairs who lie together gain in most
+    markets, and ``coalitions`` says how much.
 
     Parameters
     ----------
@@ -198,11 +194,16 @@ def audit_incentives(
     gap : float
         Relative gap of the solves, where they are not exact.
     rng : numpy.random.Generator, optional
-        Draws the sample; a fixed one where left out.
+        Draws the sample and the pairs; a fixed one where left out.
     progress : callable, optional
         Called with the number of sellers done and to be done, where solves are not exact.
     jobs : int
         Processes that work at once, where solves are not exact.
+    coalitions : int
+        Random pairs that try joint misreports. Each seller of a pair reports the truth, 1 or 10 per
+        cent more or less, or a quarter of its support: 80 joint misreports, solved exactly. Outside
+        the papers' problem 10 per cent more or less, 8 joint misreports, each a market solved anew
+        and two payments.
 
     Returns
     -------
@@ -224,6 +225,11 @@ def audit_incentives(
     >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
+
+    That is about each of them alone. Together they gain:
+
+    >>> cm.audit_incentives(market, coalitions=1).coalitions
+    CoalitionAudit(1 of 1 pairs gain together: median 10.05%, largest 10.05% of their surplus)
 
     What the buyer makes of the reports elsewhere is seen through ``build`` only:
 
@@ -249,11 +255,14 @@ def audit_incentives(
     check_callable("rule", rule, optional=False)
     check_callable("progress", progress)
     check_jobs(jobs)
+    check_count("coalitions", coalitions, 0)
+    if coalitions and len(market.sellers) < 2:
+        raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     if rng is not None:
         check_instance("rng", rng, np.random.Generator, "numpy.random.default_rng(seed)")
+    rng = np.random.default_rng(0) if rng is None else rng
     who = np.arange(reports_of(market).size)
     if who.size > max_sellers:
-        rng = np.random.default_rng(0) if rng is None else rng
         who = np.sort(rng.choice(who, max_sellers, replace=False))
     allocation = allocate(market, gap=gap)
     if build is not None:
@@ -273,6 +282,20 @@ def audit_incentives(
         total = float(payments(market, allocation).sum())
     else:
         total = float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
+    pairs = None
+    if coalitions:
+        pairs = audit_pairs(
+            market,
+            allocation,
+            coalitions,
+            build=build,
+            rule=rule,
+            gap=gap,
+            rounding=rounding,
+            rng=rng,
+            progress=None if exact else progress,
+            jobs=1 if exact else jobs,
+        )
     sold = market.privacy_cost(allocation.epsilon)
     bought = allocation.weights > 0
     largest = max(row["largest_payment"] for row in rows)
@@ -283,12 +306,13 @@ def audit_incentives(
         tolerance=rounding * largest,
         total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
+        coalitions=pairs,
     )
 
 
 def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
     """Refuse a function that does not give the market at the true reports."""
-    built = _built(build, reports_of(market))
+    built = built_market(build, reports_of(market))
     again = allocate(built, gap=gap)
     costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
     slack = 1e-9 * abs(allocation.objective)
@@ -302,28 +326,6 @@ def _check_build(build: Build, market: Market, allocation: Allocation, gap: floa
             f" and that of market is {allocation.objective:.10g}; give market = "
             "build(true reports), with the same priors"
         )
-
-
-def _built(build: Build, reports: Floats) -> Market:
-    """Return the market that the reports make, or say why it is none."""
-    built = build(reports.copy())
-    if not isinstance(built, Market):
-        raise ParameterError(
-            f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
-            "Market"
-        )
-    if len(built.sellers) != reports.size:
-        raise ParameterError(
-            f"build returned a market of {len(built.sellers)} sellers for {reports.size} reports; "
-            "give one seller for each report, in their order"
-        )
-    own = built.sellers.sensitivities
-    if own is None or not np.allclose(own, reports, rtol=1e-9, atol=0.0):
-        raise ParameterError(
-            "build returned a market whose sellers do not have the reports it was given; make "
-            "them of its argument, as in Sellers(reports, prior=...)"
-        )
-    return built
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,19 +427,18 @@ def _built_trial(
 ) -> _Trial:
     """Build, solve and pay the market at each report tried."""
     reports, prior = reports_of(market), market.sellers.prior_of(seller)
-    truth, (low, high) = float(reports[seller]), prior.support
-    top = high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
-    tried = np.append(_spread(low, top, misreports), _near(truth, prior))
+    truth, low = float(reports[seller]), prior.support[0]
+    tried = np.append(_spread(low, top_of(prior, truth), misreports), _near(truth, prior))
     tried = np.setdiff1d(tried, truth)
     # At the top the virtual cost may be infinite: nothing is sold there, or there is no market.
     tried = tried[np.isfinite(prior.ironed_virtual_cost(tried))]
-    rows = [_paid(market, allocation, seller, gap)]
+    rows = [terms_of(market, allocation, seller, gap)]
     for report in tried:
         lie = reports.copy()
         lie[seller] = report
         try:
-            built = _built(build, lie)
-            rows.append(_paid(built, allocate(built, gap=gap), seller, gap))
+            built = built_market(build, lie)
+            rows.append(terms_of(built, allocate(built, gap=gap), seller, gap))
         except ConvexMarketError as error:
             raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
     z, virtual, epsilon, sold, amount, off, sold_doubt = np.array(rows).T
@@ -449,26 +450,6 @@ def _built_trial(
         rent=amount - z * sold,
         rent_doubt=off + off[0],
         sold_doubt=sold_doubt,
-    )
-
-
-def _paid(market: Market, allocation: Allocation, seller: int, gap: float) -> tuple[float, ...]:
-    """Return what a seller reports, its virtual cost, what it sells and what it is paid for it.
-
-    That is eps, u(eps), the payment, and how far the payment and u(eps) may be off.
-    """
-    curve = SolvedCurve(market, allocation, gap)
-    virtual = float(market.sellers.virtual_costs[seller])
-    point = curve.at(seller, virtual)
-    paid = estimate_payments(market, allocation, gap=gap, sellers=[seller], assume_monotone=True)
-    return (
-        float(reports_of(market)[seller]),
-        virtual,
-        point.epsilon,
-        point.sold,
-        float(paid.amounts[0]),
-        float(paid.errors[0]),
-        doubt_of_sold(point, virtual, curve.gamma),
     )
 
 

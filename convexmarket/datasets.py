@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.datasets import load_breast_cancer, make_circles
 
-from convexmarket.arguments import warn_user
+from convexmarket.arguments import aligned, warn_user
+from convexmarket.columns import feature_columns
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -135,6 +136,7 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     >>> correlate([0.3, 0.1, 0.2], [[5.0], [9.0], [7.0]], column=0)
     array([0.1, 0.3, 0.2])
     """
+    sensitivities, X = aligned(sensitivities=sensitivities, X=X)
     values = np.asarray(sensitivities, dtype=np.float64)
     rows = _finite_matrix(X)
     if values.shape != (rows.shape[0],):
@@ -239,8 +241,15 @@ def from_csv(
     seed: int | np.random.Generator = 0,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
+    *,
+    features: Sequence[str] | None = None,
+    report: str | None = None,
 ) -> MarketData:
     """Read a table of numbers with one column of labels.
+
+    Columns about the sale (id, report, group, quota, as they are commonly called) are features only
+    if they are named, and a report never is: weights follow from it, and a guarantee asks that they
+    were chosen without the data.
 
     Parameters
     ----------
@@ -252,18 +261,25 @@ def from_csv(
         The public label set, as read by pandas; the second becomes 1, the first -1.
     seed, fractions, data_norm
         As for :func:`wdbc`.
+    features : sequence of str, optional
+        The columns of features; all that are not about the sale where left out.
+    report : str, optional
+        The column of what the sellers report, where it is not called sensitivity, cost or something
+        as common.
 
     Returns
     -------
     MarketData
+        Its ``description`` says which columns were left out.
 
     Raises
     ------
     DataError
-        If the column of labels is missing, a label is none of ``classes``, or another column holds
-        anything but finite numbers.
+        If the column of labels, or one of features, is missing, a label is none of ``classes``, or
+        a feature holds anything but finite numbers.
     ParameterError
-        If ``classes`` are not two different labels, or as for :func:`wdbc`.
+        If ``classes`` are not two different labels, a feature is the report or the label, or as for
+        :func:`wdbc`.
     """
     if len(classes) != 2 or classes[0] == classes[1]:
         raise ParameterError(f"classes must be two different labels, not {classes!r}.")
@@ -273,15 +289,20 @@ def from_csv(
     unknown = int((~table[target].isin(list(classes))).sum())
     if unknown:
         raise DataError(f"{unknown} labels in column {target!r} of {path} are none of {classes!r}.")
-    features = table.drop(columns=target)
-    words = [str(name) for name in features.select_dtypes(exclude="number").columns]
+    columns, left_out = feature_columns([str(c) for c in table], target, features, report=report)
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.columns)}.")
+    rows = table[list(columns)]
+    words = [str(name) for name in rows.select_dtypes(exclude="number").columns]
     if words:
         raise DataError(f"these columns of {path} are not numbers: {', '.join(words)}.")
     labels = np.where(table[target] == classes[1], 1.0, -1.0)
-    names = tuple(str(name) for name in features.columns)
     title = f"{path}; 1 is {classes[1]!r} in column {target!r}"
+    if left_out:
+        title += f". {left_out.removesuffix('.')}"
     return _split_and_scale(
-        features.to_numpy(dtype=np.float64), labels, names, title, seed, fractions, data_norm
+        rows.to_numpy(dtype=np.float64), labels, columns, title, seed, fractions, data_norm
     )
 
 

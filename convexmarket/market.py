@@ -22,17 +22,19 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.terms.base import Number, Parameter
+from convexmarket.terms.base import Number, Parameter, Piece
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
 
-__all__ = ["Incentives", "Market", "StandardForm"]
+__all__ = ["Incentives", "Market", "StandardForm", "check_columns"]
 
 #: What every verdict "by construction" takes for granted: a number does not say where it is from.
 _GIVEN = (
     "provided that no number given to the pieces (weights, losses, caps, shares, a user's own "
     "data) depends on the reports"
 )
+#: What such a verdict is about.
+_ALONE = "; that is about each seller alone: two who lie together may gain"
 _DIFFERENT_COSTS = (
     "the payment terms have different privacy costs, so that what a seller's privacy costs is not "
     "defined"
@@ -41,6 +43,8 @@ _DIFFERENT_COSTS = (
 
 class Incentives(str):
     """Whether truthful prices exist: a verdict, which it equals as a text, with its reason.
+
+    With truthful prices truth is the best reply of each seller alone.
 
     Attributes
     ----------
@@ -62,6 +66,12 @@ class Incentives(str):
         return Incentives, (str(self), self.reason)
 
 
+def check_columns(piece: Piece, sellers: Sellers) -> None:
+    """Refuse a piece that was made of a column about the sellers in another order."""
+    for name, labels in piece.column_labels.items():
+        sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
+
+
 @dataclass(frozen=True, init=False, eq=False)
 class Market:
     """A buyer's problem: whom to buy how much privacy from.
@@ -79,6 +89,8 @@ class Market:
     ParameterError
         If an argument is not of its kind or does not fit the number of sellers, or payments are
         weighted with zero.
+    DataError
+        If a piece was made of a pandas column whose labels are not those of the sellers.
     CurvatureError
         If a piece is not convex; the message names it and the curvature that CVXPY found.
 
@@ -118,8 +130,10 @@ class Market:
             if not isinstance(constraint, Constraint):
                 raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
             constraint.check(len(sellers))
+            check_columns(constraint, sellers)
         for part in objective.parts:
             part.term.check(len(sellers))
+            check_columns(part.term, sellers)
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
@@ -208,6 +222,9 @@ class Market:
     def incentives(self) -> Incentives:
         """Whether each seller sells less the more it asks for, so that truthful prices exist.
 
+        With these truth is the best reply of each seller alone; two who lie together may gain, and
+        ``audit_incentives(market, coalitions=100)`` says how much.
+
         "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
         global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
         spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
@@ -239,7 +256,7 @@ class Market:
         return Incentives(
             "by construction",
             "reports enter only through the payments, so a dearer seller sells no more at the "
-            f"global minimum (certified up to the gap), {_GIVEN}",
+            f"global minimum (certified up to the gap), {_GIVEN}{_ALONE}",
         )
 
     def _incentives_under_a_budget(self) -> Incentives:
@@ -253,7 +270,7 @@ class Market:
             return Incentives(
                 "by construction",
                 "reports enter only through the budget, and beside such a spread and noise alone a "
-                f"dearer seller sells no more, {_GIVEN}",
+                f"dearer seller sells no more, {_GIVEN}{_ALONE}",
             )
         return Incentives(
             "not guaranteed",

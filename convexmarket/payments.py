@@ -1,4 +1,4 @@
-"""What sellers are paid so that the truth is their best reply (A, Eq. 8).
+"""What sellers are paid so that the truth is the best reply of each alone (A, Eq. 8).
 
 A seller who reports c is paid ``c*eps(c) + integral of eps(z) dz from c to c_hi``: its cost, and
 the guarantees it would have sold at every dearer report. The integral ends at the top c_hi of the
@@ -105,7 +105,8 @@ class PaymentEstimate:
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
         of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
-        What is known of the market: whether these payments make the truth the best reply.
+        What is known of the market: whether these payments make the truth the best reply of each
+        seller alone.
     n_solves : int
         Markets solved on the way.
     """

@@ -10,10 +10,18 @@ from typing import Any, TypeAlias
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float, is_iterable
-from convexmarket.errors import ParameterError, PriorError, SellersError
+from convexmarket.arguments import (
+    aligned,
+    as_float,
+    check_distinct,
+    is_default,
+    is_iterable,
+    labels_of,
+)
+from convexmarket.errors import DataError, ParameterError, PriorError, SellersError
 from convexmarket.priors import Prior
 
 __all__ = ["PriorOrPriors", "Sellers"]
@@ -34,13 +42,17 @@ class Sellers:
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
         for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
     ids : sequence, length m, optional
-        A distinct name for each seller; 0, 1, ..., m - 1 where left out.
+        A distinct name for each seller. Where left out, the index of the pandas columns given,
+        else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
         psi(c_i) >= 0, instead of sensitivities and prior. Allocation works with these alone;
         payments do not, because they depend on the prior. A ``cvxpy.Parameter(m, nonneg=True)``
         stands for those of many related markets (:func:`~convexmarket.sweep`).
     groups : array_like or pandas column, length m, optional
         The group of each seller, which everybody sees.
+
+    pandas columns are matched by their labels, whatever their order: the sellers stand in the
+    order of the first.
 
     Attributes
     ----------
@@ -55,6 +67,8 @@ class Sellers:
 
     Raises
     ------
+    DataError
+        If columns have different labels, or cannot be matched for certain.
     SellersError
         If there is no seller, lengths differ, ids repeat, a value is not a finite number >= 0, or
         a seller has no prior.
@@ -78,6 +92,7 @@ class Sellers:
     groups: NDArray[Any] | None
     _costs: NDArray[np.float64] | cp.Parameter = field(repr=False)
     _prior_of: NDArray[np.intp] | None = field(repr=False)  # place in priors, if there are several
+    _index: pd.Index[Any] | None = field(repr=False)  # labels of the columns it was made of
 
     def __init__(
         self,
@@ -95,11 +110,24 @@ class Sellers:
             )
         if virtual_costs is not None and prior is not None:
             raise SellersError("virtual_costs already contain the prior; leave prior out")
+        columns = {
+            "sensitivities": sensitivities,
+            "virtual_costs": virtual_costs,
+            "prior": prior,
+            "ids": ids,
+            "groups": groups,
+        }
+        index = _index(columns, named=ids is not None)
+        sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
         reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
         costs = _given_costs(virtual_costs) if reports is None else reports
         labels = _groups(groups, costs.size)
         priors, prior_of = ((), None) if reports is None else _priors(prior, labels, reports.size)
-        object.__setattr__(self, "ids", _ids(ids, costs.size))
+        names = None if index is None or is_default(index) else index
+        object.__setattr__(self, "ids", _ids(names if ids is None else ids, costs.size))
+        if ids is not None and labels_of(ids) is None and index is not None:
+            _check_order(index, pd.Index(self.ids))
+        object.__setattr__(self, "_index", index)
         object.__setattr__(self, "groups", labels)
         object.__setattr__(self, "priors", priors)
         object.__setattr__(self, "_prior_of", prior_of)
@@ -218,6 +246,34 @@ class Sellers:
             object.__setattr__(changed, name, value)
         return changed
 
+    def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
+        """Refuse labels of a column about the sellers that say another order than theirs.
+
+        Parameters
+        ----------
+        name : str
+            What the column is called.
+        labels : pandas.Index or None
+            Its labels; None, and labels of another number, are no column about the sellers.
+
+        Raises
+        ------
+        DataError
+            If the column is about others, or in another order, or that cannot be told.
+        """
+        if labels is None or len(labels) != len(self):
+            return
+        own = pd.Index(self.ids) if self._index is None else self._index
+        by_position = self._index is None and (isinstance(self.ids, range) or is_default(labels))
+        if by_position or labels.equals(own) or labels.equals(pd.Index(self.ids)):
+            return
+        if self._index is None and own.symmetric_difference(labels, sort=False).size:
+            return  # names were given, and the labels are not about these
+        raise DataError(
+            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
+            "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
+        )
+
     def _check_reports_known(self) -> None:
         if self.sensitivities is None:
             raise SellersError("sellers known by their virtual costs have no reports to change")
@@ -242,6 +298,26 @@ class Sellers:
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
         return costs
+
+
+def _index(columns: Mapping[str, Any], named: bool) -> pd.Index[Any] | None:
+    """Return the labels of the first pandas column; without names they have to be distinct."""
+    for name, value in columns.items():
+        labels = labels_of(value)
+        if labels is not None:
+            if not named:
+                check_distinct(name, labels)
+            return labels
+    return None
+
+
+def _check_order(labels: pd.Index[Any], ids: pd.Index[Any]) -> None:
+    """Refuse a column that is labelled by the ids, in another order than theirs."""
+    if not labels.equals(ids) and not labels.symmetric_difference(ids, sort=False).size:
+        raise DataError(
+            "a column is labelled by the ids, in another order than ids has; give the sellers' "
+            "columns all with labels, or put it in order first: column.loc[ids]"
+        )
 
 
 def _parts(

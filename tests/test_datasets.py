@@ -184,6 +184,29 @@ def _text_feature(tmp_path):
     return from_csv(path, "label", (0, 1))
 
 
+def test_what_a_table_says_about_the_sale_is_no_feature(tmp_path) -> None:
+    """A list as a buyer has it: the reports stand beside the measurements."""
+    path = tmp_path / "patients.csv"
+    rows = "".join(f"{k},{k % 7},{0.02 + k / 1000},{k % 2},{k % 3}\n" for k in range(30))
+    path.write_text("id,age,Sensitivity,ill,group\n" + rows)
+    data = from_csv(path, "ill", (0, 1))
+    assert data.feature_names == ("age", "intercept")
+    assert "Not used as features: id (id), Sensitivity (report), group (group)" in data.description
+    named = from_csv(path, "ill", (0, 1), features=["age", "group"])
+    assert named.feature_names == ("age", "group", "intercept")
+    with pytest.raises(ParameterError, match="'Sensitivity' is what the sellers report"):
+        from_csv(path, "ill", (0, 1), features=["age", "Sensitivity"])
+    other = from_csv(path, "ill", (0, 1), features=["Sensitivity"], report="age")
+    assert other.feature_names == ("Sensitivity", "intercept")
+    with pytest.raises(DataError, match="no column 'dose'"):
+        from_csv(path, "ill", (0, 1), features=["dose"])
+    with pytest.raises(ParameterError, match="'ill' is the label"):
+        from_csv(path, "ill", (0, 1), features=["ill"])
+    path.write_text("id,ill\n1,0\n2,1\n")
+    with pytest.raises(DataError, match="no column of features"):
+        from_csv(path, "ill", (0, 1))
+
+
 def test_from_csv_refuses_missing_values_and_too_few_rows(tmp_path) -> None:
     path = tmp_path / "missing.csv"
     path.write_text("a,label\n1,0\n,1\n3,0\n4,1\n")

@@ -39,7 +39,7 @@ from convexmarket.errors import (
     ParameterError,
     SolverError,
 )
-from convexmarket.market import Market
+from convexmarket.market import Market, check_columns
 from convexmarket.terms import Constraint, Form, Quantities, Term
 
 __all__ = ["Together", "allocate_together"]
@@ -191,12 +191,20 @@ def _shared_limit(markets: Sequence[Market], constraints: tuple[Constraint, ...]
             f"the markets have {', '.join(map(str, sorted(sizes)))} sellers; buyers who share "
             "sellers have the same, in the same order"
         )
+    first, *others = (market.sellers.ids for market in markets)
+    for own in others:
+        if own != first and range(len(own)) not in (own, first):
+            raise ParameterError(
+                "the markets name other sellers, or in another order; buyers who share sellers "
+                "have the same, in the same order: make both of one Sellers object"
+            )
     m = sizes.pop()
     for piece in constraints:
         piece.check(m)
+        check_columns(piece, markets[0].sellers)
     form = Form(np.ones(m)).plus((), constraints)
-    others = form.rest or form.budgets or np.min(form.max_weight) < 1
-    if others or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
+    extra = form.rest or form.budgets or np.min(form.max_weight) < 1
+    if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
             f"the shared constraints are {shown(list(constraints))}; give MaxEpsilon(2.0), what "
             "each seller sells to all buyers at most"

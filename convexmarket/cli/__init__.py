@@ -31,7 +31,7 @@ from convexmarket.writing import check_place, write_together
 
 __all__ = ["app", "main"]
 
-_PARAMETERS = "--mu 1 --sigma 100 --gamma 0.001"
+_PARAMETERS = "--mu 1 --sigma 100 --gamma 0.1"
 
 EXAMPLES = f"""
 [bold]Run an experiment[/bold], and look at its report:

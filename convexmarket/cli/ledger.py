@@ -55,7 +55,7 @@ never fewer, for half of a delta. It is settled here, for good.
 RECORD_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket price sellers.csv --prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.001 \
+  convexmarket price sellers.csv --prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.1 \
 --out offers.csv
 
   convexmarket ledger record sold.sqlite offers.csv

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from convexmarket.columns import ID_NAMES
 from convexmarket.errors import DataError
 from convexmarket.experiments.lists import (
-    ID_NAMES,
     blame,
     column_named,
     digest,

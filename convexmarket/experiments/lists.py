@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.experiments.csv_rows import csv_rows
 from convexmarket.online.offers import checked_id
@@ -27,7 +28,6 @@ from convexmarket.problems.files import open_regular
 
 __all__ = [
     "FORMULA",
-    "ID_NAMES",
     "blame",
     "blank",
     "checked_reports",
@@ -39,8 +39,6 @@ __all__ = [
     "trimmed_id",
 ]
 
-ID_NAMES = ("id", "seller", "name", "seller_id")
-SENSITIVITY_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity")
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
 #: What spreadsheets take for a formula; a number with its sign is none.
@@ -121,7 +119,7 @@ def read_list(
     frame = pd.DataFrame(columns=header, dtype=object)
     id_at = header.index(column_named(frame, id_column, ID_NAMES, "--id-column"))
     report_at = header.index(
-        column_named(frame, sensitivity_column, SENSITIVITY_NAMES, "--sensitivity-column")
+        column_named(frame, sensitivity_column, REPORT_NAMES, "--sensitivity-column")
     )
     lines, numbers = array("q"), _Numbers()
     ids: list[str] = []
@@ -192,9 +190,7 @@ def checked_reports(
     what is returned counts in the same way.
     """
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
-    reports = table[
-        column_named(table, sensitivity_column, SENSITIVITY_NAMES, "--sensitivity-column")
-    ]
+    reports = table[column_named(table, sensitivity_column, REPORT_NAMES, "--sensitivity-column")]
     rows = np.arange(first, first + len(table))
     empty = (blank(ids) & blank(reports)).to_numpy()
     ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]

@@ -225,8 +225,9 @@ def _statements(
         "At the eta given here a dual point with the value lower_bound proves it; other eta are "
         "excluded by the solver's enumeration of all stationary points, not repeated here.",
         "Every payment is at least the seller's reported sensitivity times its epsilon.",
-        "No seller gains by reporting another sensitivity, whatever the others report, as long as "
-        "mu, sigma, gamma, cap and prior were fixed before the reports were read.",
+        "No seller gains, alone, by reporting another sensitivity, whatever the others report, as "
+        "long as mu, sigma, gamma, cap and prior were fixed before the reports were read. Sellers "
+        "who agree on their reports may gain together.",
         f"Expected payments are payments averaged over reports drawn from {prior!r}: the sum of "
         "virtual cost times epsilon estimates the total.",
         "epsilon is the guarantee sold. It holds for a model trained with these weights and with "

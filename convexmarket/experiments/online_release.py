@@ -18,6 +18,7 @@ from convexmarket.privacy import (
     Guarantee,
     Simulation,
     calibrate_eta,
+    default_minimum_epsilon,
     objective_perturbation_guarantee,
 )
 from convexmarket.problems import OnlineMarketProblem
@@ -29,6 +30,9 @@ Floats = NDArray[np.float64]
 #: Relative; eta is this much below the sum of what was sold, so that weight times eta, rounded, is
 #: never above it.
 ROUNDING = 4.0 * float(np.finfo(float).eps)
+
+#: On the norm of the gradient where the solver stops; the second noise covers what it leaves open.
+TOLERANCE = 1e-9
 
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
@@ -58,8 +62,13 @@ class Purchase:
         """The same, rounded down."""
         return self.total * (1.0 - ROUNDING)
 
+    @property
+    def minimum_epsilon(self) -> float:
+        """What each seller pays for the noise that covers the distance from the minimiser."""
+        return default_minimum_epsilon(self.sold, TOLERANCE)
+
     def guarantee(self, problem: OnlineMarketProblem) -> Floats:
-        """Return the guarantee of each seller, the Jacobian's share included.
+        """Return the guarantee of each seller: the Jacobian's share and the second noise included.
 
         Raises
         ------
@@ -67,8 +76,9 @@ class Purchase:
             If eta is too small for the regularisation.
         """
         learner, norm = problem.learner, problem.data.data_norm
-        arguments = (self.regularization, norm, learner.accounting)
         try:
+            paid = self.minimum_epsilon
+            arguments = (self.regularization, norm, learner.accounting, None, paid)
             eta = self.eta
             if learner.calibration == "total":
                 eta = calibrate_eta(self.weights, eta, *arguments)
@@ -137,7 +147,7 @@ def model_guarantee(
     used = accepted["id"].isin(usable(accepted, leave_out)["id"]).to_numpy()
     epsilon = np.zeros(len(accepted))
     epsilon[used] = _purchase(problem, accepted[used], regularization).guarantee(problem)
-    mechanism = "logistic regression by objective perturbation"
+    mechanism = "logistic regression by objective perturbation of an approximate minimum"
     return Guarantee(epsilon, 0.0, mechanism, problem.learner.accounting, ASSUMPTIONS)
 
 
@@ -225,6 +235,8 @@ def release_model(
         classes=rows.classes,
         accounting=problem.learner.accounting,
         calibration=problem.learner.calibration,
+        tol=TOLERANCE,
+        minimum_epsilon=training.minimum_epsilon,
     )
     source = None if seed is None else Simulation(seed)
     labels = rows.labels(training.y)
@@ -240,6 +252,7 @@ def release_model(
         "regularization": training.regularization,
         "eta": training.total,
         "eta_of_the_noise": model.eta_,
+        "epsilon_of_the_second_noise": training.minimum_epsilon,
         "sellers": len(ids),
         "left_out": list(leave_out),
         "rows_not_used": len(rows.ids) - len(ids),

@@ -141,11 +141,7 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 def _from_csv(problem: OnlineMarketProblem, data: CsvRows) -> MarketRows:
     path = problem.file(data.rows)
     table = read_reports(path)
-    names = data.features or tuple(
-        str(name) for name in table.columns if str(name) not in (data.id, data.label)
-    )
-    if not names:
-        raise DataError(f"{path}: there is no column of features beside {data.id!r} and the label")
+    names, left_out = _features(path, table, data)
     ids, X, y = _checked(path, table, data, names, data.id)
     X_test, y_test = X[:0], y[:0]
     if data.test is not None:
@@ -160,8 +156,17 @@ def _from_csv(problem: OnlineMarketProblem, data: CsvRows) -> MarketRows:
         classes=data.classes,
         data_norm=data.data_norm,
         description=f"Rows of {data.rows}"
-        + (f", and public rows of {data.test}." if data.test else "; no public rows."),
+        + (f", and public rows of {data.test}." if data.test else "; no public rows.")
+        + f" {left_out}" * bool(left_out),
     )
+
+
+def _features(path: Path, table: pd.DataFrame, data: CsvRows) -> tuple[tuple[str, ...], str]:
+    """Return the columns of features, and in words what was left out."""
+    try:
+        return data.feature_columns([str(name) for name in table.columns])
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _public_rows(
@@ -171,8 +176,7 @@ def _public_rows(
     assert data.test is not None
     path = problem.file(data.test)
     table = read_reports(path)
-    beside = (data.id, data.label)
-    names = names or data.features or [str(c) for c in table.columns if str(c) not in beside]
+    names = names or _features(path, table, data)[0]
     _, X, y = _checked(path, table, data, names, None)
     return X, y
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from convexmarket.columns import ID_NAMES
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.experiments.lists import (
-    ID_NAMES,
     blame,
     blank,
     column_named,

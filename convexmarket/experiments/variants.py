@@ -246,7 +246,7 @@ def _answer(point: Point) -> Answer:
 
 
 def _pay(point: Point, answer: Answer) -> Paid | None:
-    """Pay by A's Eq. (8) where that makes the truth the best reply.
+    """Pay by A's Eq. (8) where that makes the truth the best reply of each seller alone.
 
     The papers' problem has an exact rule. Another market is solved again for every seller, which
     is done where the file asks for it.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
-from convexmarket.arguments import check_choice
+from convexmarket.arguments import aligned, check_choice, labels_of
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
@@ -102,6 +102,9 @@ class JointMarket:
     ) -> None:
         if not isinstance(market, Market):
             raise ParameterError(f"market must be a Market, got {type(market).__name__}")
+        X, y = aligned(X=X, y=y)
+        market.sellers.check_labels("X", labels_of(X))
+        market.sellers.check_labels("y", labels_of(y))
         rows, labels = _checked_data(X, y, len(market.sellers))
         for name, value in (("regularization", regularization), ("max_norm", max_norm)):
             if name == "max_norm" and value is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from convexmarket.arguments import aligned
 from convexmarket.learners.minimiser import LogisticObjective
 from convexmarket.privacy.noise import gamma_sphere_log_density
 
@@ -60,6 +61,7 @@ def objective_perturbation_log_density(
     >>> round(objective_perturbation_log_density([0.0], **data), 6)
     -0.104818
     """
+    X, y, weights = aligned(X=X, y=y, weights=weights)
     point = np.asarray(w, dtype=np.float64)
     objective = LogisticObjective(
         np.asarray(X, dtype=np.float64),

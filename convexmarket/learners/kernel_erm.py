@@ -26,7 +26,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import check_positives, checked_numbers
+from convexmarket.arguments import aligned, check_positives, checked_numbers, labels_of
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernel_minimiser import KernelObjective
@@ -215,6 +215,8 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tolerance=self.tolerance)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+        labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
             raise ParameterError(
                 "accountant and rows are for what is released, and fitting a KernelERM releases"
@@ -251,7 +253,7 @@ class KernelERM(BaseEstimator):
         self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
-        self.row_names_ = names
+        self.row_names_, self._labels = names, labels
         self.assumptions_ = self._assumptions(kernel, classes)
         self.guarantee_ = _no_guarantee(granted.spread(weights))
         if classes is not None:
@@ -337,6 +339,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
         X, y, weights, _ = self._rows(X, y, epsilon)
         gram = self._bounded_kernel(X.shape[1])(X, X)
         return declare_erm(gram, self._targets(loss, y)[1], weights, loss, self.regularization)

@@ -24,7 +24,7 @@ from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import check_choice, check_positives, is_number
+from convexmarket.arguments import aligned, check_choice, check_positives, is_number
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
@@ -255,6 +255,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         SolverError
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
+        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=epsilon, rows=rows)
         self._check_parameters()
         granted = Granted.of(X, epsilon, self.epsilon)
         names = names_of(X)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.arguments import check_count, check_instance, is_number
+from convexmarket.arguments import aligned, check_count, check_instance, is_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_baselines import SampledRidge
@@ -83,6 +83,8 @@ def expected_loss(
     check_count("samples", samples)
     if not (is_number(penalty) and 0 <= penalty < np.inf):
         raise ParameterError(f"penalty must be nonnegative and finite, not {penalty!r}.")
+    X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+    X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
     granted = Granted.of(X, epsilon, estimator.epsilon)
     X, labels, domain = estimator._prepare(*granted.rows(X, y))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import is_number, warn_user
+from convexmarket.arguments import aligned, is_number, warn_user
 from convexmarket.errors import DataError, NotSupportedError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.ridge_domain import (
@@ -194,6 +194,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         SolverError
             If the solve is not as exact as rounding relies on.
         """
+        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=epsilon, rows=rows)
         self._check_parameters()
         if accountant is not None:
             self._refuse_leaks()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_choice, check_instance
+from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.creating import create_database
@@ -165,6 +165,7 @@ class Ledger:
         DataError
             Also if sales of this source were recorded before.
         """
+        ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
         names = checked_ids(ids)
         amounts = _amounts("epsilon", epsilon, names)
         paid = _amounts("prices", prices, names)

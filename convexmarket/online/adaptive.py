@@ -4,7 +4,7 @@ Both use what earlier sellers reported and sold, never the report that is being 
 the terms at sizes of the history that are fixed in advance. So the terms are settled before a
 seller speaks, and each quote prices truth as a fixed policy does: no seller gains by misreporting
 to its own quote, and it cannot change the past. What that does not cover is a seller who can choose
-when to come, because the terms of another day may be better.
+when to come, because the terms of another day may be better, or one who lies for those to come.
 
 The prior is learnt without a model: the reports so far, and as many quantiles of the first guess
 as the guess is worth, are taken for the prior. Its virtual cost is ironed, so the expected-cost

@@ -9,7 +9,7 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.active import RowAccount, account, names_of
 from convexmarket.privacy.admission import admit
-from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.approximate import approximate_minimum_rate, default_minimum_epsilon
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import (
     discrete_laplace,
@@ -48,6 +48,7 @@ __all__ = [
     "approximate_minimum_rate",
     "calibrate_eta",
     "check_weights",
+    "default_minimum_epsilon",
     "discrete_laplace",
     "discrete_laplace_log_density",
     "gamma_sphere_log_density",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, is_number
+from convexmarket.arguments import aligned, check_count, is_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
@@ -110,6 +110,9 @@ def audit_privacy(
     >>> audit.passed, bool(audit.ratio > 0.9)
     (True, True)
     """
+    each = {name: arguments[name] for name in ("weights", "epsilon") if name in arguments}
+    X, y, *given = aligned(X=X, y=y, **each)
+    arguments |= dict(zip(each, given, strict=True))
     matrix, labels = _checked_data(X, y)
     if not is_number(confidence) or not 0.0 < confidence < 1.0:
         raise ParameterError(f"confidence must lie strictly between 0 and 1, not {confidence!r}.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 from pydantic import WithJsonSchema as Schema
 
+from convexmarket.columns import feature_columns, refuse_reports
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 from convexmarket.problems.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
@@ -48,13 +50,18 @@ class CsvRows(TableModel):
     """Rows in a CSV file: a column of ids, one of labels, and numbers.
 
     File names are relative to the problem file. The rows are private and are read when the market
-    closes; the rows of ``test`` are public. No row may be longer than ``data_norm``.
+    closes; the rows of ``test`` are public. No row may be longer than ``data_norm``. Where
+    ``features`` is left out, every column is one that is not about the sale: id, label, report,
+    group and quota, as named here or as they are commonly called. A report is never a feature.
     """
 
     source: Literal["csv"]
     rows: FileName
     id: ColumnName = "id"
     label: ColumnName = "label"
+    report: ColumnName | None = None
+    group: ColumnName | None = None
+    quota: ColumnName | None = None
     classes: Annotated[tuple[Label, Label], Field(strict=False)]
     features: (
         Annotated[tuple[ColumnName, ...], Field(strict=False, min_length=1, max_length=10_000)]
@@ -62,6 +69,11 @@ class CsvRows(TableModel):
     ) = None
     data_norm: Positive = 1.0
     test: FileName | None = None
+
+    def feature_columns(self, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Return the features of a table, and in words what was left out and why."""
+        named = {"id": self.id, "report": self.report, "group": self.group, "quota": self.quota}
+        return feature_columns(columns, self.label, self.features, **named)
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
@@ -76,6 +88,7 @@ class CsvRows(TableModel):
         for name in named:
             if named.count(name) > 1:
                 raise ValueError(f"the column {name!r} is named twice among id, label and features")
+        refuse_reports(self.features or (), report=self.report)
         return self
 
 
@@ -135,7 +148,9 @@ class PlanTable(TableModel):
 class OnlineLearnerTable(TableModel):
     """How the model is trained when the market closes.
 
-    Under the defaults the total guarantee of each seller is what was sold to it, and not more.
+    Under the defaults the total guarantee of each seller is at most what was sold to it, and what
+    is published keeps it to the last digit of the solver, as a second noise covers how far it stops
+    from the minimiser.
     """
 
     regularization: Positive

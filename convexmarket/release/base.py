@@ -6,11 +6,12 @@ from copy import deepcopy
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import check_choice
+from convexmarket.arguments import aligned, check_choice
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
@@ -120,6 +121,9 @@ def check_terms(
         If an argument is out of its range.
     """
     n_rows = erm.row_sensitivities_.size
+    if erm._labels is not None:
+        rows = {"the rows of erm": pd.Series(0, index=erm._labels), "epsilon": epsilon}
+        epsilon = aligned(**rows)[1]
     try:
         given = np.asarray(epsilon)
         if given.dtype.kind not in "fiu":

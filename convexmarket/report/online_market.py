@@ -295,7 +295,8 @@ def _guarantee_section(result: OnlineMarketResult) -> Section:
             f"That assumes: {'; '.join(model['assumptions'])}.{seed}",
             "Incentives: truth is each seller's best reply to its own terms, which are fixed "
             "before it reports, fall with the report and pay by Eq. (8); this needs neither a "
-            "correct prior nor an optimal plan. It assumes that a seller cannot choose when to "
+            "correct prior nor an optimal plan. Where plans follow from earlier reports, it is "
+            "about each seller alone. It assumes that a seller cannot choose when to "
             "come, comes once, and can misstate its sensitivity but not its row.",
             "Participation: every offer pays at least the reported sensitivity times ε, so a "
             "truthful seller does not lose by accepting.",

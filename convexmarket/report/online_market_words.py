@@ -57,7 +57,7 @@ def kept_words(result: OnlineMarketResult) -> str:
     """Say whether the model keeps what was sold to every seller."""
     excess = result.model["largest_excess_over_sold"]
     if excess <= 0:
-        return "The total guarantee of every seller is what was sold to it, and never more."
+        return "The total guarantee of every seller is at most what was sold to it."
     return (
         f"The total guarantee of a seller is up to {short(excess)} above what was sold to it, "
         f"because the problem asks for calibration = “{result.problem.learner.calibration}”."

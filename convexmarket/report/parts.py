@@ -52,10 +52,10 @@ METHOD_WORDS = {
     ),
 }
 INCENTIVES = (
-    "Incentives: truth is each seller's best reply when the prior of sensitivities is common "
-    "knowledge and correct, μ, σ and γ were fixed before any report, the allocation is a global "
-    "optimum (see the certificate), and sellers can misstate their sensitivity but not their "
-    "data or their labels."
+    "Incentives: truth is each seller's best reply, alone, when the prior of sensitivities is "
+    "common knowledge and correct, μ, σ and γ were fixed before any report, the allocation is a "
+    "global optimum (see the certificate), and sellers can misstate their sensitivity but not "
+    "their data or their labels. Sellers who agree to lie together may gain."
 )
 
 
@@ -103,7 +103,7 @@ def audit_words(audits: pd.DataFrame, largest_payment: float) -> str:
     )
     gained = f"the largest gain of any seller audited from any misreport is {gain}"
     if bool(audits.incentive_compatible.all()):
-        truth = f"The audit of each market finds nothing to gain from lying: {gained}"
+        truth = f"The audit of each market finds nothing to gain from lying alone: {gained}"
     else:
         truth = f"The audit finds a market where lying pays: {gained}"
     if bool(audits.individually_rational.all()):
@@ -130,9 +130,9 @@ def certificate_section(
     methods = sorted({str(entry["method"]) for entry in certificates})
     prose = [
         " ".join([gap_words(largest_gap), *(METHOD_WORDS.get(name, "") for name in methods)]),
-        "Optimality is more than tidiness here. The payments make truth the best reply only if "
-        "the allocation is the global optimum for every report; a local optimum would price the "
-        "same data differently and reward lying.",
+        "Optimality is more than tidiness here. The payments make truth the best reply of "
+        "each seller alone only if the allocation is the global optimum for every report; a local "
+        "optimum would price the same data differently and reward lying.",
     ]
     table = Table(
         "certificates",
@@ -167,12 +167,13 @@ def audit_section(
             "The audit takes one seller at a time, solves the market again at each of many "
             "misreports, with all others truthful, and compares what the seller would earn with "
             "what it earns by the truth. Of a large market it takes a random sample of the "
-            "sellers; the table says how many. It checks reports and nothing else.",
+            "sellers; the table says how many. It checks reports and nothing else; what pairs gain "
+            "who lie together is not in it.",
         ),
         tables=(
             Table(
                 "audits",
-                "Largest gain of any seller from any misreport, and smallest surplus of any "
+                "Largest gain of any seller alone from any misreport, and smallest surplus of any "
                 "seller who tells the truth.",
                 audits,
                 {**headers, **gains},

@@ -178,7 +178,10 @@ def _facts(scene: Scene) -> tuple[Fact, ...]:
         Fact("test RMSE there", scene.errors(point.rmse)),
         Fact("without privacy, same λ", scene.errors(scene.plain(point.regularization))),
         Fact("predicting a constant", scene.errors(scene.constant_rmse)),
-        Fact("no misreport pays and nobody loses, in the audit", "yes" if honest else "no"),
+        Fact(
+            "no lie of one seller pays and nobody loses, in the audit",
+            "yes" if honest else "no",
+        ),
     )
 
 
@@ -564,11 +567,12 @@ def _guarantee_section(scene: Scene) -> Section:
             f"That assumes: {'; '.join(guarantee.assumptions)}.",
             "The public ranges are those of the problem file: features in [0, 1], labels in "
             f"[{short(learner.target_range[0])}, {short(learner.target_range[1])}].",
-            "Incentives: truth is each seller's best reply when the prior of sensitivities is "
-            "common knowledge and correct, when λ, γ, μ and σ were fixed before any report, and "
+            "Incentives: truth is each seller's best reply, alone, when the prior of sensitivities "
+            "is common knowledge and correct, when λ, γ, μ and σ were fixed before any report, and "
             "when the allocation is a global optimum (see the certificate). "
             "μ and σ follow from public numbers, so nothing was tuned on rows that are sold. "
-            "Sellers can misstate their sensitivity but not their data or their labels.",
+            "Sellers can misstate their sensitivity but not their data or their labels; those who "
+            "agree to lie together may gain.",
             f"Accuracy: Theorem 3.6 assumes a linear label with independent Gaussian noise of "
             f"standard deviation {short(learner.label_noise)} and true coefficients of norm at "
             f"most {short(learner.coef_norm)}, both on the scale of labels in [-1, 1]. Both are "

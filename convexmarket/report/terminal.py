@@ -381,7 +381,10 @@ def offers_summary(offers: Offers) -> Table:
         ("objective", f"{optimality['objective']:.10g}"),
         ("certified gap", f"{optimality['gap']:.1e}"),
         ("sellers audited", f"{audit['sellers_audited']:,}"),
-        ("largest gain from a misreport", f"{audit['largest_gain_from_misreporting']:.1e}"),
+        (
+            "largest gain from lying alone",
+            f"{audit['largest_gain_from_misreporting']:.1e}",
+        ),
         ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
     ):
         table.add_row(name, value)

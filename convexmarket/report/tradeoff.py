@@ -137,7 +137,7 @@ def _facts(result: TradeoffResult, point: Highlight) -> tuple[Fact, ...]:
         Fact("test error without privacy", format_percent(result.baseline_error)),
         Fact("largest certified gap", format_number(_largest_gap(result, MECHANISM), digits=2)),
         Fact(
-            "no misreport pays, in the audit",
+            "no lie of one seller pays, in the audit",
             "yes" if bool(audits.incentive_compatible.all()) else "no",
         ),
     )

@@ -138,7 +138,10 @@ def _facts(scene: Scene) -> tuple[Fact, ...]:
     if len(audited):
         honest = audited.incentive_compatible.all() and audited.individually_rational.all()
         facts.append(
-            Fact("no misreport pays and nobody loses, in the audits", "yes" if honest else "no")
+            Fact(
+                "no lie of one seller pays and nobody loses, audited",
+                "yes" if honest else "no",
+            )
         )
     return tuple(facts)
 
@@ -428,9 +431,9 @@ def _incentives_section(scene: Scene) -> Section:
         paid = points[points.payments.notna()].replace({"payments_method": _PAID_BY})
         prose.append(
             "Payments are those of A, Eq. (8): the cost of each seller, and what it would have "
-            "sold at every dearer report. They make the truth its best reply. Where no rule gives "
-            "them exactly, the market is solved again at other reports: they follow from the "
-            "optimal objectives there, or from quadrature of what would be sold."
+            "sold at every dearer report. They make the truth its best reply, alone. Where no "
+            "rule gives them exactly, the market is solved again at other reports: they follow "
+            "from the optimal objectives there, or from quadrature of what would be sold."
         )
         columns = ["expected_payments", "payments", "payments_error", "payments_method"]
         tables.append(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from convexmarket.arguments import as_float, is_number, shown
+from convexmarket.arguments import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.shortcuts import Defined
 
@@ -124,6 +125,17 @@ class Piece(Defined):
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether beside a budget it leaves each seller to itself (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
+    #: Labels of the pandas columns that it was made of, by their names or places.
+    column_labels: dict[str, pd.Index[Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the labels of what it is made of, to be compared with the sellers'."""
+        piece = super().__new__(cls)
+        given = {**{f"argument {place + 1}": value for place, value in enumerate(args)}, **kwargs}
+        labels = {name: labels_of(value) for name, value in given.items()}
+        known = {name: own for name, own in labels.items() if own is not None}
+        object.__setattr__(piece, "column_labels", known)
+        return piece
 
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if the piece does not fit so many sellers."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import aligned, as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
 from convexmarket.terms.values import ByValue, brief, checked_matrix, checked_vector, one_or_each
@@ -42,6 +43,10 @@ class Moments(ByValue, Constraint):
     tol: float | Floats = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.A, pd.DataFrame):
+            _, b, tol = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
+            object.__setattr__(self, "b", b)
+            object.__setattr__(self, "tol", tol)
         A = checked_matrix("A", self.A, "a row of public features for each seller")
         b = checked_vector("b", self.b, "one for each column of A")
         tol = one_or_each("tol", self.tol, "0.1", zero=True, each="column of A")

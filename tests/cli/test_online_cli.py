@@ -365,12 +365,18 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert model["guarantees"].keys() == set(sold.index)
     kept = pd.Series(model["guarantees"])[sold.index]
     assert (kept <= sold).all()
+    paid = model["epsilon_of_the_second_noise"]
+    assert 0 < paid < 1e-3 * sold.min()
     assert (kept / sold).max() == pytest.approx(1.0, rel=1e-9)
     assert model["rows_not_used"] == 2  # d sold nothing, f never came
     weights = (sold / sold.sum()).to_numpy()
-    proven = objective_perturbation_guarantee(weights, model["eta_of_the_noise"], 1.0)
+    proven = objective_perturbation_guarantee(
+        weights, model["eta_of_the_noise"], 1.0, minimum_epsilon=paid
+    )
     np.testing.assert_allclose(kept, proven, rtol=1e-12)
     assert any("fresh seed" in words for words in model["assumptions"])
+    assert any("second noise" in words for words in model["assumptions"])
+    assert not any("read no finer" in words for words in model["assumptions"])
 
 
 def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch):
@@ -443,8 +449,9 @@ def test_a_seller_whose_row_never_came_can_be_left_out(opened):
     assert model["left_out"] == ["c", "e"]
     sold = quoted().set_index("id")["epsilon"]
     assert model["guarantees"].keys() == {"a", "b"}
+    share = model["epsilon_of_the_second_noise"] / min(sold["a"], sold["b"])
     for who, guarantee in model["guarantees"].items():
-        assert 0.99 * sold[who] < guarantee <= sold[who]
+        assert (0.99 - share) * sold[who] < guarantee <= sold[who]
 
 
 @pytest.mark.usefixtures("opened")

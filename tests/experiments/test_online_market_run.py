@@ -80,10 +80,12 @@ def test_answers_are_as_likely_as_the_file_says(result):
     assert list(everybody.offers.id) == list(result.offers.id)  # answers have seeds of their own
 
 
-def test_the_model_keeps_exactly_what_was_sold(result):
+def test_the_model_keeps_what_was_sold_the_second_noise_included(result):
     accepted = result.offers[result.offers.status == "accepted"]
     others = result.offers[result.offers.status != "accepted"]
     assert (accepted.guarantee <= accepted.epsilon).all()
+    share = result.model["epsilon_of_the_second_noise"] / accepted.epsilon.min()
+    assert 0 < share < 1e-3
     assert (accepted.guarantee / accepted.epsilon).max() == pytest.approx(1.0, rel=1e-9)
     assert (accepted.guarantee / accepted.epsilon).min() > 0.9
     assert (others.guarantee == 0).all()
@@ -222,6 +224,26 @@ def test_classes_that_are_numbers_are_compared_as_numbers(tmp_path):
     assert rows.y_test.size == 0
 
 
+def test_a_report_beside_the_measurements_is_not_trained_on(tmp_path):
+    problem = clinic(tmp_path, "id,x,sensitivity,ill\na,0.1,3.1,0\nb,0.2,2.5,1\n")
+    rows = owned_rows(problem)
+    assert rows.feature_names == ("x",)
+    assert "Not used as features: sensitivity (report)." in rows.description
+    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [4.0, 8.0]})
+    released = json.loads(release_model(problem, sold))
+    assert released["features"] == ["x"]
+    assert "sensitivity (report)" in released["data"]
+
+
+def test_a_report_of_another_name_is_told_by_the_file(tmp_path):
+    table = "id,x,price,ward,ill\na,0.1,0.5,0.2,0\nb,0.2,0.3,0.1,1\n"
+    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], "
+    problem = clinic(tmp_path, table, data + "report='price', group='ward'}")
+    assert owned_rows(problem).feature_names == ("x",)
+    named = clinic(tmp_path, table, data + "group='ward', features=['ward', 'x']}")
+    assert owned_rows(named).feature_names == ("ward", "x")
+
+
 def test_rows_follow_the_ids_and_not_the_file(tmp_path):
     rows = owned_rows(clinic(tmp_path, "id,x,ill\na,0.1,0\nb,0.2,1\nc,0.3,0\n"))
     X, y = rows.of(["c", "a"])
@@ -246,6 +268,17 @@ def test_a_release_is_noise_around_the_same_answer(tmp_path):
     training = prepare(problem, sold)
     assert training.eta < training.total
     assert (training.weights * training.eta <= training.sold).all()
+
+
+def test_a_close_does_not_rest_on_a_perfect_solver(tmp_path):
+    """All digits of the coefficients are published, so that the guarantee may not assume any."""
+    rows = "id,x,ill\n" + "".join(f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8))
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(0.5, 1, 8)})
+    released = json.loads(release_model(clinic(tmp_path, rows), sold))
+    assert "approximate minimum" in released["mechanism"]
+    assert not any("exact minimiser" in words for words in released["assumptions"])
+    assert released["largest_excess_over_sold"] <= 0
+    assert released["guarantees"]["s0"] == pytest.approx(0.5)
 
 
 def test_what_the_learner_adds_is_said_where_the_file_asks_for_it(tmp_path):

@@ -104,6 +104,8 @@ def test_the_schema_knows_the_kind():
         ("data.source='cvs'", "data.source is 'cvs'; did you mean 'csv'?"),
         (CSV + ", id='label'}", "data: the column 'label' is named twice"),
         (CSV + ", features=['a', 'a']}", "data: the column 'a' is named twice"),
+        (CSV + ", features=['a', 'ask']}", "data: the feature 'ask' is what the sellers report"),
+        (CSV + ", features=['a'], report='a'}", "data: the feature 'a' is what the sellers report"),
         ("data={source='csv', rows='r.csv', classes=['a', 'a']}", "data: classes are twice 'a'"),
         ("data={source='csv', rows='r.csv', classes=['a', true]}", "True is no label"),
         ("data={source='csv', rows='r.csv', classes=['a', 1]}", "give two texts or two numbers"),

@@ -49,7 +49,7 @@ def test_what_is_and_is_not_guaranteed_is_said(result):
     text = words(build_report(result))
     for phrase in (
         "it does not apply here: it is for markets without a cap",
-        "what was sold to it, and never more",
+        "at most what was sold to it",
         "do not publish them with the model",
         "carry no privacy guarantee",
         "seed is that of the problem file",

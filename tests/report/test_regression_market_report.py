@@ -36,7 +36,7 @@ def test_facts_are_those_of_the_middle_gamma_and_the_marked_lambda(result, repor
     assert row.regularization == 1.0
     bought = facts(report)["sellers bought from, at γ = 0.001 and λ = 1"]
     assert bought == f"{row.n_bought} of 60"
-    assert facts(report)["no misreport pays and nobody loses, in the audit"] == "yes"
+    assert facts(report)["no lie of one seller pays and nobody loses, in the audit"] == "yes"
 
 
 def test_what_is_and_is_not_guaranteed_is_said(report: Report) -> None:

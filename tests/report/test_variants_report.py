@@ -230,7 +230,7 @@ def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float)
 def test_an_audit_is_reported() -> None:
     result = run('[[variants]]\nname = "plain"\n', "audit.sellers=3")
     report = build_report(result)
-    assert facts(report)["no misreport pays and nobody loses, in the audits"] == "yes"
+    assert facts(report)["no lie of one seller pays and nobody loses, audited"] == "yes"
     assert "finds nothing to gain from lying" in words(report)
     failed = replace(result, audits=pd.DataFrame([{"variant": "plain", "message": "too hard"}]))
     assert "plain: too hard" in words(build_report(failed))

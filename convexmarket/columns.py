@@ -1,0 +1,114 @@
+"""What the columns of a table are for: what is about a sale is no feature of a person.
+
+A model is private towards its rows because the weights were chosen without them. They follow from
+the reports, so that a report among the features would be private data that chose the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from convexmarket.errors import DataError, ParameterError
+
+__all__ = ["ID_NAMES", "REPORT_NAMES", "Role", "feature_columns", "refuse_reports", "roles_of"]
+
+Role: TypeAlias = Literal["id", "report", "group", "quota"]
+
+ID_NAMES = ("id", "seller", "name", "seller_id")
+REPORT_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity", "report", "ask")
+#: The common names of columns that are about the sale.
+_NAMES: dict[Role, tuple[str, ...]] = {
+    "id": ID_NAMES,
+    "report": REPORT_NAMES,
+    "group": ("group", "groups"),
+    "quota": ("quota", "quotas"),
+}
+
+
+def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
+    """Return the columns that are about the sale, and what each of them is.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    **named : str, optional
+        By role, the one column that has it; where none is given, all that are commonly called so,
+        in any case.
+
+    Examples
+    --------
+    >>> roles_of(["age", "Ask", "id"])
+    {'Ask': 'report', 'id': 'id'}
+    >>> roles_of(["age", "c", "price"], report="price")
+    {'price': 'report'}
+    """
+    found: dict[str, Role] = {}
+    for column in columns:
+        for role, common in _NAMES.items():
+            own = named.get(role)
+            if column == own or (own is None and column.strip().lower() in common):
+                found[column] = role
+    return found
+
+
+def refuse_reports(features: Sequence[str], **named: str | None) -> None:
+    """Refuse a report among the features that somebody named.
+
+    Raises
+    ------
+    ParameterError
+        Naming the column and the remedies.
+    """
+    for column, role in roles_of(features, **named).items():
+        if role == "report":
+            raise ParameterError(
+                f"the feature {column!r} is what the sellers report: weights and payments follow "
+                "from it, so that no guarantee covers a model of it; leave it out of features, or, "
+                "if it is something else, say which column the report is (report)"
+            )
+
+
+def feature_columns(
+    columns: Sequence[str],
+    target: str,
+    features: Sequence[str] | None = None,
+    **named: str | None,
+) -> tuple[tuple[str, ...], str]:
+    """Return the features of a table, and in words what was left out because of its name.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Of the table.
+    target : str
+        The column of labels.
+    features : sequence of str, optional
+        Named by the user; else all columns that are not about the sale, in their order.
+    **named : str, optional
+        As for :func:`roles_of`.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    ParameterError
+        As :func:`refuse_reports`; or if a feature is the target.
+
+    Examples
+    --------
+    >>> feature_columns(["id", "age", "sensitivity", "ill"], "ill")
+    (('age',), 'Not used as features: id (id), sensitivity (report).')
+    """
+    if features is not None:
+        if target in features:
+            raise ParameterError(f"the feature {target!r} is the label; leave it out of features")
+        refuse_reports(features, **named)
+        return tuple(features), ""
+    roles = roles_of([column for column in columns if column != target], **named)
+    kept = tuple(column for column in columns if column != target and column not in roles)
+    if not kept:
+        raise DataError(f"there is no column of features among {', '.join(map(repr, columns))}")
+    told = named.values()
+    left = ", ".join(f"{column} ({role})" for column, role in roles.items() if column not in told)
+    return kept, f"Not used as features: {left}." if left else ""

@@ -1,0 +1,216 @@
+"""Columns in another order: matched by their labels, or refused; never silently mixed up."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket import terms
+from convexmarket.arguments import aligned
+
+NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
+
+
+def patients():
+    """Return a table as somebody would read it from a file, by name."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.uniform(-0.4, 0.4, (6, 2)), index=NAMES, columns=["age", "bmi"])
+    table["ill"] = np.where(table["age"] > 0, 1, -1)
+    table["granted"] = [0.5, 1.0, 2.0, 3.0, 5.0, 8.0]
+    return table
+
+
+def backwards(column):
+    return column.iloc[::-1]
+
+
+def ridge(**arguments):
+    return cm.PersonalizedRidge(
+        1.0, feature_range=(-1, 1), target_range=(-1, 1), random_state=0, **arguments
+    )
+
+
+def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_column():
+    table = patients()
+    X, y = table[["age", "bmi"]], table["ill"]
+    straight = ridge().fit(X, y, epsilon=table["granted"])
+    crossed = ridge().fit(X, y, epsilon=backwards(table["granted"]))
+    assert np.all(crossed.epsilon_ <= table["granted"])
+    np.testing.assert_array_equal(crossed.epsilon_, straight.epsilon_)
+    np.testing.assert_array_equal(crossed.coef_, straight.coef_)
+    loss = cm.expected_loss(ridge(), X, y, X, y, epsilon=backwards(table["granted"]))
+    assert loss.mean == cm.expected_loss(ridge(), X, y, X, y, epsilon=table["granted"]).mean
+
+
+def test_labels_of_y_count_as_well():
+    table = patients()
+    X, y = table[["age", "bmi"]], table["ill"]
+    straight = ridge().fit(X, y, epsilon=1.0)
+    np.testing.assert_array_equal(ridge().fit(X, backwards(y), epsilon=1.0).coef_, straight.coef_)
+
+
+def test_logistic_regression_and_its_audit():
+    table = patients()
+    X, y = table[["age", "bmi"]], table["ill"]
+    weights = table["granted"] / table["granted"].sum()
+    model = cm.PrivateLogisticRegression(1.0, random_state=0)
+    straight = model.fit(X, y, weights, eta=10.0).epsilon_
+    crossed = model.fit(X, backwards(y), backwards(weights), eta=10.0).epsilon_
+    np.testing.assert_array_equal(crossed, straight)
+    audits = [
+        cm.audit_privacy(model, X, y, weights=own, eta=10.0, rows=[0], draws=2, random_state=0)
+        for own in (weights, backwards(weights))
+    ]
+    assert audits[0].to_frame().equals(audits[1].to_frame())
+
+
+def test_a_kernel_model_and_the_epsilon_of_its_releases():
+    table = patients()
+    X, y = table[["age", "bmi"]], table["ill"]
+    weights = table["granted"] / table["granted"].sum()
+    erm = cm.KernelERM(gamma=1.0, regularization=1.0, data_norm=1.0)
+    straight = erm.fit(X, y, weights).row_sensitivities_
+    np.testing.assert_array_equal(erm.fit(X, y, backwards(weights)).row_sensitivities_, straight)
+    releases = [
+        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=own, delta=1e-6, random_state=0)
+        for own in (table["granted"], backwards(table["granted"]))
+    ]
+    assert np.all(releases[1].guarantee.epsilon <= table["granted"])
+    np.testing.assert_array_equal(releases[0].guarantee.epsilon, releases[1].guarantee.epsilon)
+    with pytest.raises(cm.errors.DataError, match="the rows of erm and epsilon have different"):
+        cm.TestSetRelease(erm, X.to_numpy()[:1], pd.Series(np.ones(6)), delta=1e-6)
+
+
+def test_sellers_are_matched_by_name_and_called_by_it():
+    asks = pd.Series([0.1, 0.6, 0.7], index=["Ann", "Bob", "Cid"])
+    group = pd.Series(["old", "young", "young"], index=["Cid", "Ann", "Bob"])
+    priors = {"young": cm.Uniform(0, 1), "old": cm.Uniform(0.5, 1)}
+    sellers = cm.Sellers(asks, priors, groups=group)
+    assert sellers.ids == ("Ann", "Bob", "Cid")
+    assert sellers.groups.tolist() == ["young", "young", "old"]
+    np.testing.assert_allclose(sellers.virtual_costs, [0.2, 1.2, 0.9])
+    each = pd.Series([priors[name] for name in group], index=group.index)
+    np.testing.assert_allclose(cm.Sellers(asks, each).virtual_costs, [0.2, 1.2, 0.9])
+    assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["a", "b", "c"]).ids == ("a", "b", "c")
+    assert cm.Sellers(asks.reset_index(drop=True), cm.Uniform(0, 1)).ids == range(3)
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    offers = cm.allocate(market).to_frame(sellers.ids)
+    assert offers["id"].tolist() == ["Ann", "Bob", "Cid"]
+    assert cm.audit_incentives(market).table["id"].tolist() == ["Ann", "Bob", "Cid"]
+
+
+def test_ids_in_a_list_are_labels_too():
+    asks = [0.1, 0.6]
+    group = pd.Series(["old", "young"], index=["Bob", "Ann"])
+    with pytest.raises(cm.errors.DataError, match="in another order than ids has"):
+        cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=group)
+    rows = group.reset_index(drop=True)  # labels that are not names
+    assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        lambda column: terms.Losses(column),
+        lambda column: terms.Fairness("minimax", column),
+        lambda column: terms.Spread(reference=column / column.sum()),
+    ],
+)
+def test_pieces_about_sellers_in_another_order_are_refused(piece):
+    sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
+    column = pd.Series(np.arange(1.0, 7.0), index=NAMES)
+    base = cm.Spread() + cm.Noise() + cm.Payments()
+    cm.Market(sellers, base + piece(column))
+    with pytest.raises(cm.errors.DataError, match="not the sellers' ids in their order"):
+        cm.Market(sellers, base + piece(backwards(column)))
+    with pytest.raises(cm.errors.DataError, match="not the sellers' ids in their order"):
+        cm.Market(sellers, base + piece(column.reset_index(drop=True)))
+    unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
+    cm.Market(unnamed, base + piece(backwards(column)))  # only one of them has labels
+
+
+def test_a_quota_by_name_and_a_limit_by_name():
+    sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
+    site = pd.Series(list("AABBAB"), index=NAMES)
+    limit = pd.Series(np.arange(1.0, 7.0), index=NAMES)
+    base = cm.Spread() + cm.Noise() + cm.Payments()
+    cm.Market(sellers, base, [cm.GroupShare(site, {"A": 0.5}), cm.MaxEpsilon(limit)])
+    for piece in (cm.GroupShare(backwards(site), {"A": 0.5}), cm.MaxEpsilon(backwards(limit))):
+        with pytest.raises(cm.errors.DataError, match=type(piece).__name__):
+            cm.Market(sellers, base, [piece])
+
+
+def test_buyers_who_list_the_same_sellers_in_another_order_are_refused():
+    asks = patients()["granted"] / 10
+    limit = pd.Series(np.full(6, 2.0), index=NAMES)
+
+    def buyer(column):
+        sellers = cm.Sellers(column, prior=cm.Uniform(0, 1))
+        return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
+
+    with pytest.raises(cm.ParameterError, match="in another order"):
+        cm.allocate_together([buyer(asks), buyer(backwards(asks))], [cm.MaxEpsilon(2.0)])
+    with pytest.raises(cm.errors.DataError, match="MaxEpsilon"):
+        cm.allocate_together([buyer(asks)], [cm.MaxEpsilon(backwards(limit))])
+
+
+def test_moments_are_matched_by_the_names_of_the_features():
+    table = patients()[["age", "bmi"]]
+    means = pd.Series([0.1, 0.2], index=["bmi", "age"])
+    np.testing.assert_array_equal(terms.Moments(table, means, 0.1).b, [0.2, 0.1])
+
+
+def test_the_joint_problem_and_the_ledger(tmp_path):
+    table = patients()
+    sellers = cm.Sellers(table["granted"] / 10, prior=cm.Uniform(0, 1))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    X, y = table[["age", "bmi"]], table["ill"]
+    joint = cm.JointMarket(market, X, backwards(y), regularization=0.1)
+    np.testing.assert_array_equal(joint.y, y)
+    with pytest.raises(cm.errors.DataError, match="labels of X"):
+        cm.JointMarket(market, backwards(X), y, regularization=0.1)
+    ledger = cm.Ledger.create(tmp_path / "sold.sqlite", delta=1e-6)
+    names = pd.Series(NAMES, index=NAMES)
+    ledger.sell(names, backwards(table["granted"]), 1.0)
+    sold = ledger.sales().set_index("id")["epsilon"]
+    assert sold.to_dict() == table["granted"].to_dict()
+
+
+def test_correlated_reports():
+    table = patients()
+    reports = pd.Series(np.arange(6.0), index=NAMES)
+    np.testing.assert_array_equal(
+        cm.datasets.correlate(backwards(reports), table[["age"]], 0),
+        cm.datasets.correlate(backwards(reports), table[["age"]].iloc[::-1], 0),
+    )
+
+
+def test_default_labels_may_be_positions_and_are_refused_beside_others():
+    table = patients()
+    X, y = table[["age", "bmi"]], table["ill"].to_numpy()
+    granted = pd.Series(table["granted"].to_numpy())
+    with pytest.raises(cm.errors.DataError, match=r"default .* epsilon\.to_numpy\(\)"):
+        ridge().fit(X, y, epsilon=granted)
+    shuffled = X.reset_index(drop=True).iloc[::-1]
+    with pytest.raises(cm.errors.DataError, match="default"):
+        ridge().fit(shuffled, y, epsilon=granted)
+    ridge().fit(X, y, epsilon=granted.to_numpy())
+    ridge().fit(X.reset_index(drop=True), y, epsilon=granted)
+
+
+def test_what_cannot_be_matched_is_refused_with_its_name():
+    ask = pd.Series([1.0, 2.0], index=["a", "b"])
+    with pytest.raises(cm.errors.DataError, match="only one of them has the label 'a'"):
+        aligned(ask=ask, site=ask.set_axis(["b", "c"]))
+    with pytest.raises(cm.errors.DataError, match="only one of them has the label 'c'"):
+        aligned(ask=ask, site=pd.Series([1, 2, 3], index=list("abc")))
+    twice = ask.set_axis(["a", "a"])
+    for pair in ((ask, twice), (twice, twice)):
+        with pytest.raises(cm.errors.DataError, match="'a' stands for more than one row"):
+            aligned(ask=pair[0], site=pair[1])
+    with pytest.raises(cm.errors.DataError, match="'a' stands for more than one row of sensitiv"):
+        cm.Sellers(twice, cm.Uniform(0, 3))
+    with pytest.raises(cm.errors.DataError, match=r"y\s+has none, so whose order"):
+        aligned(ask=ask, site=backwards(ask), y=[1, 2])
+    assert aligned(ask=ask, site=ask, y=[1, 2])[2] == [1, 2]
+    assert aligned(ask=ask, level=0.5, none=None)[1:] == (0.5, None)
