@@ -505,7 +505,8 @@ def test_epsilon_is_routed_through_a_pipeline() -> None:
         pipeline.fit(X, y, **terms)
         direct = PrivateLogisticRegression().fit(X, y, **terms)
         assert np.array_equal(pipeline[-1].coef_, direct.coef_)
-        scores = cross_validate(learner, X, y, params={"epsilon": weights * 1e4})["test_score"]
+        terms["epsilon"] = weights * 1e4
+        scores = cross_validate(learner, X, y, params=terms)["test_score"]
     assert np.all(np.isfinite(scores))
 
 

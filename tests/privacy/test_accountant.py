@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
 from convexmarket.privacy import PrivacyAccountant
-from tests.privacy.builders import check_advanced_composition, guarantee
+from tests.privacy.builders import Moment, check_advanced_composition, guarantee
 
 NEAR = 1e-9  # relative; a decision this close to the budget may fall either way
 
@@ -23,31 +23,6 @@ NEAR = 1e-9  # relative; a decision this close to the budget may fall either way
 def state(account: PrivacyAccountant):
     arrays = account.spent, account.spent_delta, account.remaining, account.budget
     return [array.tobytes() for array in arrays], account.releases
-
-
-def log_cosh(x: float) -> float:
-    """Return log(cosh(x)), without loss where x is small."""
-    if x < 1:
-        return math.log1p(2 * math.sinh(x / 2) ** 2)
-    return x + math.log1p(math.exp(-2 * x)) - math.log(2)
-
-
-class Moment:
-    """The moment of one order that a row's account counts, written in hyperbolic functions."""
-
-    def __init__(self, budget: float, delta: float) -> None:
-        log = math.log(2 / delta)
-        # the best order for releases of which only the sum of squares counts
-        rho = (budget / (math.sqrt(log + budget) + math.sqrt(log))) ** 2
-        self.order = math.sqrt(log / rho)
-        self.short = log - math.log1p(self.order) - self.order * math.log1p(1 / self.order)
-
-    def of(self, charges) -> float:
-        half = 0.5 + self.order
-        return math.fsum(log_cosh(half * e) - log_cosh(e / 2) for e in charges)
-
-    def epsilon(self, charges) -> float:
-        return (self.of(charges) + self.short) / self.order
 
 
 class Ledger:
