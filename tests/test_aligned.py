@@ -24,17 +24,19 @@ def backwards(column):
     return column.iloc[::-1]
 
 
-def ridge(**arguments):
-    return cm.PersonalizedRidge(
-        1.0, feature_range=(-1, 1), target_range=(-1, 1), random_state=0, **arguments
-    )
+def ridge():
+    return cm.PersonalizedRidge(1.0, feature_range=(-1, 1), target_range=(-1, 1))
+
+
+def noise():
+    return cm.privacy.Simulation(0)
 
 
 def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_column():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
-    straight = ridge().fit(X, y, epsilon=table["granted"])
-    crossed = ridge().fit(X, y, epsilon=backwards(table["granted"]))
+    straight = ridge().fit(X, y, epsilon=table["granted"], random_state=noise())
+    crossed = ridge().fit(X, y, epsilon=backwards(table["granted"]), random_state=noise())
     assert np.all(crossed.epsilon_ <= table["granted"])
     np.testing.assert_array_equal(crossed.epsilon_, straight.epsilon_)
     np.testing.assert_array_equal(crossed.coef_, straight.coef_)
@@ -45,21 +47,22 @@ def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_
 def test_labels_of_y_count_as_well():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
-    straight = ridge().fit(X, y, epsilon=1.0)
-    np.testing.assert_array_equal(ridge().fit(X, backwards(y), epsilon=1.0).coef_, straight.coef_)
+    straight = ridge().fit(X, y, epsilon=1.0, random_state=noise())
+    crossed = ridge().fit(X, backwards(y), epsilon=1.0, random_state=noise())
+    np.testing.assert_array_equal(crossed.coef_, straight.coef_)
 
 
 def test_logistic_regression_and_its_audit():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
-    weights = table["granted"] / table["granted"].sum()
-    model = cm.PrivateLogisticRegression(1.0, random_state=0)
-    straight = model.fit(X, y, weights, eta=10.0).epsilon_
-    crossed = model.fit(X, backwards(y), backwards(weights), eta=10.0).epsilon_
+    granted = table["granted"]
+    model = cm.PrivateLogisticRegression(1.0)
+    straight = model.fit(X, y, epsilon=granted).epsilon_
+    crossed = model.fit(X, backwards(y), epsilon=backwards(granted)).epsilon_
     np.testing.assert_array_equal(crossed, straight)
     audits = [
-        cm.audit_privacy(model, X, y, weights=own, eta=10.0, rows=[0], draws=2, random_state=0)
-        for own in (weights, backwards(weights))
+        cm.audit_privacy(model, X, y, epsilon=own, rows=[0], draws=2, random_state=0)
+        for own in (granted, backwards(granted))
     ]
     assert audits[0].to_frame().equals(audits[1].to_frame())
 
@@ -67,13 +70,14 @@ def test_logistic_regression_and_its_audit():
 def test_a_kernel_model_and_the_epsilon_of_its_releases():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
-    weights = table["granted"] / table["granted"].sum()
+    granted = table["granted"]
     erm = cm.KernelERM(gamma=1.0, regularization=1.0, data_norm=1.0)
-    straight = erm.fit(X, y, weights).row_sensitivities_
-    np.testing.assert_array_equal(erm.fit(X, y, backwards(weights)).row_sensitivities_, straight)
+    straight = erm.fit(X, y, epsilon=granted).row_sensitivities_
+    crossed = erm.fit(X, y, epsilon=backwards(granted)).row_sensitivities_
+    np.testing.assert_array_equal(crossed, straight)
     releases = [
-        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=own, delta=1e-6, random_state=0)
-        for own in (table["granted"], backwards(table["granted"]))
+        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=own, delta=1e-6, random_state=noise())
+        for own in (granted, backwards(granted))
     ]
     assert np.all(releases[1].guarantee.epsilon <= table["granted"])
     np.testing.assert_array_equal(releases[0].guarantee.epsilon, releases[1].guarantee.epsilon)

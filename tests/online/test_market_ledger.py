@@ -39,7 +39,7 @@ BOUGHT = {"a": 1.1, "b": 1.5, "c": 1.6, "e": 1.2}
 
 
 def of(accepted, epsilon):
-    return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "tight", ())
+    return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "sharp", ())
 
 
 @pytest.fixture
@@ -231,9 +231,8 @@ def test_a_market_without_a_seller_can_be_closed(tmp_path):
 # ------------------------------------------------------------------ with a learner
 
 
-@pytest.mark.parametrize("accounting", ["tight", "joint"])
-def test_the_ledger_has_what_the_model_guarantees(opened, accounting):
-    market = opened(f'learner.accounting="{accounting}"')
+def test_the_ledger_has_what_the_model_guarantees(opened):
+    market = opened()
     found = close_market(market, leave_out=["c"])
     balance = market.ledger.balance().set_index("id")
     assert found.model["guarantees"] == balance["spent"].drop("c").to_dict()
@@ -256,7 +255,7 @@ def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
 
 
 def test_a_guarantee_beyond_what_was_sold_is_refused(opened, tmp_path):
-    market = opened('learner.calibration="noise"', 'learner.accounting="tight"')
+    market = opened('learner.calibration="noise"', 'learner.accounting="paper"')
     (tmp_path / "rows.csv").unlink()
     with pytest.raises(BudgetExceededError, match=r'4 of 4 rows sold.*calibration = "total"'):
         close_market(market)

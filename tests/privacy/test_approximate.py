@@ -30,7 +30,7 @@ def test_it_is_a_part_of_what_everybody_sold() -> None:
         paid = default_minimum_epsilon(sold, 1e-9)
         assert 0 < paid <= 0.5 * sold[sold > 0].min()
         weights, eta = sold / sold.sum(), float(sold.sum())
-        terms = (10.0, 1.0, "joint", None, paid)
+        terms = (10.0, 1.0, "sharp", None, paid)
         kept = objective_perturbation_guarantee(
             weights, calibrate_eta(weights, eta, *terms), *terms
         )

@@ -65,6 +65,7 @@ def at_worst(a, eta, c, offs):
 def on_a_sphere(x):
     """The unit vector along ``RADIUS * x``, at which a sum over the unit ball is largest."""
     along = RADIUS * x
+    along /= along.max() or 1.0  # whose squares are numbers
     return [along / np.linalg.norm(along) if along.any() else along]
 
 
