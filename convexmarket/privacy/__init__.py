@@ -10,9 +10,15 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
-from convexmarket.privacy.lattice import (
+from convexmarket.privacy.discrete import (
+    discrete_gaussian,
+    discrete_gaussian_log_density,
     discrete_laplace,
     discrete_laplace_log_density,
+)
+from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.lattice import (
+    lattice_blur,
     lattice_epsilon,
     lattice_moves,
     lattice_release,
@@ -44,10 +50,15 @@ __all__ = [
     "calibrate_eta",
     "check_account",
     "check_weights",
+    "discrete_gaussian",
+    "discrete_gaussian_log_density",
     "discrete_laplace",
     "discrete_laplace_log_density",
+    "gamma_sphere_draw",
+    "gamma_sphere_error",
     "gamma_sphere_log_density",
     "gamma_sphere_noise",
+    "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
     "lattice_release",
