@@ -45,7 +45,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_count, check_positives, is_number
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.privacy.discrete import discrete_laplace
+from convexmarket.privacy.discrete import discrete_gaussian, discrete_laplace
 
 __all__ = [
     "check_reach",
@@ -268,7 +268,12 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
 
 def lattice_release(
-    values: ArrayLike, step: float, scale: Fraction | int, rng: np.random.Generator
+    values: ArrayLike,
+    step: float,
+    scale: Fraction | int,
+    rng: np.random.Generator,
+    *,
+    gaussian: bool = False,
 ) -> Floats:
     """Round values to the lattice, add exact noise, and return the sums, exactly.
 
@@ -282,6 +287,8 @@ def lattice_release(
         Of the noise, in steps.
     rng : numpy.random.Generator
         Source of the noise; it advances.
+    gaussian : bool, default False
+        Whether the noise is discrete Gaussian (of a whole scale) and not discrete Laplace.
 
     Returns
     -------
@@ -306,7 +313,11 @@ def lattice_release(
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise DataError("values must be a vector of finite numbers.")
-    noise = discrete_laplace(scale, array.size, rng)
+    noise = (
+        discrete_gaussian(scale, array.size, rng)  # type: ignore[arg-type]
+        if gaussian
+        else discrete_laplace(scale, array.size, rng)
+    )
     exact = Fraction(step)
     sums = [
         floor(Fraction(value) / exact + HALF) + drawn

@@ -12,9 +12,10 @@ from scipy.spatial import cKDTree
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, NotSupportedError, ParameterError
 from convexmarket.learners import kernels
-from convexmarket.release import ball_net, net_size, non_interactive
+from convexmarket.release import ball_net, net_size
+from convexmarket.release import noise as noise_of
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
-from tests.release.builders import calibrate_once
+from tests.release.builders import calibrate_once, source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
 N_ROWS = 40
@@ -32,7 +33,7 @@ def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighte
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     options = {"rounds": 3, "net_radius": 0.3} | options
-    return cm.PublicRelease(erm, epsilon, delta, random_state=random_state, **options)
+    return cm.PublicRelease(erm, epsilon, delta, random_state=source(random_state), **options)
 
 
 # ------------------------------------------------------------------ picks and measurements
@@ -55,7 +56,7 @@ def first_rounds(accounting, n_releases):
     """
     erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(non_interactive, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
+        patch.setattr(noise_of, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
         patch.setattr(kernels, "pairwise_kernels", quick_kernel)
         releases = [
             release_of(erm, rounds=1, accounting=accounting, random_state=generator)
@@ -237,7 +238,7 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
 
 @pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
 def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features):
-    calibrate_once(monkeypatch, non_interactive)
+    calibrate_once(monkeypatch, noise_of)
     check_error_bound_over_the_ball(kernel, n_features, n_rows=2_000, epsilon=10.0)
 
 

@@ -24,6 +24,7 @@ from convexmarket.errors import (
     UpdatesExhaustedError,
 )
 from convexmarket.release.scales import calibrate, function_epsilon, interactive_epsilon
+from tests.release.builders import source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -259,7 +260,7 @@ def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
 @given(seed=st.integers(0, 2**32))
 def test_a_public_release_divides_by_the_bound_on_features(seed):
     erm, _ = hinge(0)
-    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=seed)
+    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=source(seed))
     net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
     z = int(np.argmax(np.abs(truth) / made.scale + rng.gumbel(size=len(net))))

@@ -17,9 +17,11 @@ from convexmarket.errors import (
     ParameterError,
     SolverError,
 )
+from convexmarket.release import noise as noise_of
 from convexmarket.release import semi_interactive
 from convexmarket.release.fit import KernelBasis, declare_fit
 from convexmarket.release.semi_interactive import fit_coefficients
+from tests.release.builders import source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
 N_ROWS = 40
@@ -40,7 +42,7 @@ def public(n_points, n_features=2, seed=1):
 
 
 def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
-    return cm.TestSetRelease(erm, X, epsilon, delta, random_state=random_state, **options)
+    return cm.TestSetRelease(erm, X, epsilon, delta, random_state=source(random_state), **options)
 
 
 # ------------------------------------------------------------------ the noise
@@ -81,7 +83,7 @@ def check_process_noise(monkeypatch, n_releases):
     X = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
     first = release_of(erm, X, noise="process")
     found = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(semi_interactive, "calibrate", lambda *_: found)  # the same every time
+    monkeypatch.setattr(noise_of, "calibrate", lambda *_: found)  # the same every time
     releases = [
         release_of(erm, X, noise="process", random_state=generator) for _ in range(n_releases)
     ]
