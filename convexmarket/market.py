@@ -125,7 +125,8 @@ class Market:
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
                     "would want infinitely much; give gamma > 0"
                 )
-        check_convex(objective, constraints, sellers.virtual_costs)
+        costs = sellers.cost_parameter
+        check_convex(objective, constraints, sellers.virtual_costs if costs is None else costs)
         object.__setattr__(self, "sellers", sellers)
         object.__setattr__(self, "objective", objective)
         object.__setattr__(self, "constraints", constraints)
@@ -164,7 +165,9 @@ class Market:
         return self._read_form()
 
     def _read_form(self) -> Form:
-        return Form(self.sellers.virtual_costs).plus(self.objective.parts, self.constraints)
+        changing = self.sellers.cost_parameter is not None
+        form = Form(self.sellers.virtual_costs, parametric=changing)
+        return form.plus(self.objective.parts, self.constraints)
 
     @property
     def standard_form(self) -> StandardForm | None:
@@ -199,7 +202,7 @@ class Market:
         """Return the market with another parameter in place of one, where its pieces show it."""
         parts = tuple(part.with_parameter(parameter, own) for part in self.objective.parts)
         constraints = [piece.with_parameter(parameter, own) for piece in self.constraints]
-        return Market(self.sellers, Objective(parts), constraints)
+        return Market(self.sellers.with_parameter(parameter, own), Objective(parts), constraints)
 
     @cached_property
     def incentives(self) -> Incentives:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -34,9 +35,10 @@ class Sellers:
         for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
     ids : sequence, length m, optional
         A distinct name for each seller; 0, 1, ..., m - 1 where left out.
-    virtual_costs : array_like, shape (m,), optional
+    virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
         psi(c_i) >= 0, instead of sensitivities and prior. Allocation works with these alone;
-        payments do not, because they depend on the prior.
+        payments do not, because they depend on the prior. A ``cvxpy.Parameter(m, nonneg=True)``
+        stands for those of many related markets (:func:`~convexmarket.sweep`).
     groups : array_like or pandas column, length m, optional
         The group of each seller, which everybody sees.
 
@@ -44,7 +46,7 @@ class Sellers:
     ----------
     virtual_costs : ndarray, shape (m,)
         psi_i(c_i), each by its own prior, ironed where that is not regular; what the allocation
-        sees.
+        sees. Of a parameter its value at present.
     priors : tuple of Prior
         The distinct priors; empty where only virtual costs are known.
     prior : Prior or None
@@ -73,8 +75,8 @@ class Sellers:
     sensitivities: NDArray[np.float64] | None
     priors: tuple[Prior, ...]
     ids: Any = field(repr=False)
-    virtual_costs: NDArray[np.float64]
     groups: NDArray[Any] | None
+    _costs: NDArray[np.float64] | cp.Parameter = field(repr=False)
     _prior_of: NDArray[np.intp] | None = field(repr=False)  # place in priors, if there are several
 
     def __init__(
@@ -83,7 +85,7 @@ class Sellers:
         prior: PriorOrPriors | None = None,
         ids: Any = None,
         *,
-        virtual_costs: ArrayLike | None = None,
+        virtual_costs: ArrayLike | cp.Parameter | None = None,
         groups: Any = None,
     ) -> None:
         if (sensitivities is None) == (virtual_costs is None):
@@ -93,20 +95,16 @@ class Sellers:
             )
         if virtual_costs is not None and prior is not None:
             raise SellersError("virtual_costs already contain the prior; leave prior out")
-        known = virtual_costs is not None
-        values = (
-            _costs("virtual_costs", virtual_costs)
-            if known
-            else _costs("sensitivities", sensitivities)
-        )
-        labels = _groups(groups, values.size)
-        priors, prior_of = ((), None) if known else _priors(prior, labels, values.size)
-        object.__setattr__(self, "ids", _ids(ids, values.size))
+        reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
+        costs = _given_costs(virtual_costs) if reports is None else reports
+        labels = _groups(groups, costs.size)
+        priors, prior_of = ((), None) if reports is None else _priors(prior, labels, reports.size)
+        object.__setattr__(self, "ids", _ids(ids, costs.size))
         object.__setattr__(self, "groups", labels)
         object.__setattr__(self, "priors", priors)
         object.__setattr__(self, "_prior_of", prior_of)
-        object.__setattr__(self, "sensitivities", None if known else values)
-        object.__setattr__(self, "virtual_costs", values if known else self._virtual(values))
+        object.__setattr__(self, "sensitivities", reports)
+        object.__setattr__(self, "_costs", costs if reports is None else self._virtual(reports))
 
     @classmethod
     def draw(
@@ -133,6 +131,30 @@ class Sellers:
         return cls(drawn, each, groups=groups)
 
     @property
+    def virtual_costs(self) -> NDArray[np.float64]:
+        """psi_i(c_i), shape (m,)."""
+        if isinstance(self._costs, np.ndarray):
+            return self._costs
+        if self._costs.value is None:
+            raise ParameterError(
+                f"the parameter {self._costs.name()!r} has no value; set its value, or use sweep"
+            )
+        return _costs("virtual_costs", self._costs.value)
+
+    @property
+    def cost_parameter(self) -> cp.Parameter | None:
+        """What stands for the virtual costs, if a parameter does."""
+        return None if isinstance(self._costs, np.ndarray) else self._costs
+
+    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Sellers:
+        """Return the sellers with another parameter in place of their virtual costs', if so."""
+        if self._costs is not parameter:
+            return self
+        changed = copy.copy(self)
+        object.__setattr__(changed, "_costs", own)
+        return changed
+
+    @property
     def prior(self) -> Prior | None:
         """The one prior that all sellers share; None where there are several, or none."""
         return self.priors[0] if len(self.priors) == 1 else None
@@ -157,7 +179,7 @@ class Sellers:
         return _parts(self.priors, self._prior_of, everyone)
 
     def __len__(self) -> int:
-        return int(self.virtual_costs.size)
+        return int(self._costs.size)
 
     def __repr__(self) -> str:
         source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"
@@ -188,7 +210,7 @@ class Sellers:
         changed = copy.copy(self)
         costs = _replaced(self.virtual_costs, position, virtual_cost)
         for name, value in (
-            ("virtual_costs", costs),
+            ("_costs", costs),
             ("sensitivities", None),
             ("priors", ()),
             ("_prior_of", None),
@@ -324,6 +346,18 @@ def _replaced(
     changed[_position(position, changed.size)] = value
     changed.flags.writeable = False
     return changed
+
+
+def _given_costs(given: ArrayLike | cp.Parameter | None) -> NDArray[np.float64] | cp.Parameter:
+    """Return virtual costs that are checked, or a parameter that takes no others."""
+    if not isinstance(given, cp.Parameter):
+        return _costs("virtual_costs", given)
+    if given.ndim != 1 or given.size == 0 or not given.is_nonneg():
+        raise SellersError(
+            f"virtual_costs is a parameter of shape {given.shape}; give cp.Parameter(m, "
+            "nonneg=True) for m sellers"
+        )
+    return given
 
 
 def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:

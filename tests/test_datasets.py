@@ -97,7 +97,7 @@ def test_wdbc_can_be_learnt() -> None:
     errors = []
     for seed in range(10):
         data = wdbc(seed)
-        model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, eta=np.inf)
+        model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, epsilon=np.inf)
         errors.append(1 - model.score(data.X_test, data.y_test))
     assert np.mean(errors) < 0.05
 
@@ -116,7 +116,7 @@ def test_synthetic_is_bounded_and_separable() -> None:
     assert np.linalg.norm(data.X_train, axis=1).max() <= 3.0 * (1 + 1e-12)
     assert 0.2 < (data.y_train == 1).mean() < 0.8
     model = PrivateLogisticRegression(1e-6, data_norm=3.0)
-    model.fit(data.X_train, data.y_train, eta=np.inf)
+    model.fit(data.X_train, data.y_train, epsilon=np.inf)
     assert model.score(data.X_train, data.y_train) == 1.0
 
 
@@ -163,7 +163,7 @@ def test_from_csv(csv) -> None:
     assert data.feature_names == ("age", "dose", "intercept")
     assert data.X_train.shape == (30, 3)
     assert np.all((data.X_train[:, 0] - data.X_train[:, 1])[data.y_train == 1] > -1)
-    model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, eta=np.inf)
+    model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, epsilon=np.inf)
     assert model.score(data.X_test, data.y_test) >= 0.8
 
 

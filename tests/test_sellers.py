@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,6 +35,21 @@ def test_an_irregular_prior_is_ironed():
 
 def test_the_top_of_a_prior_may_cost_infinitely_much():
     assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
+
+
+def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
+    costs = cp.Parameter(2, nonneg=True, name="costs")
+    sellers = cm.Sellers(virtual_costs=costs)
+    assert len(sellers) == 2
+    with pytest.raises(cm.ParameterError, match="'costs' has no value; set its value"):
+        _ = sellers.virtual_costs
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    for now in ([0.1, 0.2], [0.3, 0.4]):
+        costs.value = now
+        assert sellers.virtual_costs.tolist() == now
+        of_numbers = cm.Market.standard(cm.Sellers(virtual_costs=now), mu=1, sigma=1, gamma=1)
+        assert cm.allocate(market).objective == cm.allocate(of_numbers).objective
+    assert sellers.with_virtual_cost(0, 5.0).virtual_costs.tolist() == [5.0, 0.4]
 
 
 def test_virtual_costs_alone():
@@ -186,6 +202,16 @@ BAD = {
         lambda: cm.Sellers(prior=uniform(), virtual_costs=[0.3]),
         cm.SellersError,
         "virtual_costs already contain the prior; leave prior out",
+    ),
+    "a parameter of any sign": (
+        lambda: cm.Sellers(virtual_costs=cp.Parameter(2)),
+        cm.SellersError,
+        r"a parameter of shape \(2,\); give cp.Parameter\(m, nonneg=True\)",
+    ),
+    "a matrix parameter": (
+        lambda: cm.Sellers(virtual_costs=cp.Parameter((2, 2), nonneg=True)),
+        cm.SellersError,
+        r"a parameter of shape \(2, 2\)",
     ),
     "no prior": (
         lambda: cm.Sellers([0.2]),

@@ -218,7 +218,7 @@ def branch_and_bound(
 def _first_eta(market: Market, view: JointView) -> float:
     """Return the eta at which noise and payments balance if all sellers weigh the same."""
     noise, bills = market.form.sigma, market.form.bills
-    costs = view.quantities.virtual_costs[view.active]
+    costs = market.form.virtual_costs[view.active]
     m, mean = view.active.size, float(costs.mean())
     if not (noise > 0 and bills and mean > 0):
         return float(m)

@@ -459,7 +459,7 @@ class Linearizer:
         kept_slope = m * own.weights + eta * own.epsilon[view.active]
         price = float((costs + eta * slopes + kept_slope) @ point[view.active])
         if kept is self._paid and self._conjugate:
-            psi = sum(value_of(w) for w, _, _ in kept) * view.quantities.virtual_costs[view.active]
+            psi = sum(value_of(w) for w, _, _ in kept) * view.market.form.virtual_costs[view.active]
             return KeptCostCut(total.const, noise, costs, slopes, psi, self._conjugate, price)
         return KeptSpreadCut(total.const, noise, costs, slopes, self._minimum, price)
 

@@ -52,6 +52,16 @@ def _speaks_of(expression: cp.Expression, variable: cp.Variable) -> bool:
     return any(other is variable for other in expression.variables())
 
 
+def _costs(
+    market: Market, active: NDArray[np.bool_], parameters: Mapping[int, cp.Parameter] | None
+) -> Any:
+    """Return the virtual costs, shape (m,): a parameter, if it is to stay one, or numbers."""
+    parameter = market.sellers.cost_parameter
+    if parameter is not None and (parameters is None or id(parameter) in parameters):
+        return parameter
+    return np.where(active, market.sellers.virtual_costs, 0.0)
+
+
 @dataclass(eq=False)
 class JointView:
     """Objective and constraints over three unknowns: weights, 1/eta, and guarantees on their own.
@@ -90,12 +100,11 @@ class JointView:
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
         self.scaled_inverse = cp.Variable(nonneg=True, name="scaled_inverse_eta")
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
-        costs = self.market.sellers.virtual_costs
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
             epsilon=self.epsilon,
             inverse_eta=self.inverse_scale * self.scaled_inverse,
-            virtual_costs=np.where(self.active, costs, 0.0),
+            virtual_costs=_costs(self.market, self.active, self.parameters),
         )
         parts = [(self._weight(part), part) for part in self.market.objective.parts]
         self.terms = [
@@ -354,7 +363,6 @@ class FixedEta(Declared):
     def __init__(self, market: Market, eta: float) -> None:
         self._sellers = market.form.active
         m = self._sellers.size
-        costs = market.sellers.virtual_costs
         scaled_weights = cp.Variable(int(self._sellers.sum()), nonneg=True, name="scaled_weights")
         self._eta = cp.Parameter(pos=True, name="eta")
         self._weights = spread_out(scaled_weights, self._sellers) / m
@@ -364,7 +372,7 @@ class FixedEta(Declared):
             inverse_eta=cp.CallbackParam(
                 partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
             ),
-            virtual_costs=np.where(self._sellers, costs, 0.0),
+            virtual_costs=_costs(market, self._sellers, None),
         )
         self.quantities = quantities
         self.pieces = [(piece, piece.constraints(quantities)) for piece in market.constraints]

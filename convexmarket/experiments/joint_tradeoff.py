@@ -342,7 +342,7 @@ def _curve_row(problem: JointTradeoffProblem, rows: MarketData, choice: Choice) 
     if choice.setting.model == "two-step":
         norm, value = problem.data.data_norm, choice.candidate.regularization
         guarantee = objective_perturbation_guarantee(
-            purchase.weights, purchase.eta, value, norm, "joint"
+            purchase.weights, purchase.eta, value, norm
         ).max()
     error, spread = float(trial.test.mean()), trial.test_deviation
     return row | {

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.online_rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Guarantee, calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import (
+    Guarantee,
+    Simulation,
+    calibrate_eta,
+    objective_perturbation_guarantee,
+)
 from convexmarket.problems import OnlineMarketProblem
 
 __all__ = ["Purchase", "Training", "model_guarantee", "prepare", "release_model", "usable"]
@@ -220,9 +225,10 @@ def release_model(
         classes=rows.classes,
         accounting=problem.learner.accounting,
         calibration=problem.learner.calibration,
-        random_state=seed,
     )
-    model.fit(training.X, rows.labels(training.y), training.weights, eta=training.eta)
+    source = None if seed is None else Simulation(seed)
+    labels = rows.labels(training.y)
+    model.fit(training.X, labels, epsilon=training.sold, random_state=source)
     excess = float(np.max(model.epsilon_ - training.sold))
     released = {
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "

@@ -20,6 +20,7 @@ from convexmarket.learners import (
     PrivateLogisticRegression,
     SampledRidge,
 )
+from convexmarket.privacy import Simulation
 from convexmarket.privacy_audit import PrivacyAudit, audit_privacy
 from convexmarket.release import (
     FunctionRelease,
@@ -146,14 +147,16 @@ Job = tuple[str, str, Callable[[np.random.Generator], PrivacyAudit]]
 def _logistic_jobs(X: Floats, y: NDArray[Any], weights: Floats) -> list[Job]:
     name = "PrivateLogisticRegression"
     variants: list[tuple[str, dict[str, Any], Any]] = [
-        ("accounting sharp", {"accounting": "sharp"}, "worst"),
-        ("accounting joint", {"accounting": "joint"}, "worst"),
-        ("accounting tight", {"accounting": "tight"}, "worst"),
-        ("accounting paper", {"accounting": "paper"}, "worst"),
-        ("accounting sharp, the other rows as they are", {"accounting": "sharp"}, "given"),
+        ("accounting sharp", {}, "worst"),
         (
-            "accounting sharp, calibrated, approximate minimum",
-            {"accounting": "sharp", "calibration": "total", "minimum_epsilon": 0.01},
+            "accounting paper, as printed",
+            {"accounting": "paper", "calibration": "noise"},
+            "worst",
+        ),
+        ("accounting sharp, the other rows as they are", {}, "given"),
+        (
+            "accounting sharp, approximate minimum",
+            {"minimum_epsilon": 0.01},
             "worst",
         ),
     ]
@@ -161,7 +164,7 @@ def _logistic_jobs(X: Floats, y: NDArray[Any], weights: Floats) -> list[Job]:
     def job(options: dict[str, Any], others: Any) -> Callable[[np.random.Generator], PrivacyAudit]:
         learner = PrivateLogisticRegression(REGULARIZATION, **options)
         return lambda rng: audit_privacy(
-            learner, X, y, others=others, weights=weights, eta=ETA, n_rows=3, random_state=rng
+            learner, X, y, others=others, epsilon=weights * ETA, n_rows=3, random_state=rng
         )
 
     return [(name, settings, job(options, others)) for settings, options, others in variants]
@@ -181,8 +184,8 @@ def _ridge_jobs(X: Floats, y: NDArray[Any], epsilon: Floats) -> list[Job]:
         ("PersonalizedRidge", "alpha 10, paper", job(PersonalizedRidge(10.0, sensitivity="paper"))),
         (
             "PersonalizedRidge",
-            "alpha 10, on a lattice",
-            job(PersonalizedRidge(10.0, rounding=2.0**-20)),
+            "alpha 10, in floating point",
+            job(PersonalizedRidge(10.0, rounding=None)),
         ),
         ("NonPersonalizedRidge", "alpha 10", job(NonPersonalizedRidge(10.0))),
         ("SampledRidge", "alpha 10, threshold max", job(SampledRidge(10.0), draws=DRAWS // 2)),
@@ -202,7 +205,7 @@ def _release_jobs(X: Floats, y: NDArray[Any]) -> list[Job]:
         def mechanism(rows: Floats, labels: NDArray[Any]) -> Callable[[int], Any]:
             erm = KernelERM("hinge", "linear", regularization=2.0, data_norm=1.0)
             erm.fit(rows, labels)
-            return lambda seed: make(erm, epsilon=3.0, random_state=seed)
+            return lambda seed: make(erm, epsilon=3.0, random_state=Simulation(seed))
 
         return lambda rng: audit_privacy(
             mechanism,
@@ -218,7 +221,11 @@ def _release_jobs(X: Floats, y: NDArray[Any]) -> list[Job]:
         (
             "TestSetRelease",
             "one point, Laplace",
-            job(lambda erm, **terms: TestSetRelease(erm, points, delta=DELTA, **terms)),
+            job(
+                lambda erm, **terms: TestSetRelease(
+                    erm, points, delta=DELTA, noise="laplace", **terms
+                )
+            ),
         ),
         (
             "TestSetRelease",

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from joblib import delayed
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from convexmarket.allocation import Allocation, allocate
 from convexmarket.audit import audit_incentives
@@ -34,7 +35,7 @@ from convexmarket.learners.ridge_math import (
 )
 from convexmarket.market import Market
 from convexmarket.payments import payments
-from convexmarket.privacy import Guarantee, ridge_sensitivity
+from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.problems import MedicalData, RegressionMarketProblem
 from convexmarket.sellers import Sellers
 
@@ -349,6 +350,7 @@ def _ridge(problem: RegressionMarketProblem, sale: Sale, **arguments: Any) -> Pe
         bound=learner.bound,
         sensitivity=learner.sensitivity,
         target_range=learner.target_range,
+        rounding=None,  # Theorem 3.6 is of this noise
         **arguments,
     )
 
@@ -361,20 +363,15 @@ def _trial(
 ) -> Trial:
     """Train under what was sold, on the rows that sold it, and measure on the test rows."""
     epsilon = sale.allocation.epsilon
-    sold = epsilon > 0
-    X, y, granted = rows.X_train[sold], rows.y_train[sold], epsilon[sold]
-    weights = sale.allocation.weights[sold]
-
-    def ridge(seed: np.random.SeedSequence | None = None) -> PersonalizedRidge:
-        return _ridge(problem, sale, weights=weights, random_state=seed)
-
-    exact = expected_loss(ridge(), X, y, rows.X_test, rows.y_test, epsilon=granted)
-    models = [ridge(seed).fit(X, y, epsilon=granted) for seed in seeds]
+    X, y = rows.X_train, rows.y_train
+    ridge = _ridge(problem, sale, weights=sale.allocation.weights)
+    exact = expected_loss(ridge, X, y, rows.X_test, rows.y_test, epsilon=epsilon)
+    models = [
+        clone(ridge).fit(X, y, epsilon=epsilon, random_state=Simulation(seed)) for seed in seeds
+    ]
     losses = np.array(
         [np.mean((model.predict(rows.X_test) - rows.y_test) ** 2) for model in models]
     )
-    kept = np.zeros_like(epsilon)
-    kept[sold] = models[0].epsilon_
     low, high = np.sqrt(np.quantile(losses, _BAND))
     errors = {
         "loss_mean": exact.mean,
@@ -386,7 +383,10 @@ def _trial(
         "simulated_error": float(losses.std(ddof=1) / np.sqrt(losses.size)),
     }
     return Trial(
-        errors | _uniform_errors(problem, rows, sale), models[0].guarantee_, kept, X.shape[1]
+        errors | _uniform_errors(problem, rows, sale),
+        models[0].guarantee_,
+        models[0].epsilon_,
+        X.shape[1],
     )
 
 

@@ -19,6 +19,7 @@ from convexmarket.datasets import circles
 from convexmarket.errors import ConvexMarketError, UpdatesExhaustedError
 from convexmarket.experiments.release_useful import PublicModel
 from convexmarket.learners import KernelERM, PrivateLogisticRegression
+from convexmarket.privacy import Simulation
 from convexmarket.problems.release_comparison import (
     CirclesData,
     FunctionReleaseTable,
@@ -165,7 +166,7 @@ def _measured_model(fitted: _Fit) -> dict[str, Any]:
     for release in fitted.problem.releases:
         if isinstance(release, ObjectivePerturbationTable):
             model = _linear_model(fitted, release)
-            model.fit(fitted.X, fitted.y, eta=math.inf)
+            model.fit(fitted.X, fitted.y, epsilon=math.inf)
             linear = fitted.accuracy(model.decision_function(fitted.X_test))
             break
     return {
@@ -248,7 +249,8 @@ def _answers(
         case SemiInteractiveReleaseTable(noise=noise, accounting=accounting):
             points = _public_points(fitted.problem, release.n_points, fitted.size, fitted.fit)
             kinds: dict[str, Any] = {"noise": noise, "accounting": accounting}
-            at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=seed)
+            source = Simulation(seed)
+            at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=source)
             bound = semi_interactive_error_bound(
                 change,
                 *sold[1:],
@@ -267,18 +269,18 @@ def _answers(
                 max_net=release.max_net,
                 failure=study.failure,
                 accounting=release.accounting,
-                random_state=seed,
+                random_state=Simulation(seed),
             )
             return _Answers(public.predict(X_test), public.scale, public.error_bound)
         case FunctionReleaseTable():
-            whole = FunctionRelease(*sold, random_state=seed)
+            whole = FunctionRelease(*sold, random_state=Simulation(seed))
             worst = function_error_bound(
                 change, *sold[1:], n_queries=len(X_test), failure=study.failure
             )
             return _Answers(whole.predict(X_test), whole.scale, worst)
         case ObjectivePerturbationTable():
-            model = _linear_model(fitted, release).set_params(random_state=seed)
-            model.fit(fitted.X, fitted.y, eta=fitted.size * epsilon)
+            model = _linear_model(fitted, release)
+            model.fit(fitted.X, fitted.y, epsilon=epsilon, random_state=Simulation(seed))
             return _Answers(model.decision_function(X_test))
 
 
@@ -287,7 +289,6 @@ def _linear_model(fitted: _Fit, release: ObjectivePerturbationTable) -> PrivateL
         release.regularization,
         data_norm=fitted.problem.model.data_norm,
         accounting=release.accounting,
-        calibration="total",
     )
 
 
@@ -315,7 +316,7 @@ def _interactive(
         failure=study.failure,
         accounting=table.accounting,
         threshold=threshold,
-        random_state=seed,
+        random_state=Simulation(seed),
     )
     answers: list[float] = []
     counts = []

@@ -33,7 +33,7 @@ from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
 from convexmarket.payments import payments
-from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
 from convexmarket.problems import TradeoffProblem
 from convexmarket.problems.rows import load_rows
 from convexmarket.sellers import Sellers
@@ -277,6 +277,7 @@ def _trial(
 ) -> Trial:
     weights, eta, regularization = design
     learner = problem.learner
+    sold = weights * eta if np.isfinite(eta) else np.inf
 
     def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
         model = PrivateLogisticRegression(
@@ -285,9 +286,9 @@ def _trial(
             accounting=learner.accounting,
             calibration=learner.calibration,
             cap=problem.objective.cap,
-            random_state=seed,
         )
-        return model.fit(rows.X_train, rows.y_train, weights, eta=eta).predict
+        source = Simulation(seed)
+        return model.fit(rows.X_train, rows.y_train, epsilon=sold, random_state=source).predict
 
     return try_out(map(predictor, seeds if np.isfinite(eta) else seeds[:1]), rows)
 

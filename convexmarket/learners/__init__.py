@@ -5,6 +5,7 @@ from convexmarket.learners.kernel_erm import KernelERM, declare_erm
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression
 from convexmarket.learners.logistic_risk import logistic_risk_constants
+from convexmarket.learners.protocol import Learner
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import (
     NonPersonalizedRidge,
@@ -24,6 +25,7 @@ from convexmarket.learners.saved import load_model, model_schema, save_model
 __all__ = [
     "Kernel",
     "KernelERM",
+    "Learner",
     "NoisyLoss",
     "NonPersonalizedRidge",
     "NonPrivateRidge",

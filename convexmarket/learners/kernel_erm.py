@@ -24,15 +24,18 @@ from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import check_positives, checked_numbers
 from convexmarket.errors import DataError, ParameterError, SolverError
+from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.losses import Loss, loss_named
-from convexmarket.privacy.accounting import check_weights
+from convexmarket.privacy.accountant import Account
+from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.noise import RandomSource
 
 __all__ = ["KernelERM", "declare_erm"]
 
@@ -70,6 +73,8 @@ class KernelERM(BaseEstimator):
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second is the positive one. ``None`` infers it from the private
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Unused by "huber".
+    epsilon : float, array_like of shape (n_rows,) or None, default None
+        What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
     tolerance : float, default 0.01
         How far any prediction may be from the exact minimiser's, in units of ``sensitivity_``. Each
         of two neighbouring fits may be off by so much, so releases count twice the tolerance, in
@@ -102,6 +107,8 @@ class KernelERM(BaseEstimator):
         Newton steps.
     assumptions_ : tuple of str
         What the sensitivities rest on.
+    guarantee_ : Guarantee
+        Of the fitted model itself: none, infinity in every row that is used.
     n_features_in_ : int
         Number of features.
     kernel_ : Kernel
@@ -143,6 +150,7 @@ class KernelERM(BaseEstimator):
         feature_bound: float | None = None,
         classes: tuple[Any, Any] | None = (-1, 1),
         tolerance: float = 0.01,
+        epsilon: ArrayLike | None = None,
     ) -> None:
         self.loss = loss
         self.kernel = kernel
@@ -155,8 +163,18 @@ class KernelERM(BaseEstimator):
         self.feature_bound = feature_bound
         self.classes = classes
         self.tolerance = tolerance
+        self.epsilon = epsilon
 
-    def fit(self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        epsilon: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
+    ) -> Self:
         """Find the minimiser, to the tolerance.
 
         Parameters
@@ -165,10 +183,15 @@ class KernelERM(BaseEstimator):
             Private rows, inside the public domain.
         y : array_like of shape (n_rows,)
             Labels: from ``classes``, or real numbers for "huber".
-        weights : array_like of shape (n_rows,), optional
-            a, nonnegative, summing to one, chosen without looking at the data; equal by default. A
-            row of weight zero is not used. Weights in proportion to what each seller sold make a
-            release cost each seller in that proportion.
+        epsilon : array_like of shape (n_rows,), or float, optional
+            What each row grants to the releases of this model: nonnegative, in nats, chosen without
+            looking at the data; the same for all by default. Rows are weighted in proportion, so
+            that a release costs each row in that proportion; only the proportions count here. A row
+            that granted 0 is not used.
+        rows, accountant
+            Refused: nothing is released by fitting, so nothing is charged. They go to the release.
+        random_state : optional
+            Unused: there is no noise.
 
         Returns
         -------
@@ -178,7 +201,8 @@ class KernelERM(BaseEstimator):
         Raises
         ------
         ParameterError
-            If a parameter or the weights are out of range, or nothing public bounds the features.
+            If a parameter or epsilon is out of range, nothing public bounds the features, or an
+            accountant is given.
         NotSupportedError
             If the kernel is not positive semidefinite.
         DataError
@@ -188,12 +212,14 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tolerance=self.tolerance)
-        X, y = self._validated(X, y)
+        if accountant is not None or rows is not None:
+            raise ParameterError(
+                "accountant and rows are for what is released, and fitting a KernelERM releases"
+                " nothing: pass them to the release."
+            )
+        X, y, weights, granted = self._rows(X, y, epsilon)
         kernel = self._bounded_kernel(X.shape[1])
         kernel.check_domain(X, "X")
-        if weights is None:
-            weights = np.full(len(X), 1.0 / len(X))
-        weights = check_weights(weights, len(X))
         classes, targets = self._targets(loss, y)
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
@@ -218,10 +244,11 @@ class KernelERM(BaseEstimator):
         self.norm_ = float(np.linalg.norm(theta))
         self.kernel_, self.feature_bound_ = kernel, kernel.feature_bound
         self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
-        self.row_sensitivities_ = np.where(used, shifts + 2.0 * allowed, 0.0)
+        self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_, self.n_steps_ = error, n_steps
         self.assumptions_ = self._assumptions(kernel, classes)
+        self.guarantee_ = _no_guarantee(granted.spread(weights))
         if classes is not None:
             self.classes_ = classes
         elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
@@ -240,7 +267,7 @@ class KernelERM(BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        rows = dense_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -288,12 +315,14 @@ class KernelERM(BaseEstimator):
         measure = accuracy_score if hasattr(self, "classes_") else r2_score
         return float(measure(y, self.predict(X)))
 
-    def declare(self, X: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> cp.Problem:
+    def declare(
+        self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
+    ) -> cp.Problem:
         """Return the problem that ``fit`` solves, in CVXPY, at full rank.
 
         Parameters
         ----------
-        X, y, weights
+        X, y, epsilon
             As for :meth:`fit`.
 
         Returns
@@ -303,10 +332,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization)
-        X, y = self._validated(X, y)
-        if weights is None:
-            weights = np.full(len(X), 1.0 / len(X))
-        weights = check_weights(weights, len(X))
+        X, y, weights, _ = self._rows(X, y, epsilon)
         gram = self._bounded_kernel(X.shape[1])(X, X)
         return declare_erm(gram, self._targets(loss, y)[1], weights, loss, self.regularization)
 
@@ -340,13 +366,14 @@ class KernelERM(BaseEstimator):
         )
         return tuple(found)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-        try:
-            return validate_data(
-                self, X, y, dtype=np.float64, order="C", y_numeric=self.loss == "huber"
-            )
-        except ValueError as error:
-            raise DataError(str(error)) from error
+    def _rows(
+        self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None
+    ) -> tuple[Floats, NDArray[Any], Floats, Granted]:
+        """Return the rows that are used, their labels and weights, and what all rows granted."""
+        granted = Granted.of(X, epsilon, 1.0 if self.epsilon is None else self.epsilon)
+        options = {"dtype": np.float64, "order": "C", "y_numeric": self.loss == "huber"}
+        rows, labels = dense_rows(self, *granted.rows(X, y), **options)
+        return rows, labels, granted.weights(), granted
 
     def _bounded_kernel(self, n_features: int) -> Kernel:
         gamma = self.gamma
@@ -364,6 +391,17 @@ class KernelERM(BaseEstimator):
             except ValueError as error:
                 raise DataError(f"loss 'huber' fits numbers: {error}.") from error
         return binary_signs(y, self.classes)
+
+
+def _no_guarantee(weights: Floats) -> Guarantee:
+    """Return what publishing the fitted model would guarantee: nothing."""
+    return Guarantee(
+        epsilon=np.where(weights > 0, np.inf, 0.0),
+        delta=0.0,
+        mechanism="a minimiser without noise, which is not to be published",
+        accounting="exact",
+        assumptions=("nothing is released by fitting: give the model to a release, which has one",),
+    )
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:

@@ -18,31 +18,35 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import _safe_indexing, indexable
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import check_positives, is_number, warn_user
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.arguments import check_choice, check_positives, is_number
+from convexmarket.errors import ParameterError
+from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
+from convexmarket.learners.logistic_risk import logistic_risk_constants
 from convexmarket.learners.minimiser import Matrix, Vector
+from convexmarket.learners.norms import bounded_rows
 from convexmarket.learners.perturbed import perturbed_minimum
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
     Accounting,
     Guarantee,
     calibrate_eta,
-    check_weights,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.admission import check_account
 from convexmarket.privacy.approximate import approximate_minimum_rate
-from convexmarket.privacy.noise import RandomSource, open_generator
+from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 
 __all__ = ["PrivateLogisticRegression"]
 
-NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
+Calibration = Literal["total", "noise"]
+
+#: Relative; eta is this much below what was granted in all, so that its roundings do not exceed it.
+BELOW = 2.0**-50
 
 
 class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
@@ -58,17 +62,15 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second label is the positive one. ``None`` infers it from the
         private labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    accounting : {"tight", "sharp", "joint", "paper"}, default "tight"
+    accounting : {"sharp", "paper"}, default "sharp"
         Which bound on the privacy loss is reported, see
-        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It changes the released
-        model under ``calibration="total"`` only. ``"sharp"`` is the smallest of the four.
-    calibration : {"noise", "total"}, default "noise"
-        ``"noise"``: eta sets the noise, as in Algorithm 1 of the paper, and ``epsilon_`` reports
-        the total, which exceeds ``weights * eta`` by the Jacobian's share. ``"total"``: the noise
-        is increased until ``epsilon_ <= weights * eta`` in every row with a positive weight, so
-        that the total is what was sold; refused where no amount of noise does it. Under
-        ``accounting="joint"`` the two agree as soon as ``regularization * eta`` is at least
-        ``2 * data_norm**2``.
+        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
+        ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.
+    calibration : {"total", "noise"}, default "total"
+        ``"total"``: the noise is such that ``epsilon_`` is at most what each row granted; refused,
+        with a regularization that would do, where no amount of noise does it. ``"noise"`` is
+        Algorithm 1 as printed, for reproduction: what was granted sets the noise alone, and the
+        total exceeds it by the Jacobian's share, which the guarantee says.
     cap : float or None, default None
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
@@ -81,20 +83,20 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         number pays so much epsilon in every row that is used for a second noise, of mean norm
         ``2 * n_features * tol / (minimum_epsilon * regularization)``, after which neither is
         assumed. Under ``calibration="total"`` it is part of what was sold.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise. ``None`` takes a fresh seed from the operating system. With a fixed
-        seed the guarantee holds only towards those who do not know it, and two models fitted with
-        the same seed share their noise, so releasing both breaks the guarantee.
+    epsilon : float, array_like of shape (n_sellers,) or None, default None
+        What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        The released model w. There is no intercept: for one, append a constant column to X and
-        let ``data_norm`` bound the rows with it.
+        The released model w.
+    intercept_ : float
+        Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
+        with it: it is then regularised and perturbed like the others.
     classes_ : ndarray of shape (2,)
         The label set.
     epsilon_ : ndarray of shape (n_sellers,)
-        Total guarantee of each row, in nats.
+        Total guarantee of each row, in nats; zero for a row that granted nothing.
     guarantee_ : Guarantee
         The same with its assumptions in words.
     eta_ : float
@@ -129,20 +131,14 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
 
     Examples
     --------
-    >>> X = np.array([[0.6, 0.8], [0.8, 0.6], [-0.6, 0.2], [-0.9, 0.1]])
-    >>> y = np.array([1, 1, -1, -1])
-    >>> model = PrivateLogisticRegression(regularization=0.1, random_state=0)
-    >>> model = model.fit(X, y, weights=[0.4, 0.2, 0.2, 0.2], eta=100.0)
-    >>> model.predict(X)
-    array([ 1,  1, -1, -1])
-    >>> model.epsilon_.round(3)
-    array([40.693, 20.405, 20.405, 20.405])
-
-    A row that is not used pays nothing for the second noise either:
-
-    >>> model = PrivateLogisticRegression(0.1, minimum_epsilon=0.01, random_state=0)
-    >>> model.fit(X, y, weights=[0.5, 0.25, 0.25, 0.0], eta=100.0).epsilon_.round(3)
-    array([50.821, 25.496, 25.496,  0.   ])
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> epsilon = rng.choice([0.0, 0.5, 1.0], 1000)
+    >>> model = PrivateLogisticRegression().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= epsilon)), model.score(X, y)
+    (True, 0.995)
     """
 
     def __init__(
@@ -151,12 +147,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         *,
         data_norm: float | None = 1.0,
         classes: tuple[Any, Any] | None = (-1, 1),
-        accounting: Accounting = "tight",
-        calibration: Literal["noise", "total"] = "noise",
+        accounting: Accounting = "sharp",
+        calibration: Calibration = "total",
         cap: float | None = None,
         tol: float = 1e-9,
         minimum_epsilon: float | None = None,
-        random_state: RandomSource = None,
+        epsilon: ArrayLike | None = None,
     ) -> None:
         self.regularization = regularization
         self.data_norm = data_norm
@@ -166,17 +162,47 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self.cap = cap
         self.tol = tol
         self.minimum_epsilon = minimum_epsilon
-        self.random_state = random_state
+        self.epsilon = epsilon
+
+    def risk(
+        self,
+        n_features: int,
+        *,
+        delta: float = 0.05,
+        delta_prime: float = 0.05,
+        beta: float = 1.0,
+    ) -> tuple[float, float]:
+        """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
+
+        Parameters
+        ----------
+        n_features : int
+        delta, delta_prime, beta
+            As for :func:`~convexmarket.logistic_risk_constants`.
+
+        Returns
+        -------
+        mu, sigma : float
+            Of the bound ``mu * ||a|| + sigma / eta`` on the excess risk (A, Theorem II.4).
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range, or ``data_norm`` is None.
+        """
+        check_positives(data_norm=self.data_norm, beta=beta)
+        reach = beta * float(self.data_norm or 1.0)
+        return logistic_risk_constants(delta, delta_prime, reach, n_features)
 
     def fit(
         self,
         X: ArrayLike,
         y: ArrayLike,
-        weights: ArrayLike | None = None,
         *,
-        eta: float,
-        accountant: Account | None = None,
+        epsilon: ArrayLike | None = None,
         rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
     ) -> Self:
         """Draw the noise and release the minimiser.
 
@@ -186,20 +212,24 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             Rows of Euclidean norm at most ``data_norm``.
         y : array_like of shape (n_sellers,)
             Labels from ``classes``.
-        weights : array_like of shape (n_sellers,), optional
-            Nonnegative, summing to one, chosen without looking at the data; equal by default. A
-            row of weight zero is not used: it is dropped before anything looks at what it holds.
-        eta : float
-            Total privacy sold, the sum of the sellers' epsilon: positive, chosen without looking
-            at the data. Infinity is the model without noise and without a guarantee.
+        epsilon : array_like of shape (n_sellers,), or float
+            What each row granted, or one number for all: nonnegative, in nats, chosen without
+            looking at the data. The constructor's by default. Rows are weighted in proportion. One
+            that granted 0 is not used: it is dropped before anything looks at what it holds.
+            Infinity is a row that asks for nothing: only such rows are used then, without noise.
+        rows : array_like of int, shape (n_sellers,), optional
+            Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance. It
             is asked before the data are looked at, but for their number of rows, and charged
             before the noise is drawn. A fit that fails later stays charged: that it failed, and
             how long it took, depends on the rows, and whoever tried again for free could choose
             among noises by it.
-        rows : array_like of int, shape (n_sellers,), optional
-            Positions of the rows in the account; all of its rows by default.
+        random_state : None or Simulation, default None
+            Source of the noise; ``None`` takes a fresh seed from the operating system. It is not
+            kept. A :class:`~convexmarket.privacy.Simulation` draws the same noise again, and
+            protects nobody. A seed by itself raises a
+            :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
         -------
@@ -209,42 +239,45 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ParameterError
-            If a parameter, the weights or eta are out of range, under ``calibration="total"`` eta
-            is too small, or an accountant is given where ``data_norm`` or ``classes`` would be
-            read from private data.
+            If a parameter or epsilon is out of range, no amount of noise keeps what was granted,
+            or an accountant is given where ``data_norm`` or ``classes`` would be read from private
+            data.
         BudgetExceededError
             If a row cannot pay. Nothing was charged then, and no row looked at.
         DataError
-            If the data are malformed, a row is longer than ``data_norm`` or a label unknown.
+            If the data are malformed or sparse, a row is longer than ``data_norm`` or a label
+            unknown.
         SolverError
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
         self._check_parameters()
-        weights = self._checked_weights(weights, X)
+        granted = Granted.of(X, epsilon, self.epsilon)
         if accountant is not None or rows is not None:
-            self._check_account(accountant, rows, weights, eta)
-        X, y = self._validated(X, y, weights > 0)
-        classes, signs = binary_signs(y, self.classes)
-        data_norm = self._checked_data_norm(X)
-        noise_eta, guarantee = self._account(weights, eta, data_norm, classes)
-        rng = open_generator(self.random_state)
+            self._check_account(accountant, rows, granted, random_state)
+        used = granted.rows(X, y)
+        matrix, labels = dense_rows(self, *used, dtype=(np.float64, np.float32), order="C")
+        classes, signs = binary_signs(labels, self.classes)
+        matrix, data_norm = bounded_rows(matrix, self.data_norm)
+        noise_eta, guarantee = self._account(granted, data_norm, classes, random_state)
+        rng = resolve_generator(random_state)
         if accountant is not None:
             accountant.charge(guarantee, rows)
+        weights = granted.weights()
         coef, gradient_norm = perturbed_minimum(
-            X,
-            signs,
+            matrix[weights > 0],
+            signs[weights > 0],
             weights[weights > 0],
             noise_eta,
             self.regularization,
             data_norm=data_norm,
             tol=self.tol,
-            minimum_rate=self._minimum_rate(eta),
+            minimum_rate=self._minimum_rate(noise_eta),
             rng=rng,
         )
         # Only now, so that a failed fit leaves no half of a model behind.
         self.classes_, self.data_norm_, self.eta_ = classes, data_norm, noise_eta
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
-        self.coef_, self.gradient_norm_ = coef, gradient_norm
+        self.coef_, self.intercept_, self.gradient_norm_ = coef, 0.0, gradient_norm
         return self
 
     def decision_function(self, X: ArrayLike) -> Vector:
@@ -259,7 +292,8 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_
+        rows = dense_rows(self, X, dtype=np.float64, reset=False)
+        return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each row.
@@ -290,16 +324,28 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         margins = self.decision_function(X)
         return np.column_stack([expit(-margins), expit(margins)])
 
+    def predict_log_proba(self, X: ArrayLike) -> Matrix:
+        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            Columns in the order of ``classes_``.
+        """
+        margins = self.decision_function(X)
+        return np.column_stack([log_expit(-margins), log_expit(margins)])
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
     def _check_parameters(self) -> None:
-        if self.calibration not in ("noise", "total"):
-            raise ParameterError(
-                f"calibration must be 'noise' or 'total', not {self.calibration!r}."
-            )
+        check_choice("calibration", self.calibration, Calibration)
         if self.data_norm is not None:
             check_positives(data_norm=self.data_norm)
         check_positives(regularization=self.regularization)
@@ -309,18 +355,12 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             check_positives(minimum_epsilon=self.minimum_epsilon, tol=self.tol)
         check_classes(self.classes)
 
-    def _checked_weights(self, weights: ArrayLike | None, X: ArrayLike) -> Vector:
-        """Return the weights, of which nothing but their number depends on the data."""
-        try:
-            n_rows = _num_samples(X)
-        except TypeError as error:
-            raise DataError(f"X must be a matrix of rows: {error}") from error
-        if n_rows == 0:
-            raise DataError("Found array with 0 sample(s), X must have at least one row.")
-        return check_weights(np.full(n_rows, 1.0 / n_rows) if weights is None else weights, n_rows)
-
     def _check_account(
-        self, accountant: Account | None, rows: ArrayLike | None, weights: Vector, eta: float
+        self,
+        accountant: Account | None,
+        rows: ArrayLike | None,
+        granted: Granted,
+        random_state: RandomSource,
     ) -> None:
         """Refuse, from public quantities alone, what would not be paid for."""
         if self.data_norm is None or self.classes is None:
@@ -329,40 +369,15 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
                 " can be charged to an accountant: pass a public bound and a public label set."
             )
         classes = np.asarray(self.classes)
-        check_account(accountant, self._account(weights, eta, self.data_norm, classes)[1], rows)
-
-    def _validated(
-        self, X: ArrayLike, y: ArrayLike, used: NDArray[np.bool_]
-    ) -> tuple[Matrix, NDArray[Any]]:
-        """Return the rows that are used, and their labels."""
-        try:
-            if not used.all() and y is not None:
-                X, y = (_safe_indexing(part, used) for part in indexable(X, y))
-            return validate_data(self, X, y, dtype=np.float64, order="C")
-        except ValueError as error:
-            raise DataError(str(error)) from error
-
-    def _checked_data_norm(self, X: Matrix) -> float:
-        """Return the bound R, after checking the rows against it."""
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-        if self.data_norm is None:
-            warn_user(
-                "data_norm was computed from the private rows, so no guarantee covers it: pass a"
-                " public bound, and project the rows on it with convexmarket.datasets.scale_rows.",
-                PrivacyLeakWarning,
-            )
-            return float(norms.max()) or 1.0
-        too_long = np.count_nonzero(norms > self.data_norm * (1.0 + NORM_SLACK))
-        if too_long:
-            raise DataError(
-                f"{too_long} of {X.shape[0]} rows are longer than data_norm = {self.data_norm:g}:"
-                " project each row on the ball with convexmarket.datasets.scale_rows, or pass a"
-                " larger public bound."
-            )
-        return float(self.data_norm)
+        guarantee = self._account(granted, self.data_norm, classes, random_state)[1]
+        check_account(accountant, guarantee, rows)
 
     def _account(
-        self, weights: Vector, eta: float, data_norm: float, classes: NDArray[Any]
+        self,
+        granted: Granted,
+        data_norm: float,
+        classes: NDArray[Any],
+        random_state: RandomSource,
     ) -> tuple[float, Guarantee]:
         """Return the eta of the noise and the guarantee that follows from it."""
         paid = self.minimum_epsilon or 0.0
@@ -370,16 +385,32 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         mechanism = "logistic regression by objective perturbation"
         if self.minimum_epsilon is not None:
             mechanism += " of an approximate minimum"
+        weights = granted.spread(granted.weights())
+        with np.errstate(over="ignore"):
+            eta = float(granted.positive.sum())
+        if np.isinf(eta) and not np.isinf(granted.positive).any():
+            raise ParameterError(
+                f"epsilon sums to more than a float holds, up to {granted.epsilon.max():g}; give"
+                " smaller guarantees, or infinity for no privacy."
+            )
         if self.calibration == "total":
-            eta = calibrate_eta(weights, eta, *arguments)
+            eta = calibrate_eta(weights, eta * (1.0 - BELOW), *arguments)
+        if np.isfinite(eta):
+            mechanism += ", noise in plain floating point"
+        total = objective_perturbation_guarantee(weights, eta, *arguments)
+        total = np.where(weights > 0, total, 0.0)
         guarantee = Guarantee(
-            epsilon=objective_perturbation_guarantee(weights, eta, *arguments),
+            epsilon=total,
             delta=0.0,
             mechanism=mechanism,
             accounting=self.accounting,
-            assumptions=self._assumptions(eta, data_norm, classes),
+            assumptions=(
+                noise_assumption(random_state, any_noise=bool(np.isfinite(eta))),
+                *_exceeding(total, granted.epsilon),
+                *self._assumptions(eta, data_norm, classes),
+            ),
         )
-        return float(eta), guarantee
+        return eta, guarantee
 
     def _assumptions(self, eta: float, data_norm: float, classes: NDArray[Any]) -> tuple[str, ...]:
         public_norm = f"every row's norm is at most {data_norm:g}, a bound that is public"
@@ -388,11 +419,6 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             public_norm = "VIOLATED: the bound on the norms was computed from the private rows"
         if self.classes is None:
             public_classes = "VIOLATED: the label set was inferred from the private labels"
-        noise = "the noise comes from a fresh seed of the operating system, and is kept nowhere"
-        if self.random_state is not None:
-            noise = "the random_state that was passed stays secret and is used for no other release"
-        if np.isinf(eta):
-            noise = "no noise was added: rows with a positive weight have no guarantee"
         real = "noise and coefficients are real numbers: they are computed in double precision"
         if self._minimum_rate(eta) is not None:
             real = (
@@ -403,9 +429,8 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         return (
             public_norm,
             public_classes,
-            "weights, eta and regularization were chosen without looking at the data",
+            "epsilon and all parameters were chosen without looking at the data",
             *self._nearness(eta),
-            noise,
             real,
             "only the coefficients are published, once",
         )
@@ -433,3 +458,15 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             "with one row replaced the solver would have got there as well: a fit that fails"
             " releases nothing, but that it failed is not covered",
         )
+
+
+def _exceeding(total: Vector, granted: Vector) -> tuple[str, ...]:
+    """Say by how much a total exceeds what was granted, as under ``calibration="noise"``."""
+    over = total > granted
+    if not over.any():
+        return ()
+    return (
+        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than they granted, up"
+        f" to {np.max(total[over] / granted[over]):.3g} times as much: calibration='noise' leaves"
+        " out the Jacobian's share",
+    )

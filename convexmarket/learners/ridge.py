@@ -15,14 +15,17 @@ from numpy.typing import ArrayLike
 
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.errors import ParameterError
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_domain import Range
 from convexmarket.learners.ridge_math import Vector, noise_rate, ridge_risk_constants
-from convexmarket.learners.ridge_release import Plan, RidgeRelease
+from convexmarket.learners.ridge_release import Plan, RidgeRelease, Rounding
 from convexmarket.privacy.accounting import check_weights
-from convexmarket.privacy.noise import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity
 
 __all__ = ["PersonalizedRidge"]
+
+#: Of the mean weight; rows below it are not used where the noise is exact.
+TRACE = 1e-6
 
 
 class PersonalizedRidge(RidgeRelease):
@@ -56,15 +59,19 @@ class PersonalizedRidge(RidgeRelease):
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     target_range : pair of floats, or None, default (-1, 1)
         The same for the labels; mapped to [-1, 1].
-    rounding : float or None, default None
-        ``None``: noise of real numbers, in double precision. A positive number: the model is
-        rounded, on the unit scale, to multiples of the largest power of two that is at most this,
-        and gets exact discrete noise. The guarantee then holds on a real machine, low digits and
-        all, for noise whose root mean square is :math:`\sqrt{2d/(d+1)}` times as large where d
-        steps are far below ``min(epsilon) / noise_rate_``.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise. ``None`` takes a fresh seed from the operating system. With a fixed
-        seed the guarantee holds only towards those who do not know it, and for one release.
+    rounding : "auto", float or None, default "auto"
+        A number: the model is rounded, on the unit scale, to multiples of the largest power of two
+        that is at most this, and gets exact discrete noise, so that the guarantee holds on a real
+        machine, low digits and all. ``"auto"`` takes a step so fine, by public quantities alone,
+        that it adds less than a hundredth to the noise, and leaves out rows of less than a
+        millionth of the mean weight; where the error of the solve has no bound
+        (fewer rows than features, or a tiny ``alpha``) the noise is in floating point, which the
+        first line of the guarantee says. ``None``: noise of density :math:`e^{-\eta_z\|z\|}` in
+        floating point, as in the paper, whose last digits tell neighbours apart, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation. The exact
+        noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
+    epsilon : float, array_like of shape (n_rows,) or None, default None
+        What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
     Attributes
     ----------
@@ -74,14 +81,15 @@ class PersonalizedRidge(RidgeRelease):
         What the ranges shift: zero on the unit scale. A fitted intercept is a constant column of
         X, which is regularised and perturbed like the others.
     epsilon_ : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats; at most what was granted, and just that under
-        proportional weights.
+        Guarantee of each row, in nats; at most what was granted, and zero for a row that granted
+        nothing.
     guarantee_ : Guarantee
         The same with its assumptions in words.
     noise_rate_ : float
-        :math:`\eta` of the paper: the noise has density :math:`e^{-\eta\|z\|}` on the unit scale;
-        with ``rounding`` each coordinate's probabilities are proportional to
-        :math:`e^{-\eta|z_j|}`.
+        :math:`\eta`: each coordinate's probabilities are proportional to :math:`e^{-\eta|z_j|}` on
+        the unit scale; in floating point the density is :math:`e^{-\eta\|z\|}`, as in the paper.
+    rounding_ : float or None
+        The step of the lattice, on the unit scale; None where noise is in floating point.
     n_features_in_ : int
         Number of features.
 
@@ -100,7 +108,8 @@ class PersonalizedRidge(RidgeRelease):
     >>> X = rng.random((1000, 2))
     >>> y = X @ [0.5, -0.25]
     >>> epsilon = rng.uniform(0.5, 2.0, size=1000)
-    >>> model = PersonalizedRidge(alpha=0.1, random_state=0).fit(X, y, epsilon=epsilon)
+    >>> from convexmarket.privacy import Simulation
+    >>> model = PersonalizedRidge(alpha=0.1).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     >>> model.coef_.shape, bool(np.all(model.epsilon_ <= epsilon))
     ((2,), True)
     """
@@ -116,8 +125,8 @@ class PersonalizedRidge(RidgeRelease):
         delta: float = 0.05,
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
-        rounding: float | None = None,
-        random_state: RandomSource = None,
+        rounding: Rounding = "auto",
+        epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
         self.bound = bound
@@ -128,29 +137,34 @@ class PersonalizedRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
-        self.random_state = random_state
+        self.epsilon = epsilon
 
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
-        kappa = self._kappa(n_features)
-        weights = self._weights(epsilon, n_features)
+    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
+        kappa, epsilon = self._kappa(n_features), granted.positive
+        weights = self._weights(granted, n_features)
         rate = noise_rate(weights, epsilon, kappa)
         used = weights > 0
         kept = np.zeros_like(weights)  # a row without weight loses nothing
         kept[used] = np.minimum(weights[used] * kappa * rate, epsilon[used])
         return Plan(weights, rate, kept, weights, epsilon)
 
-    def _weights(self, epsilon: Vector, n_features: int) -> Vector:
+    def _weights(self, granted: Granted, n_features: int) -> Vector:
+        """Return the weights of the rows that are used."""
         if not isinstance(self.weights, str):
-            return check_weights(self.weights, epsilon.size)
+            weights = check_weights(self.weights, granted.epsilon.size)
+            wrong = np.count_nonzero(weights[~granted.used])
+            if wrong:
+                raise ParameterError(
+                    f"weights is positive in {wrong} rows that granted an epsilon of 0: give them"
+                    " weight 0, and the others a sum of one."
+                )
+            return weights[granted.used]
         if self.weights not in ("proportional", "optimal"):
             raise ParameterError(
                 f"weights must be 'proportional', 'optimal' or an array, not {self.weights!r}."
             )
-        if not np.all(np.isfinite(epsilon)):
-            return np.isinf(epsilon) / np.count_nonzero(np.isinf(epsilon))
-        if self.weights == "proportional":
-            shares = np.ldexp(epsilon, -np.frexp(epsilon.max())[1])  # so that no sum overflows
-            return np.asarray(shares / shares.sum())
+        if self.weights == "proportional" or np.isinf(granted.positive).any():
+            return self._without_traces(granted.weights())
         if self.label_noise is None:
             raise ParameterError(
                 "weights='optimal' needs label_noise, the standard deviation of the labels' noise:"
@@ -159,4 +173,15 @@ class PersonalizedRidge(RidgeRelease):
         mu, sigma = ridge_risk_constants(
             self.alpha, n_features, self.label_noise, self.delta, self.bound, self.sensitivity
         )
-        return weights_for_guarantees(epsilon, mu, sigma)[0]
+        return self._without_traces(weights_for_guarantees(granted.positive, mu, sigma)[0])
+
+    def _without_traces(self, weights: Vector) -> Vector:
+        """Leave out rows of next to no weight where the noise is exact.
+
+        Rounding can move the model by a step whatever a row's weight is, so that a row that granted
+        next to nothing would decide how much noise everybody gets.
+        """
+        if self.rounding != "auto":
+            return weights
+        kept = np.where(weights * weights.size < TRACE, 0.0, weights)
+        return np.asarray(kept / kept.sum())

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from convexmarket.arguments import is_number
 from convexmarket.errors import ParameterError
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_domain import Range
 from convexmarket.learners.ridge_lattice import RidgeLattice
 from convexmarket.learners.ridge_math import (
@@ -16,7 +17,7 @@ from convexmarket.learners.ridge_math import (
     noise_rate,
     sampling_probabilities,
 )
-from convexmarket.learners.ridge_release import Plan, RidgeRelease
+from convexmarket.learners.ridge_release import Plan, RidgeRelease, Rounding
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity
@@ -33,14 +34,16 @@ class NonPersonalizedRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha, bound, sensitivity, feature_range, target_range, rounding, random_state
+    alpha, bound, sensitivity, feature_range, target_range, rounding, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Examples
     --------
+    >>> from convexmarket.privacy import Simulation
     >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
-    >>> NonPersonalizedRidge(random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
-    array([1., 1., 1.])
+    >>> model = NonPersonalizedRidge()
+    >>> model.fit(X, y, epsilon=[1.0, 2.0, 0.0], random_state=Simulation(0)).epsilon_.round(2)
+    array([1., 1., 0.])
     """
 
     def __init__(
@@ -51,8 +54,8 @@ class NonPersonalizedRidge(RidgeRelease):
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
-        rounding: float | None = None,
-        random_state: RandomSource = None,
+        rounding: Rounding = "auto",
+        epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
         self.bound = bound
@@ -60,9 +63,10 @@ class NonPersonalizedRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
-        self.random_state = random_state
+        self.epsilon = epsilon
 
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
+        epsilon = granted.positive
         least = np.full_like(epsilon, epsilon.min())
         weights = np.full_like(epsilon, 1.0 / epsilon.size)
         rate = noise_rate(weights, least, self._kappa(n_features))
@@ -86,7 +90,7 @@ class SampledRidge(RidgeRelease):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    alpha, bound, sensitivity, feature_range, target_range, rounding, random_state
+    alpha, bound, sensitivity, feature_range, target_range, rounding, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes
@@ -101,8 +105,10 @@ class SampledRidge(RidgeRelease):
 
     Examples
     --------
+    >>> from convexmarket.privacy import Simulation
     >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
-    >>> SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=[1.0, 2.0, 3.0]).epsilon_
+    >>> model = SampledRidge(threshold="mean")
+    >>> model.fit(X, y, epsilon=[1.0, 2.0, 3.0], random_state=Simulation(0)).epsilon_
     array([1., 2., 2.])
     """
 
@@ -116,8 +122,8 @@ class SampledRidge(RidgeRelease):
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
-        rounding: float | None = None,
-        random_state: RandomSource = None,
+        rounding: Rounding = "auto",
+        epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
         self.threshold = threshold
@@ -127,9 +133,10 @@ class SampledRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
-        self.random_state = random_state
+        self.epsilon = epsilon
 
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
+        epsilon = granted.positive
         threshold = self._threshold(epsilon)
         kept = rng.random(epsilon.size) < _attainable(sampling_probabilities(epsilon, threshold))
         if self.normalization == "rows":
@@ -198,7 +205,7 @@ class NonPrivateRidge(RidgeRelease):
     bound = None
     sensitivity = "tight"
     rounding = None
-    random_state = 0
+    epsilon = np.inf
 
     def __init__(
         self,
@@ -216,24 +223,27 @@ class NonPrivateRidge(RidgeRelease):
         X: ArrayLike,
         y: ArrayLike,
         *,
-        epsilon: ArrayLike = np.inf,
-        accountant: Account | None = None,
+        epsilon: ArrayLike | None = None,
         rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
     ) -> Self:
         """Solve, and release the solution as it is; ``epsilon`` is not kept to.
 
         Parameters
         ----------
-        X, y, epsilon, accountant, rows
-            As for :meth:`PersonalizedRidge.fit`. Only rows of an infinite budget can pay for this.
+        X, y, epsilon, rows, accountant, random_state
+            As for :meth:`PersonalizedRidge.fit`. A row of epsilon 0 is not used; only rows of an
+            infinite budget can pay for this.
 
         Returns
         -------
         self
         """
-        return super().fit(X, y, epsilon=epsilon, accountant=accountant, rows=rows)
+        return super().fit(X, y, epsilon=epsilon, rows=rows, accountant=accountant)
 
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
+        epsilon = granted.positive
         if not (np.isfinite(self.alpha) and self.alpha >= 0):
             raise ParameterError(f"alpha must be nonnegative and finite, not {self.alpha!r}.")
         size = epsilon.size

@@ -23,7 +23,6 @@ __all__ = [
     "Range",
     "UnitRows",
     "check_rows",
-    "checked_epsilon",
     "pair_of_bounds",
     "per_feature",
     "positive_width",
@@ -78,28 +77,6 @@ class BoxRows(UnitRows):
 
     def __getitem__(self, rows: slice) -> Matrix:
         return np.clip(super().__getitem__(rows), 0.0, 1.0)
-
-
-def checked_epsilon(epsilon: ArrayLike, n_rows: int) -> Vector:
-    """Return one positive guarantee per row."""
-    try:
-        array = np.asarray(epsilon, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(
-            f"epsilon must be numbers, one per row or one for all, not {epsilon!r:.60}."
-        ) from None
-    if array.ndim == 0:
-        array = np.full(n_rows, float(array))
-    if array.shape != (n_rows,):
-        raise ParameterError(
-            f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or one"
-            " for all."
-        )
-    if not np.all(array > 0):
-        raise ParameterError(
-            "epsilon must be positive: leave out the rows of those who sell no privacy."
-        )
-    return array
 
 
 def pair_of_bounds(name: str, bounds: Any) -> tuple[Vector, Vector]:

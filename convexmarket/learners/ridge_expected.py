@@ -8,10 +8,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
 from convexmarket.arguments import check_count, check_instance, is_number
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
+    lattice_loss,
     noisy_loss,
     solve_ridge,
 )
@@ -28,7 +30,7 @@ def expected_loss(
     X_test: ArrayLike,
     y_test: ArrayLike,
     *,
-    epsilon: ArrayLike = np.inf,
+    epsilon: ArrayLike | None = None,
     penalty: float = 0.0,
     samples: int = 200,
     random_state: RandomSource = 0,
@@ -65,7 +67,7 @@ def expected_loss(
     DataError
         If rows are malformed or outside their ranges.
     NotSupportedError
-        If the estimator rounds.
+        If ``rounding`` is a number and the error of the solve has no bound.
 
     Examples
     --------
@@ -81,13 +83,9 @@ def expected_loss(
     check_count("samples", samples)
     if not (is_number(penalty) and 0 <= penalty < np.inf):
         raise ParameterError(f"penalty must be nonnegative and finite, not {penalty!r}.")
-    if estimator.rounding is not None:
-        raise NotSupportedError(
-            "expected losses are those of noise without rounding: pass an estimator with"
-            " rounding=None, whose noise is smaller by a factor below sqrt(2)."
-        )
     estimator = clone(estimator)
-    X, labels, granted, domain = estimator._prepare(X, y, epsilon)
+    granted = Granted.of(X, epsilon, estimator.epsilon)
+    X, labels, domain = estimator._prepare(*granted.rows(X, y))
     rows = domain.unit_rows(X)
     try:
         test_rows, test_labels = check_X_y(X_test, y_test, dtype=np.float64, y_numeric=True)
@@ -103,7 +101,12 @@ def expected_loss(
     for _ in range(samples if isinstance(estimator, SampledRidge) else 1):
         plan = estimator._plan(granted, X.shape[1], rng)
         model = solve_ridge(rows, labels, plan.weights, estimator.alpha)
-        losses.append(noisy_loss(model, plan.rate, test, truth, penalty))
+        lattice = estimator._lattice(plan, X.shape[1])
+        if lattice is None:
+            losses.append(noisy_loss(model, plan.rate, test, truth, penalty))
+        else:
+            where = (lattice.scale, lattice.step)
+            losses.append(lattice_loss(model, *where, test, truth, penalty))
     means = np.array([loss.mean for loss in losses]) * domain.half**2
     stds = np.array([loss.std for loss in losses]) * domain.half**2
     # The law of total variance: over the noise given the sample, and over the sample.

@@ -56,6 +56,7 @@ UNIT = 2.0**-53
 SMALL_CHAIN = 10  # roundings of an entry beyond those of its sums
 NORM_SLACK = 1.01  # of a computed model's norm over the bound on the exact one's
 UPWARD = 1.0 + 1e-9  # more than the roundings of a formula
+FINE = 1000
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class RidgeLattice:
 
 
 def ridge_lattice(
-    rounding: float,
+    rounding: float | None,
     alpha: float,
     n_features: int,
     weights: Vector,
@@ -134,8 +135,9 @@ def ridge_lattice(
 
     Parameters
     ----------
-    rounding : float
-        The step is the largest power of two that is at most this.
+    rounding : float or None
+        The step is the largest power of two that is at most this. ``None`` takes one so fine that
+        it adds less than a hundredth to the noise, where doubles can count so many steps.
     alpha, n_features, bound, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     weights : ndarray of shape (n_rows,)
@@ -162,15 +164,30 @@ def ridge_lattice(
     \mathrm{error})`. Where the weights sum to W above one, by rounding, the problem is the one with
     weights w/W and :math:`\lambda/W`.
     """
-    step = lattice_step(rounding)
     error = solve_error(weights.size, n_features, alpha)
-    check_reach(error.norm, step)
     total = max(1.0, fsum(weights) * UPWARD)
     kappa = ridge_sensitivity(alpha / total, n_features, bound, sensitivity) / total * UPWARD
     moved = np.where(exposure > 0, kappa * exposure + 2.0 * error.distance, 0.0)
-    moves = lattice_moves(sqrt(n_features) * moved * UPWARD, step, n_features)
+    shift = sqrt(n_features) * moved * UPWARD
+    step = _fine_step(shift, sold, n_features, error.norm) if rounding is None else rounding
+    step = lattice_step(step)
+    check_reach(error.norm, step)
+    moves = lattice_moves(shift, step, n_features)
     scale = lattice_scale(moves, sold)
     return RidgeLattice(step, scale, np.minimum(lattice_epsilon(moves, scale), sold), error)
+
+
+def _fine_step(shift: Vector, sold: Vector, n_features: int, norm: float) -> float:
+    """Return a step of which the noise is more than ``FINE`` times d, whoever decides its scale.
+
+    Rounding adds at most d steps to what a row moves, hence d / epsilon steps to the scale.
+    """
+    exposed = shift > 0
+    finite = np.isfinite(sold[exposed])
+    granted = sold[exposed][finite]
+    scale = float(np.max(shift[exposed][finite] / granted))
+    wanted = scale * min(1.0, float(granted.min())) / (FINE * n_features)
+    return max(wanted, scale * 2.0**-40, norm * 2.0**-48)
 
 
 def solve_error(n_rows: int, n_features: int, alpha: float) -> SolveError:

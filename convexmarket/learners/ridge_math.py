@@ -25,6 +25,7 @@ __all__ = [
     "RidgeErrorBound",
     "Rows",
     "chunks",
+    "lattice_loss",
     "noise_moments",
     "noise_rate",
     "noisy_loss",
@@ -233,12 +234,66 @@ def noisy_loss(
     centre = float(np.mean(residual**2) + penalty * model @ model)
     if np.isinf(rate):
         return NoisyLoss(centre, 0.0)
-    hessian = rows.T @ rows / labels.size + penalty * np.eye(model.size)
-    half_gradient = penalty * model - rows.T @ residual / labels.size
+    hessian, half_gradient = _quadratic(model, rows, residual, penalty)
     added, variance = noise_moments(
         rate, np.trace(hessian), np.sum(hessian**2), half_gradient @ half_gradient, model.size
     )
     return NoisyLoss(float(centre + added), float(np.sqrt(variance)))
+
+
+def lattice_loss(
+    theta: ArrayLike, scale: int, step: float, X: ArrayLike, y: ArrayLike, penalty: float = 0.0
+) -> NoisyLoss:
+    r"""Mean and standard deviation of the loss under exact noise on a lattice, exactly.
+
+    Parameters
+    ----------
+    theta : array_like of shape (n_features,)
+        The model before it is rounded.
+    scale : int
+        t: each coordinate's noise is z steps with probability proportional to :math:`e^{-|z|/t}`.
+    step : float
+    X, y, penalty
+        As for :func:`noisy_loss`.
+
+    Returns
+    -------
+    NoisyLoss
+
+    Notes
+    -----
+    With :math:`r = e^{-1/t}`, :math:`E z^2 = 2r/(1-r)^2` and
+    :math:`E z^4 = 2r(1+10r+r^2)/(1-r)^4`; odd moments vanish.
+
+    Examples
+    --------
+    >>> loss = lattice_loss([0.0], 1000, 0.001, X=[[1.0]], y=[1.0])
+    >>> round(loss.mean, 4), round(loss.std, 4)
+    (3.0, 5.2915)
+    """
+    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    model = step * np.floor(np.asarray(theta, dtype=np.float64) / step + 0.5)
+    residual = labels - rows @ model
+    centre = float(np.mean(residual**2) + penalty * model @ model)
+    hessian, half_gradient = _quadratic(model, rows, residual, penalty)
+    r, left = np.exp(-1.0 / scale), -np.expm1(-1.0 / scale)
+    second = step**2 * 2.0 * r / left**2
+    fourth = step**4 * 2.0 * r * (1.0 + 10.0 * r + r * r) / left**4
+    diagonal = np.diag(hessian)
+    variance = (
+        4.0 * second * half_gradient @ half_gradient
+        + 2.0 * second**2 * np.sum(hessian**2)
+        + (fourth - 3.0 * second**2) * diagonal @ diagonal
+    )
+    return NoisyLoss(float(centre + second * diagonal.sum()), float(np.sqrt(variance)))
+
+
+def _quadratic(
+    model: Vector, rows: Matrix, residual: Vector, penalty: float
+) -> tuple[Matrix, Vector]:
+    """Return H and q: noise Z adds ``2 q'Z + Z'HZ`` to the loss."""
+    hessian = rows.T @ rows / residual.size + penalty * np.eye(model.size)
+    return hessian, penalty * model - rows.T @ residual / residual.size
 
 
 def noise_moments(
@@ -365,6 +420,8 @@ def ridge_risk_constants(
     delta: float,
     bound: float | None = None,
     sensitivity: Sensitivity = "tight",
+    *,
+    exact: bool = False,
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) with which ridge regression enters a market.
 
@@ -384,6 +441,10 @@ def ridge_risk_constants(
         Chance that the bound fails, in (0, 1).
     bound, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
+    exact : bool, default False
+        Whether the noise is that of a lattice, Laplace noise in every coordinate: then sigma is
+        :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality for
+        :math:`\|Z\|^2`, whose mean is 2d and whose variance 20d scales squared.
 
     Returns
     -------
@@ -405,7 +466,10 @@ def ridge_risk_constants(
     _check_risk(alpha, n_features, label_noise, delta)
     kappa = ridge_sensitivity(alpha, n_features, bound, sensitivity)
     deviation = np.sqrt(2.0 * n_features / delta)
-    return float(label_noise / alpha * deviation), float(kappa * (n_features + deviation))
+    length = n_features + deviation
+    if exact:
+        length = np.sqrt(n_features * (2.0 * n_features + np.sqrt(40.0 * n_features / delta)))
+    return float(label_noise / alpha * deviation), float(kappa * length)
 
 
 def _check_risk(alpha: float, n_features: int, label_noise: float, delta: float) -> None:

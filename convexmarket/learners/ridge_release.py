@@ -8,58 +8,67 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import is_number
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.arguments import is_number, warn_user
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, PrivacyLeakWarning
+from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.ridge_domain import (
     RANGE_SLACK,
     Domain,
     Range,
     check_rows,
-    checked_epsilon,
     pair_of_bounds,
     per_feature,
     positive_width,
     warn_of_leak,
 )
-from convexmarket.learners.ridge_lattice import RidgeLattice, ridge_lattice
+from convexmarket.learners.ridge_lattice import RidgeLattice, ridge_lattice, solve_error
 from convexmarket.learners.ridge_math import (
     Matrix,
     Vector,
+    ridge_risk_constants,
     solve_ridge,
 )
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import Guarantee
 from convexmarket.privacy.admission import check_account
-from convexmarket.privacy.noise import RandomSource, gamma_sphere_noise, open_generator
+from convexmarket.privacy.noise import (
+    RandomSource,
+    Simulation,
+    gamma_sphere_noise,
+    noise_assumption,
+    resolve_generator,
+)
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
-__all__ = ["Plan", "RidgeRelease"]
+__all__ = ["Plan", "RidgeRelease", "Rounding"]
+
+Rounding: TypeAlias = Literal["auto"] | float | None
 
 SMALLEST_RATE = 1e-280  # of the noise, which would overflow below it
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All that a release decides without looking at the data.
+    """All that a release decides without looking at the data, for the rows that are used.
 
     Attributes
     ----------
-    weights : ndarray of shape (n_rows,)
+    weights : ndarray of shape (n_used,)
         Of the loss.
     rate : float
         Of the noise; infinity means none.
-    epsilon : ndarray of shape (n_rows,)
+    epsilon : ndarray of shape (n_used,)
         Guarantee of each row.
-    exposure : ndarray of shape (n_rows,)
+    exposure : ndarray of shape (n_used,)
         Largest weight that each row could have, whatever is drawn.
-    sold : ndarray of shape (n_rows,)
+    sold : ndarray of shape (n_used,)
         What each row may lose once the weights are drawn.
     """
 
@@ -78,11 +87,11 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     sensitivity: Sensitivity
     feature_range: Range | None
     target_range: tuple[float, float] | None
-    rounding: float | None
-    random_state: RandomSource
+    rounding: Rounding
+    epsilon: ArrayLike | None
 
     @abstractmethod
-    def _plan(self, epsilon: Vector, n_features: int, rng: np.random.Generator) -> Plan:
+    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
         """Decide weights and noise from the guarantees alone."""
 
     def _assumptions(self) -> tuple[str, ...]:
@@ -93,14 +102,53 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Return the guarantee of each row, under the noise that is added."""
         return plan.epsilon if lattice is None else lattice.epsilon
 
+    def risk(
+        self, n_features: int, *, label_noise: float | None = None, delta: float = 0.05
+    ) -> tuple[float, float]:
+        """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
+
+        Parameters
+        ----------
+        n_features : int
+        label_noise : float, optional
+            Standard deviation of the labels' noise, on the unit scale. The constructor's by
+            default where there is one, and otherwise 1, which no noise within the labels' range
+            exceeds.
+        delta : float, default 0.05
+            Chance that the bound fails.
+
+        Returns
+        -------
+        mu, sigma : float
+            Of the bound ``mu * ||a|| + sigma / eta`` on the error of the model, on the unit scale
+            (:func:`~convexmarket.ridge_risk_constants`).
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range.
+        """
+        if label_noise is None:
+            label_noise = getattr(self, "label_noise", None)
+        return ridge_risk_constants(
+            self.alpha,
+            n_features,
+            1.0 if label_noise is None else label_noise,
+            delta,
+            self.bound,
+            self.sensitivity,
+            exact=self.rounding is not None,
+        )
+
     def fit(
         self,
         X: ArrayLike,
         y: ArrayLike,
         *,
-        epsilon: ArrayLike,
-        accountant: Account | None = None,
+        epsilon: ArrayLike | None = None,
         rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
     ) -> Self:
         """Solve, add the noise, and keep only what may be published.
 
@@ -111,12 +159,19 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         y : array_like of shape (n_rows,)
             Labels within ``target_range``.
         epsilon : array_like of shape (n_rows,), or float
-            Guarantee of each row, or one for all: positive, in nats, chosen without looking at
-            the data. Infinity is a row that asks for none.
-        accountant : Account, optional
-            Asked before a row is looked at, and charged in full before noise is drawn.
+            What each row granted, or one number for all: nonnegative, in nats, chosen without
+            looking at the data. The constructor's by default. A row that granted 0 is not used: it
+            is dropped before anything looks at what it holds. Infinity is a row that asks for
+            nothing.
         rows : array_like of int, optional
             Positions of the rows in the accountant; all of its rows by default.
+        accountant : Account, optional
+            Asked before a row is looked at, and charged in full before noise is drawn.
+        random_state : None or Simulation, default None
+            Source of the noise; ``None`` takes a fresh seed from the operating system. It is not
+            kept. A :class:`~convexmarket.privacy.Simulation` draws the same noise again, and
+            protects nobody. A seed by itself raises a
+            :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
         -------
@@ -128,30 +183,33 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             If a parameter or epsilon is out of its range, or an accountant is to pay for a range
             that is read from the private rows.
         DataError
-            If the data are malformed, or a row or a label lies outside its public range.
+            If the data are malformed or sparse, or a row or a label lies outside its public range.
         BudgetExceededError
             If the accountant refuses.
         NotSupportedError
-            If rounding is asked for where the error of the solve has no bound.
+            If ``rounding`` is a number and the error of the solve has no bound.
         SolverError
             If the solve is not as exact as rounding relies on.
         """
         self._check_parameters()
         if accountant is not None:
             self._refuse_leaks()
-        n_rows, n_features = self._shape(X, y)
-        granted = checked_epsilon(epsilon, n_rows)
-        rng = open_generator(self.random_state)
+        granted = Granted.of(X, epsilon, self.epsilon)
+        n_features = self._n_features(X, y)
+        rng = resolve_generator(random_state)
         plan = self._plan(granted, n_features, rng)
         if plan.rate < SMALLEST_RATE:
             raise ParameterError(
-                f"alpha = {self.alpha!r} and an epsilon of {granted.min():g} need noise beyond the"
-                " range of floating point: use a larger alpha, or leave out the smallest epsilon."
+                f"alpha = {self.alpha!r} and an epsilon of {granted.positive.min():g} need noise"
+                " beyond the range of floating point: use a larger alpha, or 0 in place of the"
+                " smallest epsilon."
             )
         lattice = self._lattice(plan, n_features)
-        guarantee = self._guarantee(plan, lattice)
+        if self.rounding is None and np.isfinite(plan.rate):
+            _warn_of_floating_point(random_state)
+        guarantee = self._guarantee(granted, plan, lattice, random_state)
         check_account(accountant, guarantee, rows)
-        X, labels, _, domain = self._prepare(X, y, granted)
+        X, labels, domain = self._prepare(*granted.rows(X, y))
         if lattice is None:
             model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
         else:
@@ -167,6 +225,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         self.coef_ = domain.half * model / domain.width
         self.intercept_ = float(domain.centre - self.coef_ @ domain.low)
         self.noise_rate_ = plan.rate if lattice is None else 1.0 / (lattice.scale * lattice.step)
+        self.rounding_ = None if lattice is None else lattice.step
         self.guarantee_ = guarantee
         self.epsilon_ = guarantee.epsilon
         return self
@@ -183,7 +242,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        rows = np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        rows = np.asarray(dense_rows(self, X, dtype=np.float64, reset=False))
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _check_parameters(self) -> None:
@@ -192,6 +251,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             value = getattr(self, name, None)
             if not (is_number(value) or (value is None and name != "alpha")):
                 raise ParameterError(f"{name} must be a number, not {value!r}.")
+        if isinstance(self.rounding, str) and self.rounding != "auto":
+            raise ParameterError(f"rounding must be 'auto', a step or None, not {self.rounding!r}.")
 
     def _leaking(self) -> list[str]:
         """Return the ranges that are computed from the private rows."""
@@ -205,8 +266,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
                 " guarantee covers and no accountant can charge: pass public ranges."
             )
 
-    def _shape(self, X: ArrayLike, y: ArrayLike) -> tuple[int, int]:
-        """Return the numbers of rows and features, which are public, without a look at values."""
+    def _n_features(self, X: ArrayLike, y: ArrayLike) -> int:
+        """Return the number of features, which is public, without a look at values."""
         try:
             shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
         except ValueError as error:
@@ -214,22 +275,22 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         if len(shape) != 2 or 0 in shape:
             self._validated(X, y)  # says what is wrong
             raise DataError(f"X must have rows and columns, not the shape {shape}.")
-        return int(shape[0]), int(shape[1])
+        return int(shape[1])
 
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
         """Return rows and labels as arrays of finite numbers."""
-        try:
-            checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        except (ValueError, OverflowError) as error:
-            raise DataError(str(error)) from error
+        checked = dense_rows(self, X, y, dtype=np.float64, y_numeric=True)
         return np.asarray(checked[0], dtype=np.float64), np.asarray(checked[1], dtype=np.float64)
 
     def _lattice(self, plan: Plan, n_features: int) -> RidgeLattice | None:
-        """Plan exact noise on a lattice, where it is asked for and there is any noise."""
+        """Plan exact noise on a lattice, unless there is no noise, or no exact form."""
         if self.rounding is None or np.isinf(plan.rate):
             return None
+        rounding = None if isinstance(self.rounding, str) else self.rounding
+        if rounding is None and self._inexact(plan.weights.size, n_features):
+            return None
         return ridge_lattice(
-            self.rounding,
+            rounding,
             self.alpha,
             n_features,
             plan.weights,
@@ -239,13 +300,18 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             self.sensitivity,
         )
 
-    def _prepare(
-        self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike
-    ) -> tuple[Matrix, Vector, Vector, Domain]:
-        """Return the rows, the labels on the unit scale, the guarantees and the domain."""
+    def _inexact(self, n_rows: int, n_features: int) -> bool:
+        """Say whether the error of the solve has no bound, so that no exact form exists."""
+        try:
+            solve_error(n_rows, n_features, self.alpha)
+        except NotSupportedError:
+            return True
+        return False
+
+    def _prepare(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector, Domain]:
+        """Return the rows, the labels on the unit scale and the domain."""
         self._check_parameters()
         X, y = self._validated(X, y)
-        granted = checked_epsilon(epsilon, y.size)
         low, width = self._features(X)
         bottom, top = self._targets(y)
         domain = Domain(low, width, (bottom + top) / 2.0, (top - bottom) / 2.0)
@@ -257,7 +323,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
                 f"{outside} of {y.size} labels lie outside target_range = ({bottom:g}, {top:g}):"
                 " pass a wider public range, or clip the labels to it one by one."
             )
-        return X, labels, granted, domain
+        return X, labels, domain
 
     def _features(self, X: Matrix) -> tuple[Vector, Vector]:
         """Return low and width of every column."""
@@ -282,30 +348,34 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         positive_width("target_range", bottom, top)
         return float(bottom), float(top)
 
-    def _guarantee(self, plan: Plan, lattice: RidgeLattice | None) -> Guarantee:
+    def _guarantee(
+        self,
+        granted: Granted,
+        plan: Plan,
+        lattice: RidgeLattice | None,
+        random_state: RandomSource,
+    ) -> Guarantee:
         ranges = "rows and labels lie within feature_range and target_range, which are public"
         if self._leaking():
             ranges = f"VIOLATED: {' and '.join(self._leaking())} computed from the private rows"
-        noise = "the noise comes from a fresh seed of the operating system, and is kept nowhere"
-        if self.random_state is not None:
-            noise = "the random_state that was passed stays secret and is used for no other release"
-        if np.isinf(plan.rate):
-            noise = "no noise was added: rows with a positive weight have no guarantee"
+        noisy = bool(np.isfinite(plan.rate))
         mechanism = "ridge regression by output perturbation"
         arithmetic = (
             "noise and coefficients are real numbers: they are computed in double precision"
         )
         if lattice is not None:
-            mechanism += f", on a lattice of step {lattice.step:g}"
+            mechanism += f", exact noise on a lattice of step {lattice.step:g}"
             arithmetic = (
                 "arithmetic is that of IEEE 754, rounding to nearest: the noise is exact, and"
                 f" covers an error of {lattice.error.distance:.2g} in the solve"
             )
+        elif noisy:
+            mechanism += ", noise in plain floating point"
         assumptions = (
+            noise_assumption(random_state, any_noise=noisy),
             ranges,
             *self._assumptions(),
             "epsilon and all parameters were chosen without looking at the data",
-            noise,
             arithmetic,
             "only the coefficients are published, once",
         )
@@ -315,7 +385,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
                 " data set and on every neighbour of it, and that is public",
             )
         return Guarantee(
-            epsilon=self._kept(plan, lattice),
+            epsilon=granted.spread(self._kept(plan, lattice)),
             delta=0.0,
             mechanism=mechanism,
             accounting=f"{self.sensitivity} sensitivity",
@@ -325,3 +395,13 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     def _kappa(self, n_features: int) -> float:
         """Return how far one row can move the model, per unit of weight."""
         return ridge_sensitivity(self.alpha, n_features, self.bound, self.sensitivity)
+
+
+def _warn_of_floating_point(random_state: RandomSource) -> None:
+    """Warn of noise that could have been exact."""
+    if not isinstance(random_state, Simulation):
+        warn_user(
+            "rounding=None adds noise in plain floating point, whose last digits can tell"
+            " neighbouring data sets apart: leave rounding out, which makes the noise exact.",
+            PrivacyLeakWarning,
+        )

@@ -8,35 +8,28 @@ The released model solves
 with :math:`\|x_i\| \le R` and :math:`b` of density proportional to :math:`e^{-\|b\|}`. Replace
 seller i's row by another one. At a given output w, the noise that explains it moves by
 :math:`a_i(p_1 y_1 x_1 - p_2 y_2 x_2)`, where :math:`p = 1/(1+e^{y w^\top x})`, and the Jacobian
-changes by a term of rank one on either side. Four bounds on the privacy loss follow, each larger
-than the one before, with :math:`\kappa_i = a_i R^2/\Lambda`:
+changes by a term of rank one on either side. Two bounds on the privacy loss follow, with
+:math:`\kappa_i = a_i R^2/\Lambda`:
 
 ``"sharp"``
     :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`, with
     :math:`\tau(p) \le 1 + p` what two versions of a row can pull together: a function of
     :math:`\Lambda/R^2` that :mod:`.sharp` bounds numerically, from above. Data sets are known that
-    come within a few percent. At :math:`\Lambda = 0.1 R^2` it lets 1.4 times as much eta be used
-    for the same guarantees as ``"joint"``, at :math:`0.001 R^2` as good as nothing.
-``"joint"``
-    :math:`\max_{0 \le p \le 1} \tfrac12 a_i\eta(1+p) + \log(1 + \kappa_i p(1-p))`.
-    The shift and the Jacobian depend on the same p: where the shift is largest, p = 1, the
-    logistic curve is flat and the Jacobian does not move. As soon as
-    :math:`\Lambda\eta \ge 2R^2` the maximum is at p = 1, so the guarantee is exactly
-    :math:`a_i\eta` and nothing is added to what was sold.
-``"tight"``
-    :math:`a_i\eta + \log(1 + \kappa_i/4)`: the two parts bounded apart, with the matrix
-    determinant lemma and the largest logistic curvature, 1/4.
+    come within a few percent. Beyond :math:`R^2/\Lambda` = 10,000, where it would save less than
+    half a percent, :math:`1 + p` stands for :math:`\tau(p)`: where the shift is largest, p = 1, the
+    logistic curve is flat and the Jacobian does not move, so that nothing is added to what was
+    sold as soon as :math:`\Lambda\eta \ge 2R^2`.
 ``"paper"``
     :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, with :math:`a_{\max} = k/m`:
-    Proposition II.2 of Anjarlekar, Etesami and Srikant, generalised to R other than one.
+    Proposition II.2 of Anjarlekar, Etesami and Srikant, generalised to R other than one. Larger in
+    every row, and kept for reproduction.
 
-All four are of the exact minimiser. Where the released point only comes near it and is perturbed
+Both are of the exact minimiser. Where the released point only comes near it and is perturbed
 once more, every row that is used pays for that on top: :mod:`.approximate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -54,10 +47,11 @@ __all__ = [
     "Guarantee",
     "calibrate_eta",
     "check_weights",
+    "joint_guarantee",
     "objective_perturbation_guarantee",
 ]
 
-Accounting: TypeAlias = Literal["sharp", "joint", "tight", "paper"]
+Accounting: TypeAlias = Literal["sharp", "paper"]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
@@ -157,7 +151,7 @@ def objective_perturbation_guarantee(
     eta: float,
     regularization: float,
     data_norm: float = 1.0,
-    accounting: Accounting = "tight",
+    accounting: Accounting = "sharp",
     cap: float | None = None,
     minimum_epsilon: float = 0.0,
 ) -> NDArray[np.float64]:
@@ -174,8 +168,8 @@ def objective_perturbation_guarantee(
         Lambda, positive.
     data_norm : float, default 1.0
         R, a public bound on the Euclidean norm of every row.
-    accounting : {"sharp", "joint", "tight", "paper"}, default "tight"
-        Which bound; see the module's documentation. ``"sharp"`` is the smallest.
+    accounting : {"sharp", "paper"}, default "sharp"
+        Which bound; see the module's documentation.
     cap : float, optional
         k, where no weight may exceed k / n_sellers; only the paper's formula uses it. Without it
         the largest weight takes the place of k / n_sellers.
@@ -196,18 +190,18 @@ def objective_perturbation_guarantee(
 
     Examples
     --------
-    >>> objective_perturbation_guarantee([0.5, 0.5], eta=2.0, regularization=0.125).round(6)
-    array([1.693147, 1.693147])
-    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0, accounting="joint")
-    array([1., 1.])
+    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0).round(3)
+    array([0.662, 0.662])
+    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0, accounting="paper").round(3)
+    array([1.811, 1.811])
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting)
     _check_minimum_epsilon(minimum_epsilon)
-    if accounting in _MAXIMISED:
-        exact = _MAXIMISED[accounting](array, eta, curvature)
+    if accounting == "sharp":
+        exact = _sharp_guarantee(array, eta, curvature)
     else:
-        exact = _sold(array, eta) + _extra(array, curvature, accounting, cap)
+        exact = _sold(array, eta) + _papers_extra(array, curvature, cap)
     return exact + np.where(array > 0, minimum_epsilon, 0.0)
 
 
@@ -216,7 +210,7 @@ def calibrate_eta(
     eta: float,
     regularization: float,
     data_norm: float = 1.0,
-    accounting: Accounting = "tight",
+    accounting: Accounting = "sharp",
     cap: float | None = None,
     minimum_epsilon: float = 0.0,
 ) -> float:
@@ -234,15 +228,14 @@ def calibrate_eta(
     Returns
     -------
     float
-        At most ``eta``, but under ``"sharp"`` up to twice that. Where ``minimum_epsilon`` is zero,
-        it is ``eta`` itself under ``"joint"`` when ``regularization * eta`` is at least
-        ``2 * data_norm**2``, and under ``"tight"`` never less than
-        ``eta - data_norm**2 / (4 * regularization)``.
+        Under ``"sharp"`` at most twice ``eta``, and more than ``eta`` where nearly opposite rows
+        cannot both pull; under ``"paper"`` below ``eta``.
 
     Raises
     ------
     ParameterError
-        If no positive value does, or an argument is out of its range.
+        If no positive value does, with a regularization that would do; or an argument is out of
+        its range.
 
     Examples
     --------
@@ -263,24 +256,37 @@ def calibrate_eta(
             " that the smallest used seller sold: use a smaller one, which costs accuracy, or"
             " weights that are zero for those who sold so little."
         )
-    if accounting in _MAXIMISED:
-        bound = _MAXIMISED[accounting]
-        calibrated = _calibrate_maximised(bound, smallest, eta, curvature, minimum_epsilon)
+    if accounting == "sharp":
+        calibrated = _calibrate_sharp(smallest, eta, curvature, minimum_epsilon)
     else:
-        extra = _extra(array, curvature, accounting, cap)[array > 0] + minimum_epsilon
+        extra = _papers_extra(array, curvature, cap)[array > 0] + minimum_epsilon
         with np.errstate(over="ignore"):  # a tiny weight leaves no room, and is refused below
             calibrated = eta - float(np.max(extra / array[array > 0]))
     if calibrated != eta:
         # The totals are rounded; a few units in the last place keep them below what was sold.
         calibrated -= 8 * float(np.spacing(eta))
     if calibrated <= 0:
+        room = float(smallest[0] * eta) - minimum_epsilon
+        enough = _enough(array, room, data_norm, accounting, cap)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
             f" regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon ="
-            f" {minimum_epsilon:g}: buy more privacy (a larger eta), use a larger regularization,"
-            " or accept calibration='noise', whose total exceeds what was sold."
+            f" {minimum_epsilon:g}: use a larger regularization, for instance {enough:.3g}, or buy"
+            " more privacy (a larger eta)."
         )
     return calibrated
+
+
+def _enough(
+    weights: NDArray[np.float64], room: float, data_norm: float, accounting: str, cap: float | None
+) -> float:
+    """Return twice the regularization at which the Jacobian's share fills the room that is left."""
+    square = data_norm * data_norm
+    if accounting == "sharp":
+        share = float(weights[weights > 0].min()) / 4.0
+    else:
+        share, room = _papers_largest(weights, cap), room / 2.0
+    return float(2.0 * square * share / np.expm1(room))
 
 
 def _curvature(eta: float, regularization: float, data_norm: float, accounting: str) -> float:
@@ -312,26 +318,41 @@ def _sold(weights: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
     return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
 
 
-def _extra(
-    weights: NDArray[np.float64], curvature: float, accounting: str, cap: float | None
+def _papers_extra(
+    weights: NDArray[np.float64], curvature: float, cap: float | None
 ) -> NDArray[np.float64]:
-    """Return Delta, what is added to ``weights * eta``, under the "tight" and "paper" bounds."""
-    if accounting == "tight":
-        return np.log1p(curvature * weights / 4.0)
+    """Return Delta, which the paper adds to ``weights * eta`` in every row."""
+    return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
+
+
+def _papers_largest(weights: NDArray[np.float64], cap: float | None) -> float:
+    """Return the largest weight that the cap allows, or that there is."""
     largest = float(weights.max())
-    if cap is not None:
-        if not cap / weights.size >= largest * (1.0 - 1e-9):
-            raise ParameterError(
-                f"a weight is {largest:.6g}, above cap / n_sellers = {cap / weights.size:.6g}."
-            )
-        largest = cap / weights.size
-    return np.full(weights.size, 2.0 * np.log1p(curvature * largest))
+    if cap is None:
+        return largest
+    if not cap / weights.size >= largest * (1.0 - 1e-9):
+        raise ParameterError(
+            f"a weight is {largest:.6g}, above cap / n_sellers = {cap / weights.size:.6g}."
+        )
+    return cap / weights.size
 
 
-def _joint_guarantee(
+def joint_guarantee(
     weights: NDArray[np.float64], eta: float, curvature: float
 ) -> NDArray[np.float64]:
-    """Maximise the "joint" bound over p, in closed form: its derivative is a quadratic in p."""
+    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p.
+
+    Parameters
+    ----------
+    weights, eta
+        As for :func:`objective_perturbation_guarantee`.
+    curvature : float
+        R^2 / Lambda.
+
+    Returns
+    -------
+    ndarray of shape (n_sellers,)
+    """
     sold = _sold(weights, eta)
     if np.isinf(eta):
         return sold
@@ -344,37 +365,24 @@ def _joint_guarantee(
 def _sharp_guarantee(
     weights: NDArray[np.float64], eta: float, curvature: float
 ) -> NDArray[np.float64]:
-    """Take the sharp bound, or "joint" where cells make it the larger one."""
-    joint = _joint_guarantee(weights, eta, curvature)
+    """Take the sharp bound, or that with ``1 + p`` where cells make it the larger one."""
+    joint = joint_guarantee(weights, eta, curvature)
     if np.isinf(eta) or curvature > SHARP_CURVATURE:
         return joint
     return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
-#: The bounds that are a maximum over p.
-_MAXIMISED: dict[str, Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]] = {
-    "joint": _joint_guarantee,
-    "sharp": _sharp_guarantee,
-}
-
-
-def _calibrate_maximised(
-    bound: Callable[[NDArray[np.float64], float, float], NDArray[np.float64]],
-    smallest: NDArray[np.float64],
-    eta: float,
-    curvature: float,
-    minimum_epsilon: float,
+def _calibrate_sharp(
+    smallest: NDArray[np.float64], eta: float, curvature: float, minimum_epsilon: float
 ) -> float:
-    """Solve a bound for eta at the smallest positive weight; 0 if there is no room."""
+    """Solve the sharp bound for eta at the smallest positive weight; 0 if there is no room."""
     sold = float(smallest[0] * eta) - minimum_epsilon
 
     def excess(candidate: float) -> float:
-        return float(bound(smallest, candidate, curvature)[0]) - sold
+        return float(_sharp_guarantee(smallest, candidate, curvature)[0]) - sold
 
     low, high = 0.0, eta
     if excess(eta) <= 0:
-        if bound is _joint_guarantee:  # at least what was sold, so this is equality
-            return eta
         low, high = eta, 2.0 * eta  # a row pulls with at least half of its weight
     elif excess(0.0) >= 0:
         return 0.0

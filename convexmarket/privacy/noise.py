@@ -143,8 +143,10 @@ def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def noise_assumption(random_state: RandomSource) -> str:
+def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
     """Return what a guarantee assumes of the source of its noise: its first assumption."""
+    if not any_noise:
+        return "no noise was added: rows with a positive weight have no guarantee"
     if random_state is None:
         return "the noise comes from a fresh seed of the operating system, and is kept nowhere"
     if isinstance(random_state, Simulation):

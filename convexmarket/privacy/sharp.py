@@ -1,7 +1,8 @@
 r"""The sharpest guarantee of objective perturbation: what no data set can exceed, nearly attained.
 
-The ``"joint"`` bound of :mod:`convexmarket.privacy.accounting` lets both versions of a row pull
-the noise with all their weight, in opposite directions. They cannot: at the output w a row pulls
+Where the shift and the Jacobian's change are bounded apart from each other's direction, both
+versions of a row pull the noise with all their weight, in opposite directions: they pull
+:math:`1 + p`. They cannot: at the output w a row pulls
 hard where the model is wrong about it, two opposite rows are not both wrong, and rows that are
 nearly perpendicular to w pull against a gradient that the regularization turns towards w.
 
@@ -16,7 +17,7 @@ gradient v' of the objective that has the second version. Then
 
 where p is the first version's error at w and :math:`\alpha` its angle. So the privacy loss is at
 most :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, with :math:`\tau(p)` the
-maximum of the bracket over s and :math:`\varphi`; ``"joint"`` has :math:`1 + p` in its place. The
+maximum of the bracket over s and :math:`\varphi`, at most :math:`1 + p`. The
 proof is in docs/theory.md, section 14.
 
 :math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above, cell by cell of (p,

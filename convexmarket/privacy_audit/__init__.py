@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
@@ -11,13 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_count, is_number
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import PrivateLogisticRegression, SampledRidge
+from convexmarket.learners import Learner, PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, open_generator
+from convexmarket.privacy_audit.learner import audit_learner
 from convexmarket.privacy_audit.logistic import audit_logistic
 from convexmarket.privacy_audit.releases import Mechanism, audit_draws
 from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.privacy_audit.ridge import audit_ridge, audit_sampled_ridge
+from convexmarket.privacy_audit.ridge import audit_ridge
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
 
@@ -25,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def audit_privacy(
-    mechanism: PrivateLogisticRegression | RidgeRelease | Mechanism,
+    mechanism: Learner | Mechanism,
     X: ArrayLike,
     y: ArrayLike,
     *,
@@ -46,10 +48,12 @@ def audit_privacy(
 
     Parameters
     ----------
-    mechanism : estimator, or callable
-        A :class:`~convexmarket.PrivateLogisticRegression` or a ridge regression, fitted or not:
-        its parameters count. Or, for a release, a function ``mechanism(X, y)`` that fits what
-        needs no noise and returns a function from an integer seed to a release.
+    mechanism : Learner, or callable
+        A learner, fitted or not: its parameters count. One of the package's logistic and ridge
+        regressions is attacked by its formula, any other :class:`~convexmarket.learners.Learner`
+        by what it publishes, which is every number in an attribute whose name ends in ``_``. Or,
+        for a release, a function ``mechanism(X, y)`` that fits what needs no noise and returns a
+        function from an integer seed to a release.
     X : array_like of shape (n_rows, n_features)
         Rows in the mechanism's public domain.
     y : array_like of shape (n_rows,)
@@ -68,10 +72,11 @@ def audit_privacy(
     random_state : None, int, SeedSequence, Generator or RandomState, default None
         Source of starts and seeds.
     **arguments
-        For an estimator what its ``fit`` takes: ``weights`` and ``eta``, or ``epsilon``. For a
-        function: ``points``, where releases are asked for predictions, or ``view``, from a release
-        to the numbers that it publishes; ``guarantee``, if the release does not carry one; and
-        ``replacements``, rows and labels that an audited row may be, such as the corners of the
+        For a learner ``epsilon``, as its ``fit`` takes it, and for one of a user's own ``view``
+        and ``replacements`` as below. For a function: ``points``, where releases are asked for
+        predictions, or ``view``, from a release to the numbers that it publishes; ``guarantee``,
+        if the release does not carry one; and ``replacements``, rows and labels that an audited
+        row may be, such as the corners of the
         public domain, by default made of the data.
 
     Returns
@@ -100,8 +105,8 @@ def audit_privacy(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-0.5, 0.5, (40, 3))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> learner = cm.PrivateLogisticRegression(0.01, accounting="joint")
-    >>> audit = cm.audit_privacy(learner, X, y, eta=400.0, n_rows=1, random_state=0)
+    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, random_state=0)
     >>> audit.passed, bool(audit.ratio > 0.9)
     (True, True)
     """
@@ -126,15 +131,17 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     match mechanism:
         case PrivateLogisticRegression():
             return audit_logistic, False
-        case SampledRidge():
-            return audit_sampled_ridge, True
+        case SampledRidge():  # with a hidden sample the density of the coefficients is no formula
+            return partial(audit_learner, view=lambda model: model.coef_), True
         case RidgeRelease():
             return audit_ridge, False
+    if callable(getattr(mechanism, "fit", None)):
+        return audit_learner, True
     if callable(mechanism):
         return audit_draws, True
     raise ParameterError(
-        "mechanism must be a private learner, or a function from (X, y) to a function from a seed"
-        f" to a release, not {mechanism!r:.80}."
+        "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a"
+        f" function from a seed to a release, not {mechanism!r:.80}."
     )
 
 
@@ -143,7 +150,7 @@ def _check_arguments(run: Callable[..., PrivacyAudit], arguments: dict[str, Any]
     own = {
         name: parameter
         for name, parameter in signature(run).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY or name == "weights"
+        if parameter.kind is parameter.KEYWORD_ONLY
     }
     unknown = sorted(set(arguments) - set(own))
     missing = sorted(

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from convexmarket.arguments import is_number
 from convexmarket.errors import ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.minimiser import LogisticObjective
-from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.noise import Simulation
 from convexmarket.privacy_audit.checks import (
     draw_seeds,
     gamma_sphere_check,
@@ -55,17 +55,17 @@ def audit_logistic(
     draws: int,
     confidence: float,
     rng: np.random.Generator,
-    weights: ArrayLike | None = None,
     *,
-    eta: float,
+    epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
-    if not (is_number(eta) and 0.0 < eta < np.inf):
+    granted = Granted.of(X, epsilon, mechanism.epsilon)
+    if np.isinf(granted.epsilon).any():
         raise ParameterError(
-            f"eta must be positive and finite, not {eta!r}: without noise there"
-            " is no guarantee to audit."
+            "epsilon is infinite in some rows, so that there is no noise, and no guarantee to"
+            " audit: pass finite numbers."
         )
-    audit = _LogisticAudit(mechanism, X, y, weights, eta)
+    audit = _LogisticAudit(mechanism, X, y, granted)
     model = audit.fit(X, y, draw_seeds(rng, 1)[0])
     claim, claimed = model.guarantee_, model.guarantee_.epsilon
     if rows is None:
@@ -74,7 +74,7 @@ def audit_logistic(
     if mechanism.minimum_epsilon is not None:
         # the second noise is tested by itself, and what it hides without it, at the same eta
         exact = clone(mechanism).set_params(minimum_epsilon=None, calibration="noise")
-        first = _LogisticAudit(exact, X, y, weights, model.eta_)
+        first = _LogisticAudit(exact, X, y, Granted(audit.weights * model.eta_))
         checks.append(audit.second_noise(first, draws, confidence, rng))
         audit, model = first, first.fit(X, y, draw_seeds(rng, 1)[0])
     law, scale = audit.noise_law(draws, confidence, rng)
@@ -115,21 +115,20 @@ class _LogisticAudit:
         mechanism: PrivateLogisticRegression,
         X: Floats,
         y: NDArray[Any],
-        weights: ArrayLike | None,
-        eta: float,
+        granted: Granted,
     ) -> None:
         self.mechanism = mechanism
-        self.X, self.y, self.eta = X, y, eta
-        equal = np.full(len(X), 1.0 / len(X))
-        self.weights = equal if weights is None else check_weights(weights, len(X))
+        self.X, self.y, self.epsilon = X, y, granted.epsilon
+        self.weights = granted.spread(granted.weights())
         public = mechanism.classes if mechanism.classes is not None else np.unique(y)[[0, -1]]
         self.labels = np.asarray(public)
         self.before: WorstCase | None = None
 
     def fit(self, X: Floats, y: NDArray[Any], seed: int) -> PrivateLogisticRegression:
         """Release on a data set, with a seed of the mechanism's own noise."""
-        model = clone(self.mechanism).set_params(random_state=seed)
-        return quietly(lambda: model.fit(X, y, weights=self.weights, eta=self.eta))[0]
+        model = clone(self.mechanism)
+        terms = {"epsilon": self.epsilon, "random_state": Simulation(seed)}
+        return quietly(lambda: model.fit(X, y, **terms))[0]
 
     def noise(self, model: PrivateLogisticRegression, X: Floats, y: NDArray[Any]) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
@@ -190,7 +189,7 @@ class _LogisticAudit:
     def _rounding(self) -> float:
         """Return what the fit's tolerance may shift the noise by."""
         norm = self.mechanism.data_norm or 1.0
-        return float(4.0 * self.mechanism.tol * self.eta / (2.0 * norm))
+        return float(4.0 * self.mechanism.tol * self.epsilon.sum() / (2.0 * norm))
 
     def second_noise(
         self,
@@ -232,8 +231,8 @@ class _LogisticAudit:
             ]
 
         def facts(X: Floats, y: NDArray[Any]) -> tuple[Any, ...]:
-            model = clone(self.mechanism).set_params(random_state=0)
-            model.fit(X, y, weights=self.weights, eta=self.eta)
+            model = clone(self.mechanism)
+            model.fit(X, y, epsilon=self.epsilon, random_state=Simulation(0))
             return model.classes_.tolist(), model.data_norm_, model.eta_, model.epsilon_.tolist()
 
         return published_check("nothing else that is published depends on rows", facts, pairs)

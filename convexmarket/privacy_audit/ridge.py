@@ -10,7 +10,6 @@ sum of absolute differences for the distance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.base import clone
 
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge import RidgeRelease
-from convexmarket.privacy.lattice import discrete_laplace, lattice_step
-from convexmarket.privacy.noise import gamma_sphere_noise
+from convexmarket.privacy.lattice import discrete_laplace
+from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
 from convexmarket.privacy_audit.checks import draw_seeds, published_check, quietly
-from convexmarket.privacy_audit.releases import audit_draws
 from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
-__all__ = ["audit_ridge", "audit_sampled_ridge"]
+__all__ = ["audit_ridge"]
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +46,7 @@ def audit_ridge(
     confidence: float,
     rng: np.random.Generator,
     *,
-    epsilon: ArrayLike,
+    epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
     audit = _RidgeAudit(mechanism, X, y, epsilon)
@@ -56,9 +55,9 @@ def audit_ridge(
     if rows is None:
         order = np.argsort(claimed, kind="stable")
         rows = np.unique(order[np.linspace(0, len(X) - 1, min(n_rows, len(X))).astype(int)])
-    law, scale = audit.noise_law(model.noise_rate_, draws, confidence, rng)
+    law, scale = audit.noise_law(model, draws, confidence, rng)
     checks = (law, audit.published(rows))
-    found = [audit.worst(row, worst_data, rng) for row in rows.tolist()]
+    found = [audit.worst(row, model.rounding_, worst_data, rng) for row in rows.tolist()]
     measured = np.full(rows.size, np.inf)
     if scale > 0.0 and checks[1].passed:
         measured = np.array([distance * model.noise_rate_ / scale for distance, _ in found])
@@ -76,34 +75,14 @@ def audit_ridge(
     )
 
 
-def audit_sampled_ridge(
-    mechanism: RidgeRelease,
-    X: Floats,
-    y: Floats,
-    rows: NDArray[np.intp] | None,
-    draws: int,
-    confidence: float,
-    rng: np.random.Generator,
-    *,
-    epsilon: ArrayLike,
-) -> PrivacyAudit:
-    """Audit by frequencies: with a hidden sample the density of the coefficients is no formula."""
-
-    def prepare(X: Floats, y: Floats) -> Callable[[int], RidgeRelease]:
-        def release(seed: int) -> RidgeRelease:
-            model = clone(mechanism).set_params(random_state=seed)
-            return model.fit(X, y, epsilon=epsilon)
-
-        return release
-
-    return audit_draws(prepare, X, y, rows, draws, confidence, rng, view=lambda model: model.coef_)
-
-
 class _RidgeAudit:
     """One mechanism on one data set; models are compared on the unit scale."""
 
-    def __init__(self, mechanism: RidgeRelease, X: Floats, y: Floats, epsilon: ArrayLike) -> None:
-        self.mechanism, self.X, self.y, self.epsilon = mechanism, X, y, epsilon
+    def __init__(
+        self, mechanism: RidgeRelease, X: Floats, y: Floats, epsilon: ArrayLike | None
+    ) -> None:
+        self.mechanism, self.X, self.y = mechanism, X, y
+        self.granted = Granted.of(X, epsilon, mechanism.epsilon)
         features = mechanism.feature_range
         low, high = (X.min(axis=0), X.max(axis=0)) if features is None else features
         self.low = np.broadcast_to(np.asarray(low, dtype=np.float64), X.shape[1])
@@ -111,28 +90,32 @@ class _RidgeAudit:
         targets = mechanism.target_range
         bottom, top = (y.min(), y.max()) if targets is None else targets
         self.bottom, self.top = float(bottom), float(top)
-        #: On a lattice noise is drawn coordinate by coordinate, and distances add up.
-        self.order = 2 if mechanism.rounding is None else 1
+
+    def order(self, step: float | None) -> int:
+        """Return the norm of distances: on a lattice noise is drawn coordinate by coordinate."""
+        return 2 if step is None else 1
 
     def fit(self, X: Floats, y: Floats, seed: int) -> RidgeRelease:
         """Release on a data set, with a seed of the mechanism's own noise."""
-        model = clone(self.mechanism).set_params(random_state=seed)
-        return quietly(lambda: model.fit(X, y, epsilon=self.epsilon))[0]
+        model = clone(self.mechanism)
+        terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
+        return quietly(lambda: model.fit(X, y, **terms))[0]
 
     def unit_model(self, X: Floats, y: Floats, seed: int) -> Floats:
         """Return the released coefficients on the unit scale."""
         return self.fit(X, y, seed).coef_ * self.width * 2.0 / (self.top - self.bottom)
 
     def noise_law(
-        self, rate: float, draws: int, confidence: float, rng: np.random.Generator
+        self, model: RidgeRelease, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[AuditCheck, float]:
         """Test differences of noise against the claimed law; return the scale of the noise."""
+        rate, order = model.noise_rate_, self.order(model.rounding_)
         seeds = draw_seeds(rng, 2 * draws)
         released = np.stack([self.unit_model(self.X, self.y, seed) for seed in seeds])
-        seen = np.linalg.norm(released[::2] - released[1::2], self.order, axis=1) * rate
+        seen = np.linalg.norm(released[::2] - released[1::2], order, axis=1) * rate
         n_features = self.X.shape[1]
-        pairs = np.stack([self._unit_noise(n_features, rate, rng) for _ in range(40 * draws)])
-        expected = np.linalg.norm(pairs[::2] - pairs[1::2], self.order, axis=1)
+        pairs = np.stack([_unit_noise(model, n_features, rng) for _ in range(40 * draws)])
+        expected = np.linalg.norm(pairs[::2] - pairs[1::2], order, axis=1)
         p_value = float(stats.ks_2samp(seen, expected).pvalue)
         size = float(seen.mean() / expected.mean())
         found = (
@@ -144,13 +127,6 @@ class _RidgeAudit:
         upper = size + error / float(expected.mean())
         scale = 1.0 if passed else min(1.0, upper)
         return AuditCheck("the noise has the claimed law", passed, found), scale
-
-    def _unit_noise(self, n_features: int, rate: float, rng: np.random.Generator) -> Floats:
-        """Draw noise of the claimed law, in units of one over its rate."""
-        if self.mechanism.rounding is None:
-            return gamma_sphere_noise(n_features, rng)
-        scale = round(1.0 / (rate * lattice_step(self.mechanism.rounding)))
-        return np.array(discrete_laplace(scale, n_features, rng), dtype=np.float64) / scale
 
     def published(self, rows: NDArray[np.intp]) -> AuditCheck:
         """Compare what is published without noise, on neighbours at the domain's corners."""
@@ -165,18 +141,19 @@ class _RidgeAudit:
             pairs += [(corner, middle, further, higher), (self.X, self.y, X, y)]
 
         def facts(X: Floats, y: Floats) -> tuple[Any, ...]:
-            model = clone(self.mechanism).set_params(random_state=0)
-            model.fit(X, y, epsilon=self.epsilon)
+            model = clone(self.mechanism)
+            model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
             half = (self.top - self.bottom) / 2.0
             centre = (self.top + self.bottom) / 2.0
             shift = model.intercept_ + model.coef_ @ self.low - centre
             # the intercept follows from the coefficients and the public ranges
-            return round(float(shift) / half, 9), model.noise_rate_, model.epsilon_.tolist()
+            steps = model.noise_rate_, model.rounding_
+            return round(float(shift) / half, 9), *steps, model.epsilon_.tolist()
 
         return published_check("nothing else that is published depends on rows", facts, pairs)
 
     def worst(
-        self, row: int, worst_data: bool, rng: np.random.Generator
+        self, row: int, step: float | None, worst_data: bool, rng: np.random.Generator
     ) -> tuple[float, Neighbours]:
         """Return how far a row moves the model, at most as far as was found, with its witness."""
         weights = self._weights()
@@ -198,13 +175,20 @@ class _RidgeAudit:
         seed = draw_seeds(rng, 1)[0]
         models = [self.unit_model(X, y, seed) for X, y in data]
         witness = Neighbours(row, *data[0], *data[1], output=None)
-        return float(np.linalg.norm(models[0] - models[1], self.order)), witness
+        return float(np.linalg.norm(models[0] - models[1], self.order(step))), witness
 
     def _weights(self) -> Floats:
         """Return the weights that the plan gives the rows; they steer the search and no more."""
-        granted = np.broadcast_to(np.asarray(self.epsilon, dtype=np.float64), len(self.X))
-        plan = self.mechanism._plan(granted.copy(), self.X.shape[1], np.random.default_rng(0))
-        return plan.weights
+        plan = self.mechanism._plan(self.granted, self.X.shape[1], np.random.default_rng(0))
+        return self.granted.spread(plan.weights)
+
+
+def _unit_noise(model: RidgeRelease, n_features: int, rng: np.random.Generator) -> Floats:
+    """Draw noise of the claimed law, in units of one over its rate."""
+    if model.rounding_ is None:
+        return gamma_sphere_noise(n_features, rng)
+    scale = round(1.0 / (model.noise_rate_ * model.rounding_))
+    return np.array(discrete_laplace(scale, n_features, rng), dtype=np.float64) / scale
 
 
 def _search(

@@ -139,8 +139,8 @@ class OnlineLearnerTable(TableModel):
     """
 
     regularization: Positive
-    accounting: Accounting = "joint"
-    calibration: Literal["noise", "total"] = "total"
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
 
 
 class SimulationTable(TableModel):

@@ -165,7 +165,7 @@ class ObjectivePerturbationTable(_ReleaseTable):
 
     kind: Literal["objective-perturbation"]
     regularization: Positive
-    accounting: Accounting = "tight"
+    accounting: Accounting = "sharp"
 
 
 #: What is released: ``kind`` says.

@@ -24,8 +24,8 @@ class ObjectiveTable(BuyerTable):
 class LearnerTable(TrainingTable):
     """The private logistic regression: candidates for Lambda, noise draws, accounting."""
 
-    accounting: Accounting = "tight"
-    calibration: Literal["noise", "total"] = "noise"
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
 
 
 class NaiveTable(TableModel):

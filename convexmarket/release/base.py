@@ -143,8 +143,8 @@ def check_terms(
     unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
     if unsold:
         raise ParameterError(
-            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit with"
-            " weights that are zero there."
+            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit erm"
+            " with an epsilon that is zero there."
         )
     check_delta(delta, positive=bool(why_delta), why=why_delta)
     check_choice("accounting", accounting, Composition)

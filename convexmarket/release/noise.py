@@ -87,6 +87,10 @@ class LaplaceNoise:
     steps: int
     epsilon: Floats
 
+    def rounded(self, values: Floats) -> Floats:
+        """Return the values on the lattice; noise that was added to zeros may be added to them."""
+        return values if self.step is None else np.rint(values / self.step) * self.step
+
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
         """Return the values with noise, shape (n_values,)."""
         if self.step is None:

@@ -224,7 +224,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
     Values are rounded to whole steps. Places are tried, all alike, and accepted by how far they
     are behind the best.
     """
-    whole = np.floor(values / step + 0.5).astype(np.int64)
+    whole = np.rint(values / step).astype(np.int64)
     behind = whole.max() - whole
     while True:
         tried = generator.integers(0, len(behind), size=min(len(behind), BLOCK))

@@ -61,8 +61,6 @@ GREEK = {
 }
 ACCOUNTING_WORDS: dict[Accounting, str] = {
     "sharp": "bounds what both versions of a row can pull together, and the Jacobian with it",
-    "joint": "bounds the shift of the noise and its Jacobian together",
-    "tight": "is ε + log(1 + a R²/(4Λ)) for a seller of weight a",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
 

@@ -80,7 +80,7 @@ class Quantities:
     inverse_eta : cvxpy.Expression, scalar
         1/eta, the reciprocal of the total privacy bought.
     virtual_costs : ndarray, shape (m,)
-        psi(c_i), data.
+        psi(c_i), data, for which a cvxpy.Parameter may stand.
     """
 
     weights: cp.Expression
@@ -418,7 +418,8 @@ class WeightedTerm:
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return the term times this weight, or times what stands in its place."""
         plain = self.expression(quantities)  # checked
-        if isinstance(weight, cp.Expression):
+        costs: Any = quantities.virtual_costs
+        if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
             return weight * plain
         return self.term.weighted(weight, quantities)
 

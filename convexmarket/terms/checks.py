@@ -23,14 +23,18 @@ def _is_ours(piece: Piece) -> bool:
 
 
 def check_convex(
-    objective: Objective, constraints: tuple[Constraint, ...], costs: NDArray[np.float64]
+    objective: Objective,
+    constraints: tuple[Constraint, ...],
+    costs: NDArray[np.float64] | cp.Parameter,
 ) -> None:
     """Refuse pieces of a user's own that no certificate would be true of.
 
     Each must be convex in the weights, guarantees and 1/eta, speak of nothing else that varies,
     and say the same whenever it is asked.
     """
-    quantities = Quantities.unknown(np.where(np.isfinite(costs), costs, 0.0))
+    if not isinstance(costs, cp.Parameter):
+        costs = np.where(np.isfinite(costs), costs, 0.0)
+    quantities = Quantities.unknown(costs)
     for part in objective.parts:
         if not _is_ours(part.term):
             asked = [[part.expression(quantities)] for _ in range(2)]

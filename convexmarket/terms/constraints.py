@@ -158,7 +158,7 @@ class Budget(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
-        mean = float(np.mean(quantities.virtual_costs))
+        mean = float(np.mean(value_of(quantities.virtual_costs)))
         scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]

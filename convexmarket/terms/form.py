@@ -76,7 +76,7 @@ class Form:
     other_terms, other_constraints : tuple of Term and of Constraint
         The rest.
     parametric : bool
-        Whether weights are parameters, so that numbers may change.
+        Whether weights or costs are parameters, so that numbers may change.
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))

@@ -200,32 +200,64 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
     assert len(compiled) == 3  # too far apart for one unit of eta
 
 
-def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched_for():
+ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
+OWN = Own(lambda q: cp.sum_squares(q.epsilon))
+#: A parameter, values of it, and the market of a number or of the parameter.
+NUMBERS = {
+    "payments beside others": (
+        ONE,
+        [0.1, 1.6],
+        lambda x: market(objective=JOINT + OWN + cm.Payments() * x),
+    ),
+    "payments": (ONE, [0.1, 0.4], lambda x: market(objective=JOINT + cm.Payments() * (2 * x))),
+    "cap": (ONE, [1.2, 2.0], lambda x: market(cm.Cap(x), objective=PAID)),
+    "largest": (ONE, [0.4, 0.9], lambda x: market(cm.MaxEpsilon(x), objective=PAID)),
+    "largest of each": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.0, 0.6, 0.5])],
+        lambda x: market(cm.MaxEpsilon(x), objective=PAID),
+    ),
+    "budget": (ONE, [0.2, 0.5], lambda x: market(cm.Budget(x), objective=PAID + OWN)),
+    "virtual costs": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
+        lambda x: cm.Market(cm.Sellers(virtual_costs=x), PAID + OWN),
+    ),
+    "virtual costs of odds": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.3])],
+        lambda x: cm.Market(
+            cm.Sellers(virtual_costs=x),
+            cm.Spread() + cm.Noise() + cm.Payments(cm.ExponentialCost()),
+        ),
+    ),
+    "virtual costs under a budget": (
+        EACH,
+        [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
+        lambda x: cm.Market(
+            cm.Sellers(virtual_costs=x), cm.Spread() + cm.Noise(), [cm.Budget(0.5)]
+        ),
+    ),
+    "a term of one's own": (
+        ONE,
+        [0.3, 3.0],
+        lambda x: market(objective=PAID + Own(lambda q: x * cp.max(q.epsilon))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched_for(name):
     """As the market of that number would be allocated; the user's parameter is left alone."""
-    one, each = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
-    own = Own(lambda q: cp.sum_squares(q.epsilon))
-    bounds = [np.array([0.4, 0.6, 0.9]), np.array([0.0, 0.6, 0.5])]
-    cases = [
-        (one, [0.1, 0.4, 1.6], lambda x: market(objective=JOINT + own + cm.Payments() * x)),
-        (one, [0.1, 0.4], lambda x: market(objective=JOINT + cm.Payments() * (2 * x))),
-        (one, [1.2, 2.0], lambda x: market(cm.Cap(x), objective=PAID)),
-        (one, [0.4, 0.9], lambda x: market(cm.MaxEpsilon(x), objective=PAID)),
-        (each, bounds, lambda x: market(cm.MaxEpsilon(x), objective=PAID)),
-        (one, [0.2, 0.5], lambda x: market(cm.Budget(x), objective=PAID + own)),
-        (one, [0.3, 3.0], lambda x: market(objective=PAID + Own(lambda q: x * cp.max(q.epsilon)))),
-    ]
-    for parameter, values, build in cases:
-        swept = cm.sweep(build(parameter), parameter, values)
-        assert parameter.value is None
-        for value, found in zip(values, swept, strict=True):
-            alone = cm.allocate(build(value), "branch_and_bound")
-            assert found.objective == pytest.approx(alone.objective, rel=2e-6)
-            assert found.gap <= 1e-6
-            parameter.value = value
-            assert cm.allocate(build(parameter)).objective == pytest.approx(
-                alone.objective, rel=2e-6
-            )
-        parameter.value = None
+    parameter, values, build = NUMBERS[name]
+    swept = cm.sweep(build(parameter), parameter, values)
+    assert parameter.value is None
+    alone = [cm.allocate(build(value), "branch_and_bound").objective for value in values]
+    assert [found.objective for found in swept] == pytest.approx(alone, rel=2e-6)
+    assert max(found.gap for found in swept) <= 1e-6
+    parameter.value = values[-1]
+    assert cm.allocate(build(parameter)).objective == pytest.approx(alone[-1], rel=2e-6)
+    parameter.value = None
 
 
 def test_a_sweep_refuses_a_value_that_its_parameter_cannot_have():

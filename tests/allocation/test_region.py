@@ -308,6 +308,23 @@ def test_nonsense_proves_no_feasible_eta_infeasible(name, kind, log_eta, seed):
                 assert not proof(1 / eta) > 1e-9
 
 
+@pytest.mark.parametrize(
+    ("piece", "low", "high"),
+    [
+        (cm.MaxEpsilon([0.5, 0.6, 0.7]), 0.0, 1.8),
+        (Bound(lambda q: [cp.sum(q.epsilon) == 1.8]), 1.8, 1.8),
+        (Bound(lambda q: [cp.sum(q.epsilon) >= 1.2, cp.max(q.epsilon) <= 0.6]), 1.2, 1.8),
+    ],
+)
+def test_right_multipliers_prove_just_what_is_infeasible(piece, low, high):
+    clash = _Clash(JointView(market(piece)))
+    for end, beyond in ((low, 0.999), (high, 1.001)):
+        if end > 0:
+            proof = clash.at(1 / (beyond * end), "CLARABEL")
+            assert proof(1 / (beyond * end)) > 0
+            assert proof(1 / low if low else 10.0) <= 1e-6 >= proof(1 / high)
+
+
 # ----------------------------------------------------------------------- mending
 
 

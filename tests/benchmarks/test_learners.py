@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from convexmarket.datasets import scale_rows
 from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.privacy import Simulation
 
 N_ROWS, N_FEATURES = 100_000, 50
 
@@ -52,9 +53,16 @@ def test_private_logistic_against_lbfgs(benchmark, design, regularization) -> No
         fit_intercept=False,
         C=1 / (regularization * N_ROWS),
     )
-    private = PrivateLogisticRegression(regularization, random_state=0)
-    benchmark.pedantic(lambda: private.fit(X, y, eta=1e4), rounds=5, warmup_rounds=1)
-    ratio = ratio_of_best_times(lambda: private.fit(X, y, eta=1e4), lambda: reference.fit(X, y))
+    private = PrivateLogisticRegression(regularization)
+    benchmark.pedantic(
+        lambda: private.fit(X, y, epsilon=1e4 / len(X), random_state=Simulation(0)),
+        rounds=5,
+        warmup_rounds=1,
+    )
+    ratio = ratio_of_best_times(
+        lambda: private.fit(X, y, epsilon=1e4 / len(X), random_state=Simulation(0)),
+        lambda: reference.fit(X, y),
+    )
     w = reference.coef_[0]
     gradient = regularization * w - X.T @ (y * expit(-y * (X @ w))) / N_ROWS
     benchmark.extra_info["time_ratio_to_lbfgs"] = ratio

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import convexmarket as cm
+from convexmarket.privacy import Simulation
 
 N_ROWS, N_FEATURES = 1_000_000, 50
 
@@ -20,7 +21,7 @@ def rows():
 
 
 def fit_private(X, y, epsilon):
-    return cm.PersonalizedRidge(1.0, random_state=0).fit(X, y, epsilon=epsilon)
+    return cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
 
 
 def fit_sklearn(X, y, epsilon):

@@ -14,12 +14,10 @@ from tests import ROOT
 
 #: What takes most of the time, or differs from what stays in a setting only.
 LONG_AUDITS = (
-    "accounting joint",
-    "accounting tight",
-    "accounting paper",
+    "accounting paper, as printed",
     "accounting sharp, the other rows as they are",
-    "accounting sharp, calibrated, approximate minimum",
-    "alpha 10, on a lattice",
+    "accounting sharp, approximate minimum",
+    "alpha 10, in floating point",
     "one point, process",
     "one process",
 )

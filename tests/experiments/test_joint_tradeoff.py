@@ -94,7 +94,7 @@ def test_a_row_is_what_python_finds(problem, result, position):
     if row.model == "two-step":
         found = cm.allocate(market)
         assert row.status == "global"
-        assert row.guarantee_max >= row.epsilon_max * (1 - 1e-12)
+        assert row.guarantee_max >= row.epsilon_max / 2  # a row pulls with at least half its weight
     elif row.model == "joint":
         found = cm.allocate_jointly(joint, starts=2)
         assert row.residual < 1e-6

@@ -10,7 +10,7 @@ from convexmarket.experiments import run_problem, run_regression_market
 from convexmarket.learners import PersonalizedRidge
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
 from convexmarket.market import Market
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy import Simulation, ridge_sensitivity
 from convexmarket.problems import parse_problem
 from convexmarket.sellers import Sellers
 
@@ -78,9 +78,9 @@ def test_the_noise_is_what_the_sold_total_asks_for(result):
     for row in result.curve.itertuples():
         offers = result.sellers.merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
         sold = offers[offers.epsilon > 0]
-        model = PersonalizedRidge(row.regularization, weights=sold.weight, random_state=0)
+        model = PersonalizedRidge(row.regularization, weights=sold.weight, rounding=None)
         rows = np.zeros((len(sold), 3))
-        model.fit(rows, np.zeros(len(sold)), epsilon=sold.epsilon)
+        model.fit(rows, np.zeros(len(sold)), epsilon=sold.epsilon, random_state=Simulation(0))
         kappa = ridge_sensitivity(row.regularization, 3)
         assert model.noise_rate_ == pytest.approx(row.eta / kappa, rel=1e-12)
         exposed = sold.weight * kappa * model.noise_rate_

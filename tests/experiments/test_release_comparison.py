@@ -25,6 +25,7 @@ from convexmarket.experiments.release_useful import (
     most_points,
     smallest_n,
 )
+from convexmarket.privacy import Simulation
 from convexmarket.problems import parse_problem
 
 BASE = """
@@ -77,7 +78,7 @@ label = "function"
 kind = "objective-perturbation"
 label = "linear"
 regularization = 0.05
-accounting = "joint"
+accounting = "sharp"
 """
 KEY = ["size", "epsilon", "release"]
 LABELS = ["interactive", "low threshold", "at points", "process", "net", "function", "linear"]
@@ -164,7 +165,7 @@ def test_models_are_the_library_s(result):
         assert (row.norm, row.norm_bound) == (model.norm_, model.norm_bound_)
         assert (row.rank, row.prediction_error) == (len(model.pivots_), model.prediction_error_)
         linear = cm.PrivateLogisticRegression(0.05)
-        linear.fit(*circles(row.size, 0.15, 0.4, random(0, row.size, row.fit)), eta=math.inf)
+        linear.fit(*circles(row.size, 0.15, 0.4, random(0, row.size, row.fit)), epsilon=np.inf)
         assert row.linear_accuracy == linear.score(X, y)
 
 
@@ -206,17 +207,16 @@ def test_measures_are_those_of_the_library(result):
 def test_every_row_s_total_is_epsilon_under_objective_perturbation():
     linear = 'kind="objective-perturbation", label="linear", regularization=0.05'
     many = "data.n_test=2000"  # so that an accuracy tells one model from another
-    draws = run(f"releases=[{{{linear}, accounting='joint'}}]", many, "study.sizes=[150]").draws
+    draws = run(f"releases=[{{{linear}}}]", many, "study.sizes=[150]").draws
     X, y = circles(2000, 0.15, 0.4, random(1))
     for row in draws.itertuples():
         place = [1.0, 20.0].index(row.epsilon)
-        model = cm.PrivateLogisticRegression(
-            0.05,
-            accounting="joint",
-            calibration="total",
-            random_state=noise("linear", 150, row.fit, place, row.draw),
+        model = cm.PrivateLogisticRegression(0.05)
+        model.fit(
+            *circles(150, 0.15, 0.4, random(0, 150, row.fit)),
+            epsilon=row.epsilon,
+            random_state=Simulation(noise("linear", 150, row.fit, place, row.draw)),
         )
-        model.fit(*circles(150, 0.15, 0.4, random(0, 150, row.fit)), eta=150 * row.epsilon)
         np.testing.assert_allclose(model.epsilon_.max(), row.epsilon)
         assert row.accuracy == model.score(X, y)
 

@@ -67,18 +67,25 @@ def cell(result, method, loss, sweep=0, value=2.0, draw=0):
 @pytest.mark.parametrize(
     ("method", "estimator"),
     [
-        ("pdp_op", cm.PersonalizedRidge(2.0, sensitivity="paper")),
-        ("pdp_op_tight", cm.PersonalizedRidge(2.0, sensitivity="tight")),
+        ("pdp_op", cm.PersonalizedRidge(2.0, sensitivity="paper", rounding=None)),
+        ("pdp_op_tight", cm.PersonalizedRidge(2.0, sensitivity="tight", rounding=None)),
         (
             "pdp_op_optimal",
-            cm.PersonalizedRidge(2.0, sensitivity="paper", weights="optimal", label_noise=0.3),
+            cm.PersonalizedRidge(
+                2.0, sensitivity="paper", weights="optimal", label_noise=0.3, rounding=None
+            ),
         ),
-        ("nonpersonalized", cm.NonPersonalizedRidge(2.0, sensitivity="paper")),
+        ("nonpersonalized", cm.NonPersonalizedRidge(2.0, sensitivity="paper", rounding=None)),
         ("nonprivate", cm.NonPrivateRidge(2.0)),
-        ("jorgensen_max", cm.SampledRidge(2.0, sensitivity="paper", normalization="sample")),
+        (
+            "jorgensen_max",
+            cm.SampledRidge(2.0, sensitivity="paper", normalization="sample", rounding=None),
+        ),
         (
             "jorgensen_mean",
-            cm.SampledRidge(2.0, sensitivity="paper", normalization="sample", threshold="mean"),
+            cm.SampledRidge(
+                2.0, sensitivity="paper", normalization="sample", threshold="mean", rounding=None
+            ),
         ),
     ],
 )

@@ -8,6 +8,7 @@ from convexmarket.datasets import synthetic
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.experiments import run_problem, run_tradeoff
 from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.privacy import Simulation
 from convexmarket.problems import parse_problem
 
 TINY = """
@@ -96,15 +97,19 @@ def test_the_curve_sums_up_draws_and_sellers(result):
     np.testing.assert_allclose(curve.overall_mean, curve.error_mean + gammas * curve.payments)
 
 
-def test_the_total_guarantee_is_what_was_sold_plus_delta(result):
-    table = result.sellers.merge(result.curve[[*KEY, "eta", "regularization"]], on=KEY)
-    delta = np.log1p(table.weight / (4 * table.regularization))
+def test_the_total_guarantee_is_what_was_sold_plus_delta_where_it_is_the_paper_s():
+    found = run_tradeoff(
+        tiny('learner.calibration="noise"', 'learner.accounting="paper"', "objective.gamma=[0.001]")
+    )
+    table = found.sellers.merge(found.curve[[*KEY, "eta", "regularization"]], on=KEY)
+    largest = table.groupby(KEY).weight.transform("max")
     np.testing.assert_allclose(table.epsilon, table.weight * table.eta)
+    delta = 2 * np.log1p(largest / table.regularization)
     np.testing.assert_allclose(table.guarantee, table.epsilon + delta)
 
 
 def test_the_total_is_what_was_sold_when_calibrated_to_be():
-    found = run_tradeoff(tiny('learner.calibration="total"', "objective.gamma=[0.001]"))
+    found = run_tradeoff(tiny("objective.gamma=[0.001]"))
     bought = found.sellers[found.sellers.weight > 0]
     assert (bought.guarantee <= bought.epsilon * (1 + 1e-12)).all()
 
@@ -154,7 +159,7 @@ def test_correlation_sorts_sensitivities_by_the_feature():
 def test_the_baseline_is_the_learner_without_noise(result):
     data = synthetic(40, 2, 0, 50, 60)
     model = PrivateLogisticRegression(result.baseline_regularization)
-    model.fit(data.X_train, data.y_train, eta=np.inf)
+    model.fit(data.X_train, data.y_train, epsilon=np.inf)
     assert result.baseline_error == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
@@ -163,8 +168,8 @@ def test_a_draw_can_be_trained_again(result):
     row = result.curve.iloc[0]
     weights = result.sellers.weight[:40].to_numpy()
     seed = np.random.SeedSequence(0, spawn_key=(1, 2))
-    model = PrivateLogisticRegression(row.regularization, random_state=seed)
-    model.fit(data.X_train, data.y_train, weights, eta=row.eta)
+    model = PrivateLogisticRegression(row.regularization)
+    model.fit(data.X_train, data.y_train, epsilon=weights * row.eta, random_state=Simulation(seed))
     drawn = result.draws.test_error[2]
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 

@@ -17,6 +17,7 @@ import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.priors.parsing import prior_from_dict
+from convexmarket.privacy import Simulation
 from convexmarket.problems import load_problem, parse_problem
 from convexmarket.report import render, write_report
 from convexmarket.report.terminal import summary
@@ -68,13 +69,13 @@ REFUSED = {
         standard([1e16, 1.0, 2.3e-308, 1e16, 1.0, 1.79e308], mu=1e300, sigma=1e16, gamma=1e-16)
     ),
     "weights that are words": lambda: cm.PrivateLogisticRegression().fit(
-        X, Y, weights=[""] * len(X), eta=1.0
+        X, Y, epsilon=[""] * len(X)
     ),
-    "weights that are types": lambda: erm().declare(X, Y, [float] * len(X)),
+    "weights that are types": lambda: erm().declare(X, Y, epsilon=[float] * len(X)),
     "a prior that is an array of nothing": lambda: cm.Sellers([0.1], np.array(1.0)),
     "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
         5e-324
-    ).fit(X, Y, eta=2.0),
+    ).fit(X, Y, epsilon=2.0 / len(X)),
     "an answer a hundred and sixty digits finer than the model": lambda: cm.suggest_updates(
         1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
     ),
@@ -173,9 +174,9 @@ REFUSED = {
     ).declare(X, Y),
     "a logistic learner at 1j": lambda: cm.PrivateLogisticRegression(
         regularization=1j, classes=(-1, 1)
-    ).fit(X, Y, weights=np.full(6, 1 / 6), eta=2.0),
+    ).fit(X, Y, epsilon=1.0),
     "noise beyond floating point": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
-        X, Y, weights=np.full(6, 1 / 6), eta=1e-300
+        X, Y, epsilon=1e-300
     ),
     "a threshold that is an array": lambda: cm.SampledRidge(
         1.0, threshold=np.array([1.0, 2.0]), feature_range=(-1.0, 1.0)
@@ -389,9 +390,10 @@ def test_guarantees_whose_sum_overflows():
     guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
     rows = [[0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
     with pytest.raises(cm.ParameterError, match="the noise for it is below the smallest float"):
-        cm.PersonalizedRidge(1.0, random_state=0).fit(*rows, epsilon=guarantees)
+        cm.PersonalizedRidge(1.0).fit(*rows, epsilon=guarantees, random_state=Simulation(0))
     smaller = np.minimum(guarantees, 1e307)
-    model = cm.PersonalizedRidge(0.01, random_state=0).fit(*rows, epsilon=smaller)
+    model = cm.PersonalizedRidge(0.01, rounding=None)
+    model.fit(*rows, epsilon=smaller, random_state=Simulation(0))
     assert 0 < model.noise_rate_ < np.inf
 
 

@@ -7,9 +7,16 @@ from sklearn.base import clone
 import convexmarket as cm
 from convexmarket.learners import PrivateLogisticRegression, objective_perturbation_log_density
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy import Simulation, ridge_sensitivity
 
 PRIVATE_RIDGES = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
+
+
+def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
+    """Return the paper's Algorithm 1: eta sets the noise, and the total exceeds what was sold."""
+    return PrivateLogisticRegression(
+        regularization, accounting=accounting, calibration="noise", **parameters
+    )
 
 
 # ------------------------------------------------------------------------------- ridge
@@ -36,7 +43,7 @@ def check_simulation(estimator, penalty, fits, samples) -> None:
     )
     rng, losses = np.random.default_rng(3), []
     for _ in range(fits):
-        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))
         # Back to the unit scale, on which the model is penalised.
         unit = fitted.coef_ / 1.5
         error = np.mean((y_test - fitted.predict(X_test)) ** 2)
@@ -54,11 +61,11 @@ def check_sample_spread(fits, samples) -> None:
     """Little noise, so that nearly all of the spread is that of the sample."""
     X, y, _ = ridge_sample(20, 12)
     epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
-    model = cm.SampledRidge(0.05)
+    model = cm.SampledRidge(0.05, rounding=None)
     expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=samples)
     rng, losses = np.random.default_rng(1), []
     for _ in range(fits):
-        fitted = clone(model).set_params(random_state=rng).fit(X, y, epsilon=epsilon)
+        fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))
         losses.append(np.mean((y - fitted.predict(X)) ** 2))
     assert np.std(losses) > 0
     assert abs(expected.std / np.std(losses) - 1) < 0.15, (expected.std, np.std(losses))
@@ -67,10 +74,11 @@ def check_sample_spread(fits, samples) -> None:
 def check_ridge_noise(fits) -> None:
     """Norms are Gamma at the promised rate, and directions uniform."""
     X, y, epsilon = ridge_sample(6, 40, 3)
-    model, rng = cm.PersonalizedRidge(1.0), np.random.default_rng(0)
+    model, rng = cm.PersonalizedRidge(1.0, rounding=None), np.random.default_rng(0)
     exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
-    released = [clone(model).set_params(random_state=rng) for _ in range(fits)]
-    noise = np.array([one.fit(X, y, epsilon=epsilon).coef_ - exact for one in released])
+    source = Simulation(rng)
+    released = [model.fit(X, y, epsilon=epsilon, random_state=source).coef_ for _ in range(fits)]
+    noise = np.array(released) - exact
     rate = epsilon.sum() / ridge_sensitivity(1.0, 3)
     norms = np.linalg.norm(noise, axis=1)
     assert stats.kstest(norms, stats.gamma(3, scale=1 / rate).cdf).pvalue > 0.01
@@ -84,10 +92,12 @@ def check_lattice_noise(fits) -> None:
     step = 2.0**-30
     model, rng = cm.PersonalizedRidge(1.0, rounding=step), np.random.default_rng(0)
     exact = solve_ridge(X, y, epsilon / epsilon.sum(), 1.0)
-    copies = [clone(model).set_params(random_state=rng) for _ in range(fits)]
-    released = np.array([one.fit(X, y, epsilon=epsilon).coef_ for one in copies])
+    source = Simulation(rng)
+    released = np.array(
+        [model.fit(X, y, epsilon=epsilon, random_state=source).coef_ for _ in range(fits)]
+    )
     assert np.array_equal(released / step, np.rint(released / step))
-    noise = (released - exact) * copies[0].noise_rate_
+    noise = (released - exact) * model.noise_rate_
     assert stats.kstest(noise.ravel(), stats.laplace.cdf).pvalue > 1e-3
     assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 4 / np.sqrt(fits)
 
@@ -98,8 +108,11 @@ def check_lattice_noise(fits) -> None:
 def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
     """Releases follow the density that audits and proofs are about."""
     rng = np.random.default_rng(0)
-    model = PrivateLogisticRegression(0.5, data_norm=data_norm, random_state=rng)
-    released = [model.fit(X, y, weights, eta=3.0).coef_[0] for _ in range(fits)]
+    model = algorithm_1(0.5, data_norm=data_norm)
+    released = [
+        model.fit(X, y, epsilon=weights * 3.0, random_state=Simulation(rng)).coef_[0]
+        for _ in range(fits)
+    ]
     grid = np.linspace(-150, 150, cells + 1)
     terms = (X, y, weights, 3.0, 0.5, data_norm)
     density = [objective_perturbation_log_density([w], *terms) for w in grid]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from convexmarket.errors import SolverError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.minimiser import LogisticObjective, minimise, relative_error
+from convexmarket.privacy import Simulation
+from tests.learners.builders import algorithm_1
 
 
 def exact(values):
@@ -141,11 +143,11 @@ def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
     rng = np.random.default_rng(0)
     X, y, _ = instance(rng, 30, 3, size=1e6)
     X /= np.maximum(1.0, np.linalg.norm(X, axis=1) / 1e7)[:, None]
-    model = PrivateLogisticRegression(1.0, data_norm=1e7, random_state=0)
+    model = algorithm_1(1.0, data_norm=1e7)
     with pytest.raises(SolverError, match=r"rounding.*larger tol if rounding"):
-        model.fit(X, y, eta=100.0)
+        model.fit(X, y, epsilon=100.0 / len(X), random_state=Simulation(0))
     assert not hasattr(model, "coef_")
-    model.set_params(tol=1e-6).fit(X, y, eta=1e9)
+    model.set_params(tol=1e-6).fit(X, y, epsilon=1e9 / len(X), random_state=Simulation(0))
     assert model.gradient_norm_ <= 1e-6
 
 
@@ -155,10 +157,10 @@ def test_rounding_counts_against_the_tolerance(monkeypatch, rounding, accepted) 
     monkeypatch.setattr(
         LogisticObjective, "gradient_norm", lambda self, w: (0.9 * tol, rounding * tol)
     )
-    model = PrivateLogisticRegression(0.1, tol=tol, random_state=0)
+    model = PrivateLogisticRegression(0.1, tol=tol)
     if accepted:
-        model.fit([[0.5], [0.1]], [1, -1], eta=10.0)
+        model.fit([[0.5], [0.1]], [1, -1], epsilon=5.0, random_state=Simulation(0))
         assert model.gradient_norm_ == pytest.approx((0.9 + rounding) * tol)
     else:
         with pytest.raises(SolverError, match="gradient norm of 9e-10"):
-            model.fit([[0.5], [0.1]], [1, -1], eta=10.0)
+            model.fit([[0.5], [0.1]], [1, -1], epsilon=5.0, random_state=Simulation(0))

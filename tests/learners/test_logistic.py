@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
+from scipy.sparse import csr_array
 from scipy.special import expit
 from sklearn import config_context
 from sklearn.base import clone
@@ -31,8 +32,13 @@ from convexmarket.learners import (
     logistic_risk_constants,
     objective_perturbation_log_density,
 )
-from convexmarket.privacy import gamma_sphere_noise, objective_perturbation_guarantee
-from tests.learners.builders import check_released_density
+from convexmarket.privacy import (
+    Simulation,
+    gamma_sphere_noise,
+    objective_perturbation_guarantee,
+)
+from convexmarket.privacy.accounting import joint_guarantee
+from tests.learners.builders import algorithm_1, check_released_density
 
 
 def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, noise: float = 0.3):
@@ -74,8 +80,10 @@ def test_the_minimiser_is_that_of_the_declared_problem(
     X, y, weights = sample(0, n_rows, n_features, data_norm)
     weights[0] = 0.0 if n_rows > 1 else 1.0
     weights /= weights.sum()
-    model = PrivateLogisticRegression(regularization, data_norm=data_norm, random_state=5)
-    model.fit(X, y, weights=weights, eta=eta)
+    model = algorithm_1(regularization, data_norm=data_norm)
+    sold = weights * eta if np.isfinite(eta) else np.full(n_rows, np.inf)
+    weights = weights if np.isfinite(eta) else np.full(n_rows, 1 / n_rows)
+    model.fit(X, y, epsilon=sold, random_state=Simulation(5))
     shift = drawn_shift(5, n_features, eta, data_norm) if np.isfinite(eta) else np.zeros(n_features)
     w = cp.Variable(n_features)
     loss = weights @ cp.logistic(cp.multiply(-y, X @ w))
@@ -115,8 +123,11 @@ def test_the_gradient_norm_is_reached_on_hard_problems(
         weights[::2] = 0.0
         weights /= weights.sum()
     eta, regularization = 10.0**log_eta, 10.0**log_regularization
-    model = PrivateLogisticRegression(regularization, random_state=seed)
-    model.fit(X, y, weights=weights, eta=eta)
+    model = algorithm_1(regularization)
+    if np.isinf(eta):
+        weights = (weights > 0) / np.count_nonzero(weights)
+    sold = np.multiply(weights, eta, out=np.zeros(n_rows), where=weights > 0)
+    model.fit(X, y, epsilon=sold, random_state=Simulation(seed))
     shift = drawn_shift(seed, n_features, eta) if np.isfinite(eta) else np.zeros(n_features)
     own = np.linalg.norm(gradient(model.coef_, X, y, weights, shift, regularization))
     assert model.gradient_norm_ <= 1e-9
@@ -132,40 +143,44 @@ def test_many_rows_reach_the_same_minimiser(concentrated, order) -> None:
     if concentrated:
         weights = np.full(30_000, 1e-7)
         weights[3] = 1 - weights.sum() + weights[3]
-    model = PrivateLogisticRegression(1e-3, random_state=0).fit(X, y, weights, eta=1e3)
+    model = algorithm_1(1e-3).fit(X, y, epsilon=weights * 1e3, random_state=Simulation(0))
     shift = drawn_shift(0, 6, 1e3)
     assert np.linalg.norm(gradient(model.coef_, X, y, weights, shift, 1e-3)) <= 1.1e-9
 
 
 def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
-    X, y, weights = sample(3, 300, 4)
-    model = PrivateLogisticRegression(0.01).fit(X, y, weights, eta=np.inf)
+    X, y, _ = sample(3, 300, 4)
+    model = PrivateLogisticRegression(0.01).fit(X, y, epsilon=np.inf)
     reference = LogisticRegression(
-        C=1 / 0.01, fit_intercept=False, solver="newton-cholesky", tol=1e-12
-    ).fit(X, y, sample_weight=weights)
+        C=1 / 0.01 / 300, fit_intercept=False, solver="newton-cholesky", tol=1e-12
+    ).fit(X, y)
     assert model.coef_ == pytest.approx(reference.coef_[0], rel=1e-7)
-    assert model.predict_proba(X) == pytest.approx(reference.predict_proba(X), rel=1e-7)
+    assert model.intercept_ == 0.0
+    for said in ("predict_proba", "predict_log_proba"):
+        assert getattr(model, said)(X) == pytest.approx(getattr(reference, said)(X), rel=1e-7)
 
 
 def test_a_row_of_weight_zero_changes_nothing() -> None:
     X, y, weights = sample(4, 20, 3)
     weights[4] = 0.0
     weights /= weights.sum()
-    make = PrivateLogisticRegression(random_state=1)
-    before = clone(make).fit(X, y, weights, eta=50.0).coef_
+    make = algorithm_1()
+    before = clone(make).fit(X, y, epsilon=weights * 50.0, random_state=Simulation(1)).coef_
     X[4], y[4] = -X[5], -y[4]
-    assert np.array_equal(clone(make).fit(X, y, weights, eta=50.0).coef_, before)
+    assert np.array_equal(
+        clone(make).fit(X, y, epsilon=weights * 50.0, random_state=Simulation(1)).coef_, before
+    )
 
 
 def test_failure_releases_nothing() -> None:
     X, y, _ = sample(0, 30, 4)
-    model = PrivateLogisticRegression(random_state=0)
+    model = algorithm_1()
     with pytest.raises(SolverError, match="gradient norm"):
-        model.fit(X, y, eta=1e-12)
+        model.fit(X, y, epsilon=1e-12 / len(X), random_state=Simulation(0))
     assert not {name for name in vars(model) if name.endswith("_")} - {"n_features_in_"}
-    before = dict(vars(model.fit(X, y, eta=10.0)))
+    before = dict(vars(model.fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))))
     with pytest.raises(SolverError, match="gradient norm"):
-        model.fit(X, y, eta=1e-12)
+        model.fit(X, y, epsilon=1e-12 / len(X), random_state=Simulation(0))
     assert all(vars(model)[name] is value for name, value in before.items())
 
 
@@ -230,7 +245,7 @@ def test_no_privacy_loss_exceeds_the_guarantee(
     flipped = np.concatenate([[rng.choice([-1, 1])], y[1:]])
     loss = log_density(w, X, y, weights, eta, regularization, data_norm)
     loss -= log_density(w, neighbour, flipped, weights, eta, regularization, data_norm)
-    bound = objective_perturbation_guarantee(weights, eta, regularization, data_norm, "joint")[0]
+    bound = joint_guarantee(weights, eta, data_norm**2 / regularization)[0]
     assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
 
 
@@ -261,15 +276,15 @@ def test_bad_neighbours_exceed_what_was_sold_but_not_the_guarantee(
     weight, eta, regularization, v, data_norm
 ) -> None:
     loss = worst_loss(weight, eta, regularization, v, data_norm)
-    joint, tight, paper = (
+    sharp, paper = (
         objective_perturbation_guarantee(
             [weight, 1 - weight], eta, regularization * data_norm**2, data_norm, accounting
         )[0]
-        for accounting in ("joint", "tight", "paper")
+        for accounting in ("sharp", "paper")
     )
     assert loss > weight * eta * 1.05  # the Jacobian's share cannot be left out
-    assert loss <= joint < tight < paper
-    assert loss > 0.93 * joint  # and the smallest bound leaves little room
+    assert loss <= sharp < paper
+    assert loss > 0.93 * sharp  # and the smaller bound leaves little room
 
 
 def test_unbounded_rows_break_the_guarantee() -> None:
@@ -286,12 +301,12 @@ def test_unbounded_rows_break_the_guarantee() -> None:
 
 def test_the_total_is_reported() -> None:
     X, y, weights = sample(0, 30, 3)
-    for accounting in ("joint", "tight", "paper"):
-        model = PrivateLogisticRegression(0.02, accounting=accounting, random_state=0)
-        model.fit(X, y, weights, eta=40.0)
+    for accounting in ("sharp", "paper"):
+        model = algorithm_1(0.02, accounting=accounting)
+        model.fit(X, y, epsilon=weights * 40.0, random_state=Simulation(0))
         expected = objective_perturbation_guarantee(weights, 40.0, 0.02, accounting=accounting)
-        assert np.array_equal(model.epsilon_, expected)
-        assert model.eta_ == 40.0
+        assert model.epsilon_ == pytest.approx(expected, rel=1e-14)
+        assert model.eta_ == pytest.approx(40.0, rel=1e-14)
         assert np.array_equal(model.guarantee_.epsilon, model.epsilon_)
         assert model.guarantee_.accounting == accounting
 
@@ -300,29 +315,31 @@ def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
     weights /= weights.sum()
-    model = PrivateLogisticRegression(0.02, calibration="total", random_state=2)
-    model.fit(X, y, weights, eta=40.0)
+    model = PrivateLogisticRegression(0.02, calibration="total")
+    model.fit(X, y, epsilon=weights * 40.0, random_state=Simulation(2))
     assert np.all(model.epsilon_ <= weights * 40.0)
     assert model.eta_ < 40.0
-    same_noise = PrivateLogisticRegression(0.02, random_state=2).fit(X, y, weights, eta=model.eta_)
-    assert np.array_equal(same_noise.coef_, model.coef_)
+    same_noise = algorithm_1(0.02).fit(
+        X, y, epsilon=weights * model.eta_, random_state=Simulation(2)
+    )
+    assert same_noise.coef_ == pytest.approx(model.coef_, rel=1e-9)
 
 
 def test_calibration_total_refuses_too_little_privacy() -> None:
     X, y, _ = sample(0, 30, 3)
     with pytest.raises(ParameterError, match="larger regularization"):
-        PrivateLogisticRegression(0.02, calibration="total").fit(X, y, eta=10.0)
+        PrivateLogisticRegression(0.02, calibration="total").fit(X, y, epsilon=10.0 / len(X))
 
 
 def test_the_papers_cap_is_used() -> None:
     X, y, _ = sample(0, 10, 3)
-    model = PrivateLogisticRegression(0.1, accounting="paper", cap=5.0).fit(X, y, eta=10.0)
+    model = algorithm_1(0.1, accounting="paper", cap=5.0).fit(X, y, epsilon=10.0 / len(X))
     assert model.epsilon_ == pytest.approx(np.full(10, 1.0 + 2 * np.log(1 + 0.5 / 0.1)))
 
 
 def test_the_guarantee_states_its_assumptions() -> None:
     X, y, _ = sample(0, 10, 3)
-    text = str(PrivateLogisticRegression().fit(X, y, eta=10.0).guarantee_)
+    text = str(algorithm_1().fit(X, y, epsilon=10.0 / len(X)).guarantee_)
     for words in (
         "norm is at most 1, a bound that is public",
         "(-1, 1) is public",
@@ -332,30 +349,30 @@ def test_the_guarantee_states_its_assumptions() -> None:
         "double precision",
     ):
         assert words in text
-    seeded = PrivateLogisticRegression(random_state=0).fit(X, y, eta=10.0)
-    assert "stays secret" in str(seeded.guarantee_)
-    free = PrivateLogisticRegression().fit(X, y, eta=np.inf)
+    seeded = algorithm_1().fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
+    assert seeded.guarantee_.assumptions[0].startswith("SIMULATION: ")
+    free = algorithm_1().fit(X, y, epsilon=np.inf)
     assert np.all(np.isinf(free.epsilon_))
     assert "no noise was added" in str(free.guarantee_)
 
 
 def test_the_noise_is_not_kept_on_the_model() -> None:
     X, y, weights = sample(0, 10, 3)
-    model = PrivateLogisticRegression(random_state=0).fit(X, y, weights, eta=10.0)
+    model = algorithm_1().fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0))
     noise = drawn_shift(0, 3, 10.0)
     for value in vars(model).values():
         assert not (np.shape(value) == noise.shape and np.allclose(value, noise))
     assert set(vars(model)) - set(model.get_params()) == {
-        "coef_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_", "gradient_norm_",
-        "n_features_in_",
+        "coef_", "intercept_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_",
+        "gradient_norm_", "n_features_in_",
     }  # fmt: skip
 
 
 def test_without_a_seed_every_release_differs() -> None:
     X, y, _ = sample(0, 10, 3)
-    model = PrivateLogisticRegression()
-    first = model.fit(X, y, eta=10.0).coef_
-    assert not np.allclose(first, model.fit(X, y, eta=10.0).coef_)
+    model = algorithm_1()
+    first = model.fit(X, y, epsilon=10.0 / len(X)).coef_
+    assert not np.allclose(first, model.fit(X, y, epsilon=10.0 / len(X)).coef_)
 
 
 # --------------------------------------------------------------------- what it may not look at
@@ -364,7 +381,7 @@ def test_without_a_seed_every_release_differs() -> None:
 def test_a_norm_taken_from_the_data_is_a_leak() -> None:
     X, y, _ = sample(0, 10, 3, data_norm=5.0)
     with pytest.warns(PrivacyLeakWarning, match="data_norm"):
-        model = PrivateLogisticRegression(data_norm=None).fit(X, y, eta=10.0)
+        model = algorithm_1(data_norm=None).fit(X, y, epsilon=10.0 / len(X))
     assert model.data_norm_ == pytest.approx(np.linalg.norm(X, axis=1).max())
     assert "VIOLATED: the bound on the norms" in str(model.guarantee_)
 
@@ -372,7 +389,7 @@ def test_a_norm_taken_from_the_data_is_a_leak() -> None:
 def test_labels_taken_from_the_data_are_a_leak() -> None:
     X, y, _ = sample(0, 10, 3)
     with pytest.warns(PrivacyLeakWarning, match="classes"):
-        model = PrivateLogisticRegression(classes=None).fit(X, y, eta=10.0)
+        model = algorithm_1(classes=None).fit(X, y, epsilon=10.0 / len(X))
     assert "VIOLATED: the label set" in str(model.guarantee_)
 
 
@@ -380,12 +397,12 @@ def test_public_arguments_give_no_warning() -> None:
     X, y, _ = sample(0, 10, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PrivateLogisticRegression().fit(X, y, eta=10.0)
+        algorithm_1().fit(X, y, epsilon=10.0 / len(X))
 
 
 def test_one_class_is_enough_when_the_set_is_public() -> None:
     X, _, _ = sample(0, 10, 3)
-    model = PrivateLogisticRegression(random_state=0).fit(X, np.ones(10), eta=1e6)
+    model = algorithm_1().fit(X, np.ones(10), epsilon=1e6 / len(X), random_state=Simulation(0))
     assert np.array_equal(model.classes_, [-1, 1])
 
 
@@ -393,9 +410,9 @@ def test_one_class_is_enough_when_the_set_is_public() -> None:
 def test_the_second_label_is_the_positive_one(classes) -> None:
     X, y, _ = sample(0, 200, 3, noise=0.0)
     labels = np.asarray(classes)[(y > 0).astype(int)]
-    model = PrivateLogisticRegression(1e-3, classes=classes).fit(X, labels, eta=np.inf)
+    model = algorithm_1(1e-3, classes=classes).fit(X, labels, epsilon=np.inf)
     assert model.score(X, labels) > 0.95
-    reference = PrivateLogisticRegression(1e-3).fit(X, y, eta=np.inf)
+    reference = algorithm_1(1e-3).fit(X, y, epsilon=np.inf)
     assert np.array_equal(model.coef_, reference.coef_)
     margins = model.decision_function(X)
     assert np.array_equal(model.predict(X) == classes[1], margins > 0)
@@ -413,16 +430,18 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
         ({"y": [1, 3]}, DataError, "1 labels are none of the public classes"),
         ({"y": ["a", "b"]}, DataError, "2 labels"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
-        ({"weights": [1.0]}, ParameterError, "1 entries for 2 rows"),
-        ({"weights": [0.5, 0.6]}, ParameterError, "sum to one"),
-        ({"weights": [-0.5, 1.5]}, ParameterError, "nonnegative"),
-        ({"eta": 0.0}, ParameterError, "eta"),
-        ({"eta": -1.0}, ParameterError, "eta"),
+        ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
+        ({"epsilon": [-0.5, 1.5]}, ParameterError, "nonnegative"),
+        ({"epsilon": [np.nan, 1.5]}, ParameterError, "nonnegative"),
+        ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must be numbers"),
+        ({"epsilon": 0.0}, ParameterError, "epsilon is 0 in every row"),
+        ({"epsilon": 1.7e308}, ParameterError, "sums to more than a float holds"),
+        ({"X": csr_array([[0.5, 0], [0, 0.5]])}, DataError, "X is sparse"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
-    arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "weights": None, "eta": 1.0} | change
-    model = PrivateLogisticRegression()
+    arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "epsilon": 9.0} | change
+    model = algorithm_1()
     with pytest.raises(error, match=words):
         model.fit(**arguments)
     assert not hasattr(model, "coef_")
@@ -439,63 +458,64 @@ def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
         ({"tol": 0.0}, "tol"),
         ({"classes": (1, 1)}, "classes"),
         ({"classes": (1, 2, 3)}, "classes"),
-        ({"random_state": "secret"}, "random_state"),
     ],
 )
 def test_bad_parameters_are_named(parameters, words) -> None:
     with pytest.raises(ParameterError, match=words):
-        PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], eta=1.0)
+        PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
 
 
-def test_eta_has_no_default() -> None:
-    with pytest.raises(TypeError, match="eta"):
+def test_epsilon_has_no_default() -> None:
+    with pytest.raises(ParameterError, match=r"epsilon is missing: .*fit\(X, y, epsilon=\.\.\.\)"):
         PrivateLogisticRegression().fit([[0.5], [0.1]], [1, -1])
 
 
 # ------------------------------------------------------------------------------ scikit-learn
 
 
-class Permissive(PrivateLogisticRegression):
-    """Scikit-learn's checks know nothing of eta, of bounded rows or of public labels."""
-
-    def __init__(self, regularization=0.01, data_norm=None, classes=None, random_state=None):
-        super().__init__(
-            regularization, data_norm=data_norm, classes=classes, random_state=random_state
-        )
-
-    def fit(self, X, y, weights=None, eta=1e6):
-        return super().fit(X, y, weights, eta=eta)
-
-
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
-def test_scikit_learn_conventions() -> None:
-    check_estimator(Permissive(), on_skip=None)
+@pytest.mark.parametrize(
+    ("epsilon", "fails"), [(np.inf, {}), (1e6, {"check_fit_idempotent": "noise is drawn anew"})]
+)
+def test_scikit_learn_conventions(epsilon, fails) -> None:
+    """Of the estimator itself: its data say nothing of bounds or of public labels."""
+    model = PrivateLogisticRegression(
+        data_norm=None, classes=None, accounting="paper", epsilon=epsilon
+    )
+    check_estimator(model, on_skip=None, expected_failed_checks=fails)
 
 
 def test_a_fitted_model_can_be_cloned_and_pickled() -> None:
     X, y, _ = sample(0, 30, 3)
-    model = PrivateLogisticRegression(0.05, classes=(-1, 1), random_state=3).fit(X, y, eta=10.0)
+    model = algorithm_1(0.05, classes=(-1, 1)).fit(
+        X, y, epsilon=10.0 / len(X), random_state=Simulation(3)
+    )
     assert clone(model).get_params() == model.get_params()
     copy = pickle.loads(pickle.dumps(model))
     assert np.array_equal(copy.predict(X), model.predict(X))
     assert str(copy.guarantee_) == str(model.guarantee_)
 
 
-def test_weights_and_eta_are_routed_through_a_pipeline() -> None:
+def test_epsilon_is_routed_through_a_pipeline() -> None:
     X, y, weights = sample(0, 30, 3)
+    terms = {"epsilon": weights * 200.0, "random_state": Simulation(0)}
     with config_context(enable_metadata_routing=True):
-        learner = PrivateLogisticRegression(random_state=0).set_fit_request(weights=True, eta=True)
+        learner = PrivateLogisticRegression().set_fit_request(epsilon=True, random_state=True)
         pipeline = make_pipeline(FunctionTransformer(), learner)
-        pipeline.fit(X, y, weights=weights, eta=20.0)
-        direct = PrivateLogisticRegression(random_state=0).fit(X, y, weights, eta=20.0)
+        pipeline.fit(X, y, **terms)
+        direct = PrivateLogisticRegression().fit(X, y, **terms)
         assert np.array_equal(pipeline[-1].coef_, direct.coef_)
-        scores = cross_validate(
-            PrivateLogisticRegression(random_state=0).set_fit_request(eta=True),
-            X,
-            y,
-            params={"eta": 1e4},
-        )["test_score"]
+        scores = cross_validate(learner, X, y, params={"epsilon": weights * 1e4})["test_score"]
     assert np.all(np.isfinite(scores))
+
+
+def test_a_constructors_epsilon_serves_where_fit_gets_none() -> None:
+    X, y, _ = sample(0, 30, 3)
+    own = PrivateLogisticRegression(epsilon=5.0).fit(X, y, random_state=Simulation(0))
+    given = PrivateLogisticRegression(epsilon=1.0).fit(
+        X, y, epsilon=5.0, random_state=Simulation(0)
+    )
+    assert np.array_equal(own.coef_, given.coef_)
 
 
 # ------------------------------------------------------------------------------ risk constants

@@ -7,11 +7,11 @@ import pytest
 
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, SolverError
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import PrivacyAccountant
+from convexmarket.privacy import PrivacyAccountant, Simulation
 
 X = np.array([[0.6, 0.8], [0.8, 0.6], [-0.6, 0.2], [-0.9, 0.1]])
 Y = np.array([1, 1, -1, -1])
-WEIGHTS = np.array([0.5, 0.25, 0.25, 0.0])
+SOLD = np.array([10.0, 5.0, 5.0, 0.0])
 
 
 class Sealed:
@@ -44,37 +44,39 @@ class Watchful(PrivacyAccountant):
 @pytest.mark.parametrize("minimum_epsilon", [None, 0.5])
 def test_what_is_charged_is_the_guarantee(minimum_epsilon) -> None:
     account = PrivacyAccountant(np.full(6, 50.0))
-    model = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon, random_state=0)
-    model.fit(X, Y, WEIGHTS, eta=20.0, accountant=account, rows=[5, 0, 3, 2])
+    model = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon)
+    model.fit(X, Y, epsilon=SOLD, accountant=account, rows=[5, 0, 3, 2], random_state=Simulation(0))
     expected = np.zeros(6)
     expected[[5, 0, 3, 2]] = model.epsilon_
     assert np.array_equal(account.spent, expected)
     assert account.releases[0][0] == model.guarantee_.mechanism
-    alone = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon, random_state=0)
-    assert np.array_equal(alone.fit(X, Y, WEIGHTS, eta=20.0).coef_, model.coef_)
+    alone = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon)
+    assert np.array_equal(
+        alone.fit(X, Y, epsilon=SOLD, random_state=Simulation(0)).coef_, model.coef_
+    )
 
 
 def test_no_row_is_looked_at_before_it_can_pay() -> None:
     account = PrivacyAccountant([9.0, 9.0, 9.0, 0.0])
-    model = PrivateLogisticRegression(0.1, random_state=0)
-    sealed = {"X": Sealed(4, 2), "y": Sealed(4), "weights": WEIGHTS, "accountant": account}
+    model = PrivateLogisticRegression(0.1)
+    sealed = {"X": Sealed(4, 2), "y": Sealed(4), "accountant": account}
     with pytest.raises(BudgetExceededError, match="row 0"):
-        model.fit(**sealed, eta=20.0)
+        model.fit(**sealed, epsilon=SOLD, random_state=Simulation(0))
     with pytest.raises(AssertionError, match="looked at"):  # now it may look
-        model.fit(**sealed, eta=10.0)
+        model.fit(**sealed, epsilon=SOLD / 2, random_state=Simulation(0))
     assert np.array_equal(account.spent, np.zeros(4))
     with pytest.raises(AssertionError, match="looked at"):  # nobody to ask
-        model.fit(sealed["X"], sealed["y"], WEIGHTS, eta=10.0)
+        model.fit(sealed["X"], sealed["y"], epsilon=SOLD / 2, random_state=Simulation(0))
 
 
 def test_a_refused_fit_leaves_everything_as_it_was() -> None:
     rng = np.random.default_rng(0)
     account = PrivacyAccountant(np.full(4, 15.0))
-    model = PrivateLogisticRegression(0.1, random_state=rng)
-    model.fit(X, Y, WEIGHTS, eta=20.0, accountant=account)
+    model = PrivateLogisticRegression(0.1)
+    model.fit(X, Y, epsilon=SOLD, accountant=account, random_state=Simulation(rng))
     before, spent, state = dict(vars(model)), account.spent, rng.bit_generator.state
     with pytest.raises(BudgetExceededError, match="row 0 has spent"):
-        model.fit(X, Y, WEIGHTS, eta=20.0, accountant=account)
+        model.fit(X, Y, epsilon=SOLD, accountant=account, random_state=Simulation(rng))
     assert all(vars(model)[name] is value for name, value in before.items())
     assert np.array_equal(account.spent, spent)
     assert rng.bit_generator.state == state
@@ -84,8 +86,8 @@ def test_the_charge_comes_before_the_noise() -> None:
     rng = np.random.default_rng(0)
     state = rng.bit_generator.state
     account = Watchful(np.full(4, 50.0), rng)
-    model = PrivateLogisticRegression(0.1, random_state=rng, minimum_epsilon=0.1)
-    model.fit(X, Y, WEIGHTS, eta=20.0, accountant=account)
+    model = PrivateLogisticRegression(0.1, minimum_epsilon=0.1)
+    model.fit(X, Y, epsilon=SOLD, accountant=account, random_state=Simulation(rng))
     assert account.states == [state]
     assert rng.bit_generator.state != state
 
@@ -97,34 +99,36 @@ def test_the_charge_comes_before_the_noise() -> None:
         ({"y": [1, 1, -1, -1, 1]}, DataError),
         ({"y": [1, 3, -1, -1]}, DataError),
         ({"X": np.where(X > 0.7, np.nan, X)}, DataError),
-        ({"weights": [0.5, 0.5]}, ParameterError),
+        ({"epsilon": [0.5, 0.5]}, ParameterError),
     ],
 )
 def test_data_that_are_refused_cost_nothing(change, error) -> None:
     account = PrivacyAccountant(np.full(4, 50.0))
-    arguments = {"X": X, "y": Y, "weights": WEIGHTS} | change
+    arguments = {"X": X, "y": Y, "epsilon": SOLD} | change
     with pytest.raises(error):
-        PrivateLogisticRegression(0.1).fit(**arguments, eta=20.0, accountant=account)
+        PrivateLogisticRegression(0.1).fit(**arguments, accountant=account)
     assert account.releases == ()
 
 
 def test_a_bad_source_of_noise_costs_nothing() -> None:
     account = PrivacyAccountant(np.full(4, 50.0))
     with pytest.raises(ParameterError, match="random_state"):
-        PrivateLogisticRegression(random_state="secret").fit(X, Y, eta=4.0, accountant=account)
+        PrivateLogisticRegression().fit(
+            X, Y, epsilon=9.0, accountant=account, random_state="secret"
+        )
     assert account.releases == ()
 
 
 def test_a_fit_that_fails_after_the_charge_stays_charged(monkeypatch) -> None:
     account = PrivacyAccountant(np.full(4, 50.0))
-    model = PrivateLogisticRegression(0.1, random_state=0)
+    model = PrivateLogisticRegression(0.1)
     monkeypatch.setattr(
         "convexmarket.learners.perturbed.minimise", lambda objective, *_: objective.shift + 1.0
     )
     with pytest.raises(SolverError, match="nothing is released"):
-        model.fit(X, Y, WEIGHTS, eta=20.0, accountant=account)
+        model.fit(X, Y, epsilon=SOLD, accountant=account, random_state=Simulation(0))
     assert not hasattr(model, "coef_")
-    assert account.spent[0] > 10.0
+    assert 9.0 < account.spent[0] <= 10.0
     assert account.spent[3] == 0.0
 
 
@@ -133,7 +137,7 @@ def test_what_reads_private_data_cannot_be_charged(leak) -> None:
     account = PrivacyAccountant(np.full(4, 50.0))
     model = PrivateLogisticRegression(0.1, **{leak: None})
     with pytest.raises(ParameterError, match=f"{leak}=None.*public"):
-        model.fit(Sealed(4, 2), Sealed(4), eta=20.0, accountant=account)
+        model.fit(Sealed(4, 2), Sealed(4), epsilon=5.0, accountant=account)
     assert account.releases == ()
 
 
@@ -149,7 +153,7 @@ def test_what_reads_private_data_cannot_be_charged(leak) -> None:
             "different positions",
         ),
         (
-            {"accountant": PrivacyAccountant(np.full(4, 9.0)), "eta": np.inf},
+            {"accountant": PrivacyAccountant(np.full(4, 9.0)), "epsilon": np.inf},
             BudgetExceededError,
             "needs inf",
         ),
@@ -157,4 +161,4 @@ def test_what_reads_private_data_cannot_be_charged(leak) -> None:
 )
 def test_a_bad_account_is_named_before_the_data_are_seen(charged, error, words) -> None:
     with pytest.raises(error, match=words):
-        PrivateLogisticRegression().fit(Sealed(4, 2), Sealed(4), **{"eta": 4.0} | charged)
+        PrivateLogisticRegression().fit(Sealed(4, 2), Sealed(4), **{"epsilon": 9.0} | charged)

@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
 import convexmarket as cm
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_math import (
     noise_rate,
     noisy_loss,
     sampling_probabilities,
     solve_ridge,
 )
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy import Simulation, ridge_sensitivity
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_ridge_noise,
@@ -76,9 +78,11 @@ def test_no_regularisation_gives_the_solution_of_least_norm() -> None:
 def test_the_order_of_the_rows_does_not_matter() -> None:
     X, y, epsilon = ridge_sample(3)
     order = np.random.default_rng(0).permutation(60)
-    model = cm.PersonalizedRidge(0.5, random_state=1)
-    first = clone(model).fit(X, y, epsilon=epsilon)
-    second = clone(model).fit(X[order], y[order], epsilon=epsilon[order])
+    model = cm.PersonalizedRidge(0.5)
+    first = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(1))
+    second = clone(model).fit(
+        X[order], y[order], epsilon=epsilon[order], random_state=Simulation(1)
+    )
     assert second.coef_ == pytest.approx(first.coef_, rel=1e-10)
     assert np.array_equal(second.epsilon_, first.epsilon_[order])
 
@@ -90,8 +94,8 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
 @pytest.mark.parametrize("bound", [None, 0.7])
 def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None:
     X, y, epsilon = ridge_sample(4)
-    model = cm.PersonalizedRidge(2.0, bound=bound, sensitivity=mode, random_state=0)
-    model.fit(X, y, epsilon=epsilon)
+    model = cm.PersonalizedRidge(2.0, bound=bound, sensitivity=mode, rounding=None)
+    model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert model.noise_rate_ == pytest.approx(
         epsilon.sum() / ridge_sensitivity(2.0, 3, bound, mode), rel=1e-12
     )
@@ -104,8 +108,8 @@ def test_theorems_3_2_and_3_4_to_the_letter() -> None:
     total = epsilon.sum()
     for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
         known = bound if (alpha, bound) == (0.25, 0.5) else None
-        model = cm.PersonalizedRidge(alpha, bound=known, sensitivity="paper", random_state=0)
-        model.fit(X, y, epsilon=epsilon)
+        model = cm.PersonalizedRidge(alpha, bound=known, sensitivity="paper", rounding=None)
+        model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
         assert model.noise_rate_ == pytest.approx(alpha * total / (4 * (1 + 2 * bound)))
 
 
@@ -115,7 +119,7 @@ def test_the_noise_has_the_density_that_was_promised() -> None:
 
 def released(model, X, y, epsilon):
     """Return weights, rate and kept guarantees as the estimator plans them."""
-    return model._plan(epsilon, X.shape[1], np.random.default_rng(0))
+    return model._plan(Granted(epsilon), X.shape[1], np.random.default_rng(0))
 
 
 @st.composite
@@ -186,10 +190,10 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
 
 def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
     X, y, epsilon = ridge_sample(8)
-    model = cm.NonPersonalizedRidge(1.0, sensitivity="paper", random_state=0)
-    model.fit(X, y, epsilon=epsilon)
-    same = cm.PersonalizedRidge(1.0, sensitivity="paper", random_state=0)
-    same.fit(X, y, epsilon=epsilon.min())
+    model = cm.NonPersonalizedRidge(1.0, sensitivity="paper", rounding=None)
+    model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    same = cm.PersonalizedRidge(1.0, sensitivity="paper", rounding=None)
+    same.fit(X, y, epsilon=epsilon.min(), random_state=Simulation(0))
     assert model.coef_ == pytest.approx(same.coef_, rel=1e-9)
     assert np.all(model.epsilon_ == epsilon.min())
 
@@ -251,16 +255,18 @@ def test_sampling_as_published_breaks_its_promise() -> None:
 
 def test_an_empty_sample_gives_the_zero_model() -> None:
     X, y, _ = ridge_sample(9, 3)
-    model = cm.SampledRidge(normalization="sample", threshold=50.0, random_state=0)
-    model.fit(X, y, epsilon=1e-9)
+    model = cm.SampledRidge(normalization="sample", threshold=50.0)
+    model.fit(X, y, epsilon=1e-9, random_state=Simulation(0))
     assert np.array_equal(model.coef_, np.zeros(3))
 
 
 def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
     X, y, epsilon = ridge_sample(10)
-    model = cm.SampledRidge(normalization="sample", random_state=0).fit(X, y, epsilon=epsilon)
+    model = cm.SampledRidge(normalization="sample").fit(
+        X, y, epsilon=epsilon, random_state=Simulation(0)
+    )
     assert np.all(model.epsilon_ == epsilon.max())
-    rows = cm.SampledRidge(threshold="mean", random_state=0).fit(X, y, epsilon=epsilon)
+    rows = cm.SampledRidge(threshold="mean").fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert np.array_equal(rows.epsilon_, np.minimum(epsilon, epsilon.mean()))
 
 
@@ -391,12 +397,12 @@ def test_the_error_bound_refuses(name, value, message) -> None:
 
 def test_public_ranges_are_another_unit_and_nothing_else() -> None:
     X, y, epsilon = ridge_sample(15)
-    plain = cm.PersonalizedRidge(0.4, random_state=5).fit(X, y, epsilon=epsilon)
+    plain = cm.PersonalizedRidge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
     low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
-    model = cm.PersonalizedRidge(
-        0.4, feature_range=(low, high), target_range=(100.0, 300.0), random_state=5
+    model = cm.PersonalizedRidge(0.4, feature_range=(low, high), target_range=(100.0, 300.0))
+    model.fit(
+        low + X * (high - low), 200.0 + 100.0 * y, epsilon=epsilon, random_state=Simulation(5)
     )
-    model.fit(low + X * (high - low), 200.0 + 100.0 * y, epsilon=epsilon)
     predictions = model.predict(low + X * (high - low))
     assert predictions == pytest.approx(200.0 + 100.0 * plain.predict(X), rel=1e-9)
 
@@ -404,9 +410,9 @@ def test_public_ranges_are_another_unit_and_nothing_else() -> None:
 def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
-    model = cm.PersonalizedRidge(feature_range=None, target_range=None, random_state=0)
+    model = cm.PersonalizedRidge(feature_range=None, target_range=None)
     with pytest.warns(cm.PrivacyLeakWarning) as caught:
-        model.fit(X, y, epsilon=epsilon)
+        model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert {str(w.message).split()[0] for w in caught} == {"feature_range", "target_range"}
     assert caught[0].filename == __file__
     assert "VIOLATED: feature_range and target_range" in str(model.guarantee_)
@@ -421,9 +427,11 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
         ({}, [[0.2], [0.5]], [0, 1.5], 1.0, cm.DataError, "1 of 2 labels"),
         ({}, np.empty((2, 0)), [0, 0], 1.0, cm.DataError, "0 feature"),
         ({}, [[0.2], [0.5]], [0, 0, 0], 1.0, cm.DataError, "inconsistent"),
-        ({}, [[0.2], [0.5]], [0, 0], 0.0, cm.ParameterError, "epsilon must be positive"),
-        ({}, [[0.2], [0.5]], [0, 0], [1.0, -1.0], cm.ParameterError, "epsilon must be positive"),
-        ({}, [[0.2], [0.5]], [0, 0], [1.0, np.nan], cm.ParameterError, "epsilon must be"),
+        ({}, [[0.2], [0.5]], [0, 0], 0.0, cm.ParameterError, "epsilon is 0 in every row"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0, -1.0], cm.ParameterError, "epsilon must be nonneg"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0, np.nan], cm.ParameterError, "epsilon must be nonneg"),
+        ({}, [[0.2], [0.5]], [0, 0], None, cm.ParameterError, "epsilon is missing"),
+        ({}, csr_array([[0.2], [0.5]]), [0, 0], 1.0, cm.DataError, "X is sparse"),
         ({}, [[0.2], [0.5]], [0, 0], [1.0] * 3, cm.ParameterError, "epsilon has shape"),
         ({"alpha": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
         ({"alpha": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
@@ -432,7 +440,7 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
         ({"feature_range": (1, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
         ({"feature_range": ([0, 0], 1)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
         ({"target_range": (0, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
-        ({"random_state": "x"}, [[0.2]], [0], 1.0, cm.ParameterError, "random_state"),
+        ({"rounding": "fine"}, [[0.2]], [0], 1.0, cm.ParameterError, "rounding must be 'auto'"),
         ({}, [[0.2]], [0], "many", cm.ParameterError, "epsilon must be numbers"),
         ({}, [[0.2]], [0], 1e-320, cm.ParameterError, "beyond the range"),
         ({"alpha": "large"}, [[0.2]], [0], 1.0, cm.ParameterError, "alpha must be a number"),
@@ -505,24 +513,23 @@ def test_a_failed_fit_leaves_no_model() -> None:
 # ------------------------------------------------------------------------------ scikit-learn
 
 
-class Permissive(cm.PersonalizedRidge):
-    """Scikit-learn's checks know nothing of epsilon or of rows in a box."""
-
-    def __init__(self, alpha=1.0, feature_range=None, target_range=None, random_state=None):
-        super().__init__(
-            alpha,
-            feature_range=feature_range,
-            target_range=target_range,
-            random_state=random_state,
-        )
-
-    def fit(self, X, y, epsilon=1e6):
-        return super().fit(X, y, epsilon=epsilon)
-
-
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
-def test_scikit_learn_conventions() -> None:
-    check_estimator(Permissive(), on_skip=None)
+@pytest.mark.parametrize(
+    ("model", "fails"),
+    [
+        (cm.PersonalizedRidge(epsilon=np.inf), {}),
+        (
+            cm.PersonalizedRidge(epsilon=1e6),
+            dict.fromkeys(["check_fit_idempotent", "check_regressors_int"], "noise is drawn anew"),
+        ),
+        (cm.NonPersonalizedRidge(epsilon=np.inf), {}),
+        (cm.NonPrivateRidge(), {}),
+    ],
+)
+def test_scikit_learn_conventions(model, fails) -> None:
+    """Of the estimator itself: its data say nothing of boxes."""
+    model.set_params(feature_range=None, target_range=None)
+    check_estimator(model, on_skip=None, expected_failed_checks=fails)
 
 
 @pytest.mark.parametrize("estimator", [*PRIVATE_RIDGES, cm.NonPrivateRidge])

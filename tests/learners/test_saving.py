@@ -24,7 +24,7 @@ from convexmarket.learners import model_schema
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved import files, kinds
 from convexmarket.learners.saved.document import Document
-from convexmarket.privacy import Guarantee
+from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor
 from tests import ROOT
 
@@ -38,13 +38,12 @@ GUARANTEE = Guarantee(np.array([0.25, 0.5]), 1e-6, "a release", "tight", ("noise
 
 
 def logistic(X=ROWS, classes=("no", "yes"), y=LABELS, **parameters):
-    model = cm.PrivateLogisticRegression(0.1, classes=classes, random_state=3, **parameters)
-    weights = np.linspace(1.0, 2.0, 12)
-    return model.fit(X, y, weights / weights.sum(), eta=50.0)
+    model = cm.PrivateLogisticRegression(0.1, classes=classes, **parameters)
+    return model.fit(X, y, epsilon=np.linspace(3.0, 6.0, 12), random_state=Simulation(3))
 
 
 def ridge(cls=cm.PersonalizedRidge, X=ROWS, **parameters):
-    return cls(0.5, random_state=3, **parameters).fit(X, TARGETS, epsilon=EPSILON)
+    return cls(0.5, **parameters).fit(X, TARGETS, epsilon=EPSILON, random_state=Simulation(3))
 
 
 def predictor(n_points=4, classes=("no", "yes"), names=None):
@@ -60,7 +59,7 @@ MODELS = {
     "logistic of integers": lambda: logistic(classes=(3, -4), y=np.where(LABELS == "no", 3, -4)),
     "logistic of bools": lambda: logistic(classes=(False, True), y=LABELS == "yes"),
     "logistic without noise": lambda: cm.PrivateLogisticRegression(0.1, classes=("no", "yes")).fit(
-        ROWS, LABELS, eta=np.inf
+        ROWS, LABELS, epsilon=np.inf
     ),
     "personalised": ridge,
     "personalised of a table": lambda: ridge(X=TABLE),
@@ -139,10 +138,10 @@ def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp
 def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
     model = ridge(feature_range=([0.0, -1.0, 0.0], [1.0, 2.0, 3.0]), bound=2.0)
     loaded = cm.load_model(cm.save_model(model, tmp_path / "m.json"))
-    expected = {**model.get_params(), "random_state": None}
+    expected = {**model.get_params()}
     expected["feature_range"] = ((0.0, -1.0, 0.0), (1.0, 2.0, 3.0))
     assert loaded.get_params() == expected
-    refit = loaded.set_params(random_state=3).fit(ROWS, TARGETS, epsilon=EPSILON)
+    refit = loaded.fit(ROWS, TARGETS, epsilon=EPSILON, random_state=Simulation(3))
     assert refit.coef_.tobytes() == model.coef_.tobytes()
 
 
@@ -350,7 +349,7 @@ def signed(found):
         ({"features": {"names": ["age", "age", "weight"]}}, "two features have the same name"),
         ({"parameters": {"alpha": {"a": 1}}}, "parameters.alpha"),
         ({"parameters": {"alpha": [[[1]]]}}, "parameters.alpha"),
-        ({"parameters": {"random_state": 0}}, "'random_state', which"),
+        ({"parameters": {"epsilon": 1.0}}, "'epsilon', which"),
         ({"parameters": {"__class__": "x"}}, "'__class__', which"),
         ({"parameters": []}, "parameters"),
         ({"features": {"count": 2}}, "3 names for 2 features"),

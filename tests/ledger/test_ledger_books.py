@@ -21,7 +21,7 @@ from convexmarket.errors import (
 )
 from convexmarket.ledger import store
 from convexmarket.ledger.account import LedgerAccount
-from convexmarket.privacy import Account, Guarantee, PrivacyAccountant
+from convexmarket.privacy import Account, Guarantee, PrivacyAccountant, Simulation
 from tests.ledger.builders import check_many_sellers
 
 IDS = ["Ann", "Bob", "Cyd"]
@@ -490,13 +490,15 @@ def test_a_second_training_is_refused_before_it_touches_the_rows(tmp_path):
         ledger.sell(OWNERS, np.linspace(0.5, 1.5, 30), 0.1)
         account = ledger.account(OWNERS)
         sold = account.remaining
-        terms = {"weights": sold / sold.sum(), "eta": sold.sum()}
-        model = cm.PrivateLogisticRegression(1.0, calibration="total", random_state=0)
-        model.fit(ROWS, LABELS, **terms, accountant=account)
+        terms = {"epsilon": sold}
+        model = cm.PrivateLogisticRegression(1.0)
+        model.fit(ROWS, LABELS, **terms, accountant=account, random_state=Simulation(0))
         assert np.array_equal(account.spent, model.epsilon_)
         assert np.all(account.spent <= sold * (1 + 1e-12))
         with pytest.raises(BudgetExceededError, match=r"logistic regression .* would exceed"):
-            model.fit(Untouched(), Untouched(), **terms, accountant=account)
+            model.fit(
+                Untouched(), Untouched(), **terms, accountant=account, random_state=Simulation(0)
+            )
         assert len(ledger.releases()) == 1
 
 

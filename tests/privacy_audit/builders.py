@@ -18,7 +18,7 @@ def rows(n_rows=10, n_features=3, seed=0):
 def logistic_audit(mechanism, eta=300.0, data=None, **options):
     X, y, weights = data or rows()
     options = {"random_state": 0, "draws": 60, "n_rows": 1} | options
-    return cm.audit_privacy(mechanism, X, y, weights=weights, eta=eta, **options)
+    return cm.audit_privacy(mechanism, X, y, epsilon=weights * eta, **options)
 
 
 def ridge_audit(mechanism, epsilon=None, size=20, **options):

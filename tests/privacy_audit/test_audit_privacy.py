@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket.learners.density import objective_perturbation_log_density
-from convexmarket.privacy import Guarantee
+from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.noise import gamma_sphere_noise
 from tests.privacy_audit.builders import (
     check_release,
@@ -22,7 +22,7 @@ from tests.privacy_audit.builders import (
 # --------------------------------------------------------------- logistic regression
 
 
-@pytest.mark.parametrize("accounting", ["joint", "tight", "paper"])
+@pytest.mark.parametrize("accounting", ["sharp", "paper"])
 def test_an_honest_logistic_regression_passes(accounting):
     audit = logistic_audit(cm.PrivateLogisticRegression(0.05, accounting=accounting))
     assert audit.passed, audit.statement()
@@ -33,8 +33,7 @@ def test_an_honest_logistic_regression_passes(accounting):
 @pytest.mark.parametrize("regularization", [0.01, 0.1])
 def test_the_sharp_claim_is_nearly_exhausted(regularization):
     eta = 100.0 / regularization
-    learner = cm.PrivateLogisticRegression(regularization, accounting="sharp")
-    audit = logistic_audit(learner, eta=eta)
+    audit = logistic_audit(cm.PrivateLogisticRegression(regularization), eta=eta)
     assert audit.passed
     assert audit.ratio >= 0.95
 
@@ -42,12 +41,13 @@ def test_the_sharp_claim_is_nearly_exhausted(regularization):
 def test_the_witness_shows_the_measured_loss():
     """Two data sets in the public domain and an output, whose densities anybody can compare."""
     X, y, weights = rows()
-    learner = cm.PrivateLogisticRegression(0.02, data_norm=2.0)
+    learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
+    eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
     audit = cm.audit_privacy(
-        learner, X, y, weights=weights, eta=50.0, n_rows=3, draws=40, random_state=0
+        learner, X, y, epsilon=weights * 500.0, n_rows=3, draws=40, random_state=0
     )
     pair = audit.witness
-    terms = (weights, 50.0, 0.02, 2.0)
+    terms = (weights, eta, 0.25, 2.0)
     loss = objective_perturbation_log_density(
         pair.output, pair.X, pair.y, *terms
     ) - objective_perturbation_log_density(pair.output, pair.X_other, pair.y_other, *terms)
@@ -62,8 +62,8 @@ def test_the_witness_shows_the_measured_loss():
 
 def test_given_rows_are_kept_and_found_less_bad():
     X, y, weights = rows()
-    learner = cm.PrivateLogisticRegression(0.02, accounting="joint")
-    options = {"weights": weights, "eta": 500.0, "rows": [3], "draws": 20, "random_state": 0}
+    learner = cm.PrivateLogisticRegression(0.02)
+    options = {"epsilon": weights * 500.0, "rows": [3], "draws": 20, "random_state": 0}
     given = cm.audit_privacy(learner, X, y, others="given", **options)
     worst = cm.audit_privacy(learner, X, y, others="worst", **options)
     rest = np.arange(len(X)) != 3
@@ -78,7 +78,7 @@ def test_a_second_noise_is_audited_too():
     )
     assert audit.passed, audit.statement()
     assert any("second noise" in check.name for check in audit.checks)
-    learner = SecondNoiseHalved(0.05, minimum_epsilon=0.01, calibration="total", accounting="joint")
+    learner = SecondNoiseHalved(0.05, minimum_epsilon=0.01)
     assert not logistic_audit(learner, rows=[0]).passed
 
 
@@ -147,16 +147,19 @@ class NoiseWithoutRowFive(OtherNoise):
 class EtaOfUsedLabels(cm.PrivateLogisticRegression):
     """Publishes how many labels are high, in the last digits of eta."""
 
-    def fit(self, X, y, weights=None, *, eta):
-        super().fit(X, y, weights, eta=eta)
-        self.eta_ += 1e-9 * np.count_nonzero(np.asarray(y)[np.asarray(weights) > 0] == 1)
+    def fit(self, X, y, *, epsilon, **options):
+        super().fit(X, y, epsilon=epsilon, **options)
+        self.eta_ += 1e-9 * np.count_nonzero(np.asarray(y)[np.asarray(epsilon) > 0] == 1)
         return self
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    def fit(self, X, y, weights=None, *, eta):
-        super().fit(X, y, weights, eta=eta)
-        self._claim(np.asarray(weights) * eta)
+    """Sets the noise by what was granted, as the paper does, and claims no more than that."""
+
+    def fit(self, X, y, *, epsilon, **options):
+        self.calibration = "noise"
+        super().fit(X, y, epsilon=epsilon, **options)
+        self._claim(np.asarray(epsilon))
         return self
 
     def _claim(self, epsilon):
@@ -175,12 +178,13 @@ class WeightsAboveTheCap(DeltaLeftOut):
 class HeavierRow(cm.PrivateLogisticRegression):
     """Says that it uses the weights it was given, and counts the last row twice."""
 
-    def fit(self, X, y, weights=None, *, eta):
-        honest = cm.PrivateLogisticRegression(**self.get_params()).fit(X, y, weights, eta=eta)
-        order = np.argsort(weights)
-        heavier = np.array(weights)
-        heavier[order[-1]] *= 2.0
-        self.__dict__.update(super().fit(X, y, heavier / heavier.sum(), eta=eta).__dict__)
+    def fit(self, X, y, *, epsilon, **options):
+        honest = cm.PrivateLogisticRegression(**self.get_params())
+        honest.fit(X, y, epsilon=epsilon, **options)
+        heavier = np.array(epsilon)
+        heavier[np.argmax(epsilon)] *= 2.0
+        heavier *= np.sum(epsilon) / heavier.sum()
+        self.__dict__.update(super().fit(X, y, epsilon=heavier, **options).__dict__)
         self.guarantee_, self.epsilon_ = honest.guarantee_, honest.epsilon_
         return self
 
@@ -190,13 +194,11 @@ class LabelSetInferred(cm.PrivateLogisticRegression):
 
     inferred = "classes"
 
-    def fit(self, X, y, weights=None, *, eta):
-        learner = cm.PrivateLogisticRegression(
-            self.regularization, random_state=self.random_state, **{self.inferred: None}
-        )
+    def fit(self, X, y, **options):
+        learner = cm.PrivateLogisticRegression(self.regularization, **{self.inferred: None})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
-            found = vars(learner.fit(X, y, weights, eta=eta))
+            found = vars(learner.fit(X, y, **options))
         self.__dict__.update(found | {self.inferred: getattr(self, self.inferred)})
         return self
 
@@ -244,7 +246,7 @@ def test_rows_without_weight_lose_nothing_and_do_not_hide_others():
     X, y, weights = rows()
     weights[0] = 0.0
     weights /= weights.sum()
-    options = {"weights": weights, "eta": 300.0, "draws": 40, "random_state": 0}
+    options = {"epsilon": weights * 300.0, "draws": 40, "random_state": 0}
     honest = cm.PrivateLogisticRegression(0.05)
     audit = cm.audit_privacy(honest, X, y, rows=[0, 1], **options)
     assert audit.passed, audit.statement()
@@ -258,7 +260,7 @@ def test_without_noise_there_is_nothing_to_audit():
 
 
 def test_half_of_the_noise_measures_twice_the_claim():
-    audit = logistic_audit(NoiseHalved(0.05, accounting="sharp"), draws=100)
+    audit = logistic_audit(NoiseHalved(0.05), draws=100)
     assert 1.5 < audit.ratio < 2.1
 
 
@@ -276,14 +278,15 @@ RIDGES = {
     "paper": cm.PersonalizedRidge(1.0, sensitivity="paper"),
     "shifted": cm.PersonalizedRidge(0.5, feature_range=(-1.0, 2.0), target_range=(-3.0, 1.0)),
     "equal": cm.NonPersonalizedRidge(1.0),
-    "lattice": cm.PersonalizedRidge(1.0, rounding=2.0**-12),
+    "coarse lattice": cm.PersonalizedRidge(1.0, rounding=2.0**-12),
+    "floating point": cm.PersonalizedRidge(1.0, rounding=None),
 }
 
 
 @pytest.mark.parametrize("others", ["worst", "given"])
 @pytest.mark.parametrize("name", RIDGES)
 def test_an_honest_ridge_regression_passes(name, others):
-    check_honest_ridge(name, others=others, draws=25 if name == "lattice" else 100)
+    check_honest_ridge(name, others=others, draws=100 if name == "floating point" else 25)
 
 
 def check_honest_ridge(name, **options):
@@ -297,12 +300,12 @@ def test_the_sensitivity_of_a_strong_ridge_is_exhausted():
 
 
 def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
-    mechanism = cm.PersonalizedRidge(2.0)
+    mechanism = cm.PersonalizedRidge(2.0, rounding=None)
     epsilon = np.linspace(0.5, 2.0, 20)
     audit = ridge_audit(mechanism, epsilon, n_rows=3)
     pair = audit.witness
     models = [
-        clone(mechanism).set_params(random_state=7).fit(X, y, epsilon=epsilon)
+        clone(mechanism).fit(X, y, epsilon=epsilon, random_state=Simulation(7))
         for X, y in ((pair.X, pair.y), (pair.X_other, pair.y_other))
     ]
     distance = np.linalg.norm(models[0].coef_ - models[1].coef_) * 1.0  # half / width is one
@@ -311,7 +314,10 @@ def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
 
 
 class RidgeNoiseHalved(cm.PersonalizedRidge):
+    """Halves the noise in floating point."""
+
     def fit(self, *arguments, **options):
+        self.rounding = None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 "convexmarket.learners.ridge_release.gamma_sphere_noise",
@@ -325,7 +331,6 @@ class RidgeRangeInferred(cm.PersonalizedRidge):
         honest = cm.PersonalizedRidge(
             self.alpha,
             target_range=(float(y.min()), float(y.max())),
-            random_state=self.random_state,
         )
         self.__dict__.update(honest.fit(X, y, **options).__dict__ | {"target_range": (-1.0, 1.0)})
         return self
@@ -334,10 +339,10 @@ class RidgeRangeInferred(cm.PersonalizedRidge):
 class RidgeWithoutWeights(cm.PersonalizedRidge):
     """Says that everybody keeps what was granted, and weighs all rows alike."""
 
-    def fit(self, X, y, *, epsilon):
+    def fit(self, X, y, *, epsilon, **options):
         self.weights = np.full(len(X), 1.0 / len(X))
-        said = cm.PersonalizedRidge(self.alpha, random_state=0).fit(X, y, epsilon=epsilon)
-        super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)))
+        said = cm.PersonalizedRidge(self.alpha).fit(X, y, epsilon=epsilon, **options)
+        super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)), **options)
         self.guarantee_, self.epsilon_, self.weights = (
             said.guarantee_,
             said.epsilon_,
@@ -428,7 +433,7 @@ def test_data_that_are_none_are_refused():
     learner = cm.PrivateLogisticRegression(0.05)
     for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
         with pytest.raises(cm.DataError):
-            cm.audit_privacy(learner, X, y, eta=1.0)
+            cm.audit_privacy(learner, X, y, epsilon=1.0)
     with pytest.raises(cm.ParameterError, match="mechanism must be"):
         cm.audit_privacy(3, [[0.1]], [1])
     with pytest.raises(cm.ParameterError, match="points="):
@@ -439,8 +444,10 @@ def test_data_that_are_none_are_refused():
 
 def test_arguments_of_the_mechanism_are_asked_for_by_name():
     X, y, _ = rows()
-    with pytest.raises(cm.ParameterError, match=r"eta= is missing.*weights, eta"):
+    with pytest.raises(cm.ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
+    with pytest.raises(cm.ParameterError, match=r"eta= is unknown.* takes epsilon"):
+        cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, eta=1.0)
     with pytest.raises(cm.ParameterError, match="epsilon= is unknown"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)
     with pytest.raises(cm.ParameterError, match="guarantee must be a Guarantee"):
@@ -456,6 +463,8 @@ def test_the_frame_has_one_line_for_each_row():
 
 
 def test_a_single_row_and_a_single_feature():
-    learner = cm.PrivateLogisticRegression(0.1, accounting="joint")
-    audit = cm.audit_privacy(learner, [[0.5], [-0.2]], [1, -1], eta=20.0, draws=50, random_state=0)
+    learner = cm.PrivateLogisticRegression(0.1)
+    audit = cm.audit_privacy(
+        learner, [[0.5], [-0.2]], [1, -1], epsilon=10.0, draws=50, random_state=0
+    )
     assert audit.passed

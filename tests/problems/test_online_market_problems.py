@@ -60,7 +60,7 @@ def test_a_plan_that_changes_makes_an_adaptive_policy():
 
 def test_defaults_keep_what_was_sold():
     problem = parse_problem(BASE)
-    assert (problem.learner.accounting, problem.learner.calibration) == ("joint", "total")
+    assert (problem.learner.accounting, problem.learner.calibration) == ("sharp", "total")
     assert (problem.simulation.arrivals, problem.simulation.acceptance) == (None, 1.0)
     assert problem.plan.is_fixed
 

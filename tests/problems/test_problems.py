@@ -84,7 +84,7 @@ def test_problems_are_immutable():
         ('sellers.scenarios=["correlated", "correlated"]', "a scenario is listed twice"),
         ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is no feature"),
         ("learner.draws=1.5", "learner.draws is 1.5; it should be a valid integer"),
-        ('learner.accounting="tigt"', "learner.accounting is 'tigt'; did you mean 'tight'?"),
+        ('learner.accounting="shrp"', "learner.accounting is 'shrp'; did you mean 'sharp'?"),
         ("naive.eta_range=[2, 1]", "naive.eta_range: the range is empty"),
         ("run.jobs=0", "run.jobs: no job would do the work"),
         ('kind="tradeof"', "kind is 'tradeof'; did you mean 'tradeoff'?"),

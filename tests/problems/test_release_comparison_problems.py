@@ -72,7 +72,7 @@ def test_what_a_file_leaves_out():
     assert (interactive.accounting, interactive.threshold) == ("tight", None)
     assert (semi_interactive.accounting, semi_interactive.noise) == ("tight", "laplace")
     assert (public.accounting, public.net_radius, public.max_net) == ("tight", None, 1_000_000)
-    assert linear.accounting == "tight"
+    assert linear.accounting == "sharp"
 
 
 def test_the_model_is_the_library_s():

@@ -192,7 +192,7 @@ def test_rows_that_are_not_used_lose_nothing():
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.4, 0.4, (20, 2))
     weights = np.repeat([0.0, 0.1], 10)
-    erm = cm.KernelERM().fit(X, np.where(X[:, 0] > 0, 1, -1), weights)
+    erm = cm.KernelERM().fit(X, np.where(X[:, 0] > 0, 1, -1), epsilon=weights)
     release = cm.TestSetRelease(erm, public(5), 1.0, 0.0, rounding=1e-4, random_state=source(0))
     assert np.all(release.guarantee.epsilon[:10] == 0)
     assert np.all(release.guarantee.epsilon[10:] > 0)

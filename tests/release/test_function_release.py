@@ -27,7 +27,7 @@ def model(kernel="rbf", weighted=False):
     X = rng.uniform(-0.7, 0.7, (N_ROWS, 2))
     y = np.where(X[:, 0] > 0.1, 1, -1)
     weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
-    return cm.KernelERM(kernel=kernel, data_norm=1.0).fit(X, y, weights)
+    return cm.KernelERM(kernel=kernel, data_norm=1.0).fit(X, y, epsilon=weights)
 
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):

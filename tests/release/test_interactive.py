@@ -44,7 +44,7 @@ def model(kernel="rbf", n_rows=40, regularization=0.1, weighted=False, loss="log
         weights = np.arange(n_rows, dtype=float)  # the first row is not used
         weights /= weights.sum()
     erm = cm.KernelERM(loss, kernel, regularization, data_norm=1.0)
-    return erm.fit(X, y, weights)
+    return erm.fit(X, y, epsilon=weights)
 
 
 def release_of(erm, random_state=0, **changes):

@@ -205,8 +205,8 @@ def test_what_terms_speak_of(name):
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_what_constraints_speak_of(name):
     spoken = CONSTRAINTS[name][0].speaks_of(M)
-    if name == "budget":  # takes a mean of the costs, which are a parameter here
-        assert spoken == {"weights", "epsilon", "inverse_eta", "virtual_costs"}
+    if name == "budget":
+        assert spoken == {"weights", "inverse_eta", "virtual_costs"}
     elif name in ("largest", "each largest", "given"):
         assert spoken == {"weights", "inverse_eta"}
     else:

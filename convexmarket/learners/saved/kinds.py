@@ -49,8 +49,8 @@ Detail = Literal["summary", "rows"]
 
 WITHHELD = "withheld"
 NOT_KEPT = "epsilon is the largest of all rows: those of single rows were not saved"
-#: Parameters that have no place in a file: the seed would take the noise off again.
-_NEVER = {"random_state"}
+#: Parameters that have no place in a file: what single rows granted tells what they asked for it.
+_NEVER = {"epsilon"}
 _LIBRARIES = ("convexmarket", "numpy", "scikit-learn")
 
 
@@ -272,7 +272,7 @@ def _build_logistic(document: Document) -> PrivateLogisticRegression:
         raise DataError("labels are missing, and logistic regression predicts them")
     if intercept != 0.0:
         raise DataError("intercept is not zero, and this logistic regression has none")
-    model.classes_ = read_labels(document.labels)
+    model.classes_, model.intercept_ = read_labels(document.labels), intercept
     if model.data_norm is not None:
         check_positives(data_norm=model.data_norm)
         model.data_norm_ = float(model.data_norm)

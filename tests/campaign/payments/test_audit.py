@@ -17,7 +17,12 @@ from tests.payments.builders import (
     draw,
     prior_of,
 )
-from tests.payments.test_audit import check_nobody_gains, markets
+from tests.payments.test_audit import (
+    check_building_again,
+    check_gains_are_found,
+    check_nobody_gains,
+    markets,
+)
 
 
 @pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
@@ -103,3 +108,12 @@ def test_the_budget_is_met_under_a_convex_privacy_cost():
     )
     assert found.expected_payment == pytest.approx(0.5, rel=1e-3)
     assert_fresh_sellers_cost_the_budget(found, prior, 3, 12)
+
+
+def test_gains_of_what_users_are_paid_are_found_by_building_again():
+    check_gains_are_found("mild losses")
+
+
+@pytest.mark.parametrize("name", ["beta, infinite at the top", "exponential"])
+def test_markets_are_built_again_under_other_priors(name):
+    check_building_again(name)

@@ -1,0 +1,156 @@
+"""What each row granted, as every learner reads it: rows that granted nothing are not used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils.validation import _num_samples, validate_data
+
+from convexmarket.arguments import shown
+from convexmarket.errors import DataError, ParameterError
+
+__all__ = ["Granted", "dense_rows"]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Granted:
+    """Public, and known before any row is looked at.
+
+    Attributes
+    ----------
+    epsilon : ndarray of shape (n_rows,)
+        What each row granted, nonnegative, in nats; infinity is a row that asks for nothing.
+    """
+
+    epsilon: Vector
+
+    @classmethod
+    def of(cls, X: ArrayLike, epsilon: ArrayLike | None, default: ArrayLike | None) -> Granted:
+        """Return what the rows of X granted, after checking it.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+            Asked for the number of its rows, and nothing else.
+        epsilon : array_like of shape (n_rows,), float or None
+            What was passed to ``fit``.
+        default : array_like of shape (n_rows,), float or None
+            What was passed to the constructor, where ``epsilon`` is None.
+
+        Raises
+        ------
+        ParameterError
+            If neither is given, an entry is negative or no number, their number is wrong, or
+            nobody granted anything.
+        DataError
+            If X has no rows.
+        """
+        given = default if epsilon is None else epsilon
+        if given is None:
+            raise ParameterError(
+                "epsilon is missing: pass what each row granted, fit(X, y, epsilon=...), such as"
+                " the epsilon of an allocation, or one number for all rows. In a pipeline the"
+                " constructor's epsilon= does as well."
+            )
+        n_rows = _rows_of(X)
+        try:
+            array = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise ParameterError(
+                f"epsilon must be numbers, one per row or one for all, not {shown(given)}."
+            ) from None
+        if array.ndim == 0:
+            array = np.full(n_rows, float(array))
+        if array.shape != (n_rows,):
+            raise ParameterError(
+                f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or"
+                " one for all."
+            )
+        if not np.all(array >= 0):
+            raise ParameterError(
+                "epsilon must be nonnegative in every row: 0 is a row that is not to be used."
+            )
+        if not np.any(array):
+            raise ParameterError(
+                "epsilon is 0 in every row, so there is no row to learn from: buy some privacy"
+                " first."
+            )
+        return cls(array)
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Which rows granted anything, shape (n_rows,)."""
+        return self.epsilon > 0
+
+    @property
+    def positive(self) -> Vector:
+        """What the rows that are used granted, shape (n_used,)."""
+        return self.epsilon[self.used]
+
+    def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return the rows that are used, and their labels, before anything looks at the others.
+
+        Raises
+        ------
+        DataError
+            If there is not one label per row.
+        """
+        if self.used.all() or y is None:
+            return X, y
+        try:
+            X, y = indexable(X, y)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        return _safe_indexing(X, self.used), _safe_indexing(y, self.used)
+
+    def spread(self, values: Vector) -> Vector:
+        """Return values of the rows that are used as values of all rows; the others' are zero."""
+        spread = np.zeros_like(self.epsilon)
+        spread[self.used] = values
+        return spread
+
+    def weights(self) -> Vector:
+        """Return weights of the rows that are used, in proportion to what they granted.
+
+        Where a row asks for nothing, such rows share all weight alike.
+        """
+        positive = self.positive
+        infinite = np.isinf(positive)
+        if infinite.any():
+            return np.asarray(infinite / np.count_nonzero(infinite))
+        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # so that no sum overflows
+        return np.asarray(shares / shares.sum())
+
+
+def _rows_of(X: Any) -> int:
+    """Return the number of rows, which is public."""
+    try:
+        n_rows = int(_num_samples(X))
+    except TypeError as error:
+        raise DataError(f"X must be a matrix of rows: {error}") from error
+    if n_rows == 0:
+        raise DataError("Found array with 0 sample(s), X must have at least one row.")
+    return n_rows
+
+
+def dense_rows(estimator: Any, X: Any, *labels: Any, **options: Any) -> Any:
+    """Return rows, and labels where they are given, as scikit-learn validates them.
+
+    Raises
+    ------
+    DataError
+        If they are malformed, or sparse.
+    """
+    if issparse(X):
+        raise DataError("X is sparse, which is not served: pass the dense matrix, X.toarray().")
+    try:
+        return validate_data(estimator, X, *labels, **options)
+    except (ValueError, OverflowError) as error:
+        raise DataError(str(error)) from error

@@ -1,0 +1,99 @@
+"""The audit of any learner: what it publishes after many fits on neighbouring data.
+
+Of the learner nothing is known but the protocol. So all the numbers that a fitted one shows are
+what it publishes, and their frequencies are what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+
+from convexmarket.errors import ParameterError
+from convexmarket.learners.granted import Granted
+from convexmarket.learners.protocol import Learner
+from convexmarket.privacy.accounting import Guarantee
+from convexmarket.privacy.noise import Simulation
+from convexmarket.privacy_audit.checks import quietly
+from convexmarket.privacy_audit.releases import audit_draws
+from convexmarket.privacy_audit.result import AuditCheck, PrivacyAudit
+
+__all__ = ["audit_learner", "published_numbers"]
+
+Floats = NDArray[np.float64]
+
+#: Relative; a guarantee may exceed what was granted by its own rounding.
+ROUNDING = 1e-9
+
+
+def audit_learner(
+    mechanism: Learner,
+    X: Floats,
+    y: NDArray[Any],
+    rows: NDArray[np.intp] | None,
+    draws: int,
+    confidence: float,
+    rng: np.random.Generator,
+    *,
+    epsilon: ArrayLike | None = None,
+    view: Callable[[Any], ArrayLike] | None = None,
+    replacements: tuple[ArrayLike, ArrayLike] | None = None,
+) -> PrivacyAudit:
+    """Audit by frequencies; see :func:`~convexmarket.audit_privacy`."""
+    granted = Granted.of(X, epsilon, getattr(mechanism, "epsilon", None)).epsilon
+    seeded = "random_state" in signature(mechanism.fit).parameters
+
+    def prepare(X: Floats, y: NDArray[Any]) -> Callable[[int], Learner]:
+        def release(seed: int) -> Learner:
+            source: dict[str, Any] = {"random_state": Simulation(seed)} if seeded else {}
+            return _copy(mechanism).fit(X, y, epsilon=granted, **source)
+
+        return release
+
+    audit = audit_draws(
+        prepare, X, y, rows, draws, confidence, rng,
+        view=view or published_numbers, replacements=replacements,
+    )  # fmt: skip
+    claimed = quietly(lambda: prepare(X, y)(0))[0].guarantee_.epsilon
+    over = np.count_nonzero(claimed > granted * (1.0 + ROUNDING))
+    kept = AuditCheck(
+        "the guarantee is at most what each row granted",
+        not over,
+        f"{over} of {granted.size} rows exceed it",
+    )
+    return replace(audit, checks=(*audit.checks, kept))
+
+
+def published_numbers(model: Any) -> Floats:
+    """Return every number that a fitted learner shows in an attribute whose name ends in ``_``.
+
+    Raises
+    ------
+    ParameterError
+        If there is none.
+    """
+    shown = []
+    for name, value in sorted(vars(model).items()):
+        if not name.endswith("_") or name.startswith("_") or isinstance(value, Guarantee):
+            continue
+        array = np.asarray(value)
+        if array.dtype.kind in "fiub":
+            shown.append(np.asarray(array, dtype=np.float64).ravel())
+    if not shown:
+        raise ParameterError(
+            f"a fitted {type(model).__name__} shows no numbers to attack: keep what is published in"
+            " attributes whose names end in an underscore, such as coef_."
+        )
+    return np.concatenate(shown)
+
+
+def _copy(mechanism: Learner) -> Learner:
+    """Return an unfitted learner of the same parameters."""
+    return clone(mechanism) if isinstance(mechanism, BaseEstimator) else deepcopy(mechanism)

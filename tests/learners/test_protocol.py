@@ -1,0 +1,231 @@
+"""One protocol for every learner: what was granted is kept, and no seed stays behind."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.learners.granted import Granted
+from convexmarket.privacy import Simulation
+from tests import ROOT
+
+LEARNERS = [
+    cm.PrivateLogisticRegression,
+    cm.PersonalizedRidge,
+    cm.NonPersonalizedRidge,
+    cm.SampledRidge,
+]
+
+
+def rows(n_rows=200):
+    """Rows that lie in the unit box and in the unit ball, with labels -1 and 1."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 0.5, (n_rows, 3))
+    return X, np.where(X[:, 0] > 0.25, 1, -1), rng.choice([0.0, 0.5, 2.0], n_rows)
+
+
+def guides_learner():
+    """Return the learner of a user's own that docs/guide.md shows."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text(), re.S)
+    (code,) = [block for block in blocks if "class PrivateMean" in block]
+    found = {}
+    exec(code.partition("rng = np.random.default_rng(0)")[0], found)
+    shown = code[code.index("class PrivateMean") : code.index("\n\n\nrng =")]
+    assert shown.count("\n") < 30
+    return found["PrivateMean"]
+
+
+# -------------------------------------------------------------------------- what was granted
+
+
+@pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
+def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
+    """As a careless user would: some sold nothing, and no sum is one."""
+    learner = make()
+    if make is guides_learner:
+        learner = learner()
+    X, y, epsilon = rows()
+    assert epsilon.sum() != pytest.approx(1.0)
+    fitted = learner.fit(X, y, epsilon=epsilon)
+    assert fitted is learner
+    kept = fitted.guarantee_.epsilon
+    assert kept.shape == (len(X),)
+    assert np.all(kept <= epsilon)
+    assert kept.max() > 0.9 * epsilon.max() or make is cm.NonPersonalizedRidge
+    mu, sigma = learner.risk(3)
+    assert min(mu, sigma) > 0
+
+
+@pytest.mark.parametrize("regularization", [1e-3, 0.01, 0.1])
+def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
+    """By default, at the regularization and the prices where it once did so 4.3 times."""
+    X, y, _ = rows()
+    reports = np.random.default_rng(1).uniform(1e-4, 1e-3, len(X))
+    market = cm.Market.standard(
+        cm.Sellers(reports, cm.Uniform(1e-4, 1e-3)), mu=1, sigma=100, gamma=1
+    )
+    allocation = cm.allocate(market)
+    learner = cm.PrivateLogisticRegression(regularization)
+    try:
+        kept = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
+    except cm.ParameterError as refusal:
+        named = float(re.search(r"for instance (\S+),", str(refusal))[1])
+        kept = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
+        kept = kept.epsilon_
+    assert np.all(kept <= allocation.epsilon)
+
+
+def test_the_papers_algorithm_says_by_how_much_it_exceeds_what_was_sold():
+    X, y, epsilon = rows()
+    model = cm.PrivateLogisticRegression(1e-3, accounting="paper", calibration="noise")
+    said = model.fit(X, y, epsilon=epsilon).guarantee_
+    worst = np.max(said.epsilon[epsilon > 0] / epsilon[epsilon > 0])
+    assert worst > 1
+    assert f"up to {worst:.3g} times as much" in said.assumptions[1]
+    assert said.assumptions[1].startswith("EXCEEDED: ")
+
+
+def test_shares_of_huge_and_tiny_guarantees_do_not_overflow():
+    granted = Granted(np.array([1.7e308, 1.7e308, 0.0, 1e-300]))
+    assert granted.weights().tolist() == pytest.approx([0.5, 0.5, 0.0])
+    assert granted.spread(granted.weights())[2] == 0.0
+    infinite = Granted(np.array([np.inf, 1.0, 0.0, np.inf]))
+    assert infinite.spread(infinite.weights()).tolist() == [0.5, 0.0, 0.0, 0.5]
+
+
+def test_a_kernel_model_takes_the_same_call_and_promises_nothing():
+    X, y, epsilon = rows(60)
+    erm = cm.KernelERM().fit(X, y, epsilon=epsilon)
+    assert np.array_equal(np.isinf(erm.guarantee_.epsilon), epsilon > 0)
+    assert "not to be published" in str(erm.guarantee_)
+    shifts = erm.row_sensitivities_
+    assert np.all(shifts[epsilon == 0] == 0)
+    with pytest.raises(cm.ParameterError, match="pass them to the release"):
+        erm.fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
+
+
+# --------------------------------------------------------------------------------- float32
+
+
+@pytest.mark.parametrize("n_features", [2, 30, 300])
+def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(400, n_features)).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    assert np.linalg.norm(X.astype(np.float64), axis=1).max() > 1 + 1e-12
+    y = np.where(X[:, 0] > 0, 1, -1)
+    seen = []
+    original = cm.learners.logistic.perturbed_minimum
+    monkeypatch.setattr(
+        cm.learners.logistic,
+        "perturbed_minimum",
+        lambda rows, *rest, **options: seen.append(rows) or original(rows, *rest, **options),
+    )
+    model = cm.PrivateLogisticRegression().fit(X, y, epsilon=1.0)
+    assert seen[0].dtype == np.float64
+    assert np.linalg.norm(seen[0], axis=1).max() <= 1.0
+    assert np.array_equal(model.predict(X), model.predict(X.astype(np.float64)))
+    with pytest.raises(cm.DataError, match="longer than data_norm"):
+        model.fit(X * np.float32(1.001), y, epsilon=1.0)
+    with pytest.raises(cm.DataError, match="longer than data_norm"):
+        model.fit(X.astype(np.float64), y, epsilon=1.0)
+
+
+# ------------------------------------------------------------------------------------ seeds
+
+
+def everything(value, found):
+    """Collect what an object holds, however deep."""
+    found.append(value)
+    if hasattr(value, "__dict__"):
+        value = vars(value)
+    if isinstance(value, dict):
+        for item in value.values():
+            everything(item, found)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            everything(item, found)
+    return found
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    "source", [20_240_229, np.random.SeedSequence(20_240_229), np.random.default_rng(20_240_229)]
+)
+def test_no_fitted_model_holds_its_seed(learner, source):
+    """Whoever gets the model as a pickle, a copy or a text cannot draw its noise again."""
+    X, y, epsilon = rows()
+    model = learner().fit(X, y, epsilon=epsilon, random_state=Simulation(source))
+    for held in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        sources = (Simulation, np.random.Generator, np.random.SeedSequence, np.random.BitGenerator)
+        assert not [part for part in everything(held, []) if isinstance(part, sources)]
+        assert "20240229" not in repr(held) + str(held.get_params())
+    assert b"numpy.random" not in pickle.dumps(model)
+    refit = copy.deepcopy(model).fit(X, y, epsilon=epsilon)
+    assert not np.array_equal(refit.coef_, model.coef_)  # a copy draws anew
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_seeded_fit_is_warned_of_unless_it_is_a_simulation(learner):
+    X, y, epsilon = rows()
+    with pytest.warns(cm.PrivacyLeakWarning, match="Simulation"):
+        learner().fit(X, y, epsilon=epsilon, random_state=0)
+    model = learner().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    assert model.guarantee_.assumptions[0].startswith("SIMULATION: ")
+    assert "fresh seed" in learner().fit(X, y, epsilon=epsilon).guarantee_.assumptions[0]
+    with pytest.raises(TypeError, match="random_state"):
+        learner(random_state=0)
+
+
+# ------------------------------------------------------------------- a learner of one's own
+
+
+def audit(learner, epsilon, **options):
+    X, y = np.zeros((10, 1)), np.linspace(-1, 1, 10)
+    options = {"replacements": (np.zeros((2, 1)), [-1.0, 1.0]), "random_state": 0} | options
+    options = {"draws": 1500} | options
+    return cm.audit_privacy(learner, X, y, epsilon=epsilon, **options)
+
+
+def test_a_learner_of_ones_own_is_attacked_as_the_built_in_ones_are():
+    own = guides_learner()
+    honest = audit(own(), np.linspace(0.5, 2.0, 10), rows=[9])
+    assert honest.passed, honest.statement()
+    assert honest.measured[0] > 0.6 * honest.claimed[0]
+
+
+def test_broken_learners_of_ones_own_are_refuted():
+    own = guides_learner()
+
+    class LittleNoise(own):
+        def fit(self, X, y, *, epsilon, **options):
+            said = own().fit(X, y, epsilon=epsilon).guarantee_
+            super().fit(X, y, epsilon=3 * np.asarray(epsilon), **options)
+            self.guarantee_ = said
+            return self
+
+    class KeepsTheMean(own):
+        def fit(self, X, y, *, epsilon, **options):
+            super().fit(X, y, epsilon=epsilon, **options)
+            self.exact_ = float(np.mean(y))
+            return self
+
+    class PromisesTooLittle(own):
+        def fit(self, X, y, *, epsilon, **options):
+            return super().fit(X, y, epsilon=2 * np.asarray(epsilon), **options)
+
+    for broken in (LittleNoise, KeepsTheMean, PromisesTooLittle):
+        assert not audit(broken(), 1.0, rows=[0], draws=500).passed, broken
+
+
+def test_a_learner_that_publishes_nothing_cannot_be_audited():
+    class Silent(guides_learner()):
+        def fit(self, X, y, **options):
+            super().fit(X, y, **options)
+            del self.mean_
+            return self
+
+    with pytest.raises(cm.ParameterError, match="shows no numbers to attack"):
+        audit(Silent(), 1.0)
