@@ -7,7 +7,7 @@ The *discrete Laplace* law has probabilities proportional to :math:`e^{-|z|/t}`,
 Gaussian* to :math:`e^{-z^2/(2s^2)}`, over all integers. The latter hides what Gaussian noise does:
 
 **Shifts by integers.** Let m, m' be integer vectors, :math:`\|m - m'\| \le \Delta`, and Z
-independent discrete Gaussians, :math:`s_j = s`. *(1)* The moments of the privacy loss between
+independent discrete Gaussians. *(1)* The moments of the privacy loss between
 m + Z and m' + Z are at most :math:`\lambda(\lambda+1)\Delta^2/(2s^2)`, as those of real Gaussian
 noise. (Canonne, Kamath and Steinke, Theorem 14: completing the square leaves a sum of
 :math:`e^{-(z-c)^2/(2s^2)}` over the integers, which is largest for an integer c, by Poisson's sum.)
@@ -23,9 +23,6 @@ the two densities, integrated over y, is proportional to :math:`e^{-(o-m)^2/(2s^
 number has each probability of m + Z within a factor :math:`(1+\theta)^{\pm2}`, and it is a
 function of Y and of randomness that knows no data. :math:`\blacksquare` (Peikert uses the same
 sum: An Efficient and Parallel Gaussian Sampler for Lattices, Theorem 3.1.)
-
-The scales may differ: with :math:`s_j` in coordinate j, :math:`\Delta^2 = \sum (m_j-m'_j)^2/s_j^2`
-in units of the scales.
 
 References
 ----------
