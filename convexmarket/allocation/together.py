@@ -166,13 +166,14 @@ def allocate_together(
         if best.objective - bound <= gap * abs(best.objective):
             break
         best = min(best, buyers.at(etas), key=lambda point: point.objective)
+    seconds = time.perf_counter() - began
     result = Together(
-        allocations=tuple(buyers.allocation(best, b, gap) for b in range(len(markets))),
+        allocations=tuple(buyers.allocation(best, b, gap, seconds) for b in range(len(markets))),
         objective=best.objective,
         lower_bound=min(bound, best.objective),
         prices=prices,
         n_solves=buyers.n_solves,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
     )
     result.warn_if_loose(
         gap, "there may be no prices that share the limits out; the purchases are feasible"
@@ -386,8 +387,8 @@ class _Buyers:
         self.n_solves += len(found.solves)
         return found
 
-    def allocation(self, point: _Point, b: int, gap: float) -> Allocation:
-        """Return what one buyer buys."""
+    def allocation(self, point: _Point, b: int, gap: float, seconds: float) -> Allocation:
+        """Return what one buyer buys; the time is that of all together."""
         buyer, weights, eta = self.alone[b], point.weights[b], float(point.etas[b])
         return Allocation(
             weights=weights,
@@ -396,7 +397,7 @@ class _Buyers:
             lower_bound=-np.inf,
             multiplier=point.cuts[b].price / eta,
             method="together",
-            seconds=np.nan,
+            seconds=seconds,
             formulation="primal",
             solver=buyer.solver,
             solver_version=buyer.version,

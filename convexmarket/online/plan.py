@@ -40,6 +40,8 @@ Floats = NDArray[np.float64]
 
 _GRID = 257
 _GAP = 1e-9
+#: Of the largest guarantee, so much may hang on the last digit of the price.
+_DIGITS = 1e-7
 _MAX_REFINEMENTS = 100
 #: Parts that a cell is divided into where the lower bound is lowest.
 _SPLIT = 8
@@ -207,7 +209,7 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
     chosen = min([*roots, *ends], key=lambda root: root.objective)
     _refuse_free_sellers(margins, buyer, chosen.objective)
     terms = _terms(margins, buyer, chosen)
-    if not (0 < terms.scale < np.inf and np.isfinite(chosen.objective)):
+    if not (_is_carried(terms, margins) and np.isfinite(chosen.objective)):
         raise _too_far_apart(margins, buyer)
     plan = Plan(
         terms=terms,
@@ -284,6 +286,12 @@ def _refuse_free_sellers(margins: Margins, buyer: Buyer, objective: float) -> No
         )
 
 
+def _is_carried(terms: Terms, margins: Margins) -> bool:
+    """Whether the last digit of the price moves no guarantee by much of the largest one."""
+    largest = min(terms.scale * (terms.price - margins.lowest), terms.largest)
+    return 0 < terms.scale < np.inf and np.spacing(terms.price) * terms.scale <= _DIGITS * largest
+
+
 def _too_far_apart(margins: Margins, buyer: Buyer) -> SolverError:
     return SolverError(
         f"virtual costs from {margins.lowest:g} to {margins.highest:g}, mu = {buyer.mu:g}, "
@@ -309,6 +317,9 @@ def _plan_sample(prior: EmpiricalPrior, buyer: Buyer) -> Plan:
     # Below the cap, mu*a = (lambda - gamma*psi)*eta*||a|| (A, Eq. 13), and eps = a*N*eta/m.
     scale = buyer.gamma * eta * eta * norm / mu * n / buyer.m
     terms = Terms(price, scale, buyer.cap * eta / buyer.m)
+    margins = margins_of(prior)
+    if not _is_carried(terms, margins):
+        raise _too_far_apart(margins, buyer)
     root = Root(price, eta, found.objective)
     return Plan(terms, eta, found.objective, found.lower_bound, (root,), 1)
 

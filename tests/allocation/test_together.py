@@ -1,5 +1,6 @@
 """Several buyers of the same sellers: certified, within the limits, as good as brute force."""
 
+from dataclasses import replace
 from itertools import product
 
 import cvxpy as cp
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.allocation.together import _Buyers
 from convexmarket.terms import SquaredNoise
 from tests.allocation.builders import Own
 
@@ -114,3 +116,16 @@ def test_buyers_of_other_sellers_are_refused():
     more = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
     with pytest.raises(cm.ParameterError, match="the markets have 2, 3 sellers"):
         cm.allocate_together([buyer(1.0), more], [cm.MaxEpsilon(1.0)])
+
+
+def test_whatever_the_prices_the_bound_is_nowhere_above():
+    """Next to the best prices it nearly touches, and anywhere else it is below."""
+    markets, limit = CASES["sold out"]
+    found = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
+    buyers = _Buyers(markets, np.full(3, limit), "CLARABEL", None)
+    best = buyers.start()
+    for factors in ([1, 1, 1], [1.01, 0.99, 1.0], [0.0, 2.0, 1.0]):
+        prices = found.prices * factors
+        bound, _, _ = buyers.bound(replace(best, prices=prices, objective=np.inf), 1e-6)
+        assert bound <= found.objective * (1 + 1e-7)
+    assert found.lower_bound >= found.objective * (1 - 1e-6)

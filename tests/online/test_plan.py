@@ -140,7 +140,11 @@ def check_roots_of_a_density(n):
 )
 def test_a_sample_is_planned_exactly(samples, m, weights, cap):
     mu, sigma, gamma = 10.0 ** np.array(weights)
-    policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
+    try:
+        policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
+    except cm.SolverError:  # where what is sold would hang on the last digit of the price
+        assert mu**2 / m <= 1e-12 * sigma * gamma * max(samples)
+        return
     n = len(samples)
     psi = policy.prior.ironed_virtual_cost(np.array(samples))
     form = StandardForm(psi, mu * np.sqrt(n / m), sigma, gamma, min(1.0, (cap or np.inf) / n))
@@ -154,6 +158,13 @@ def test_a_sample_is_planned_exactly(samples, m, weights, cap):
     assert value == pytest.approx(exact.objective, rel=1e-6)
     if cap is not None:
         assert epsilon.max() <= cap * policy.plan.eta / m * (1 + 1e-9)
+
+
+def test_a_plan_whose_price_has_too_few_digits_is_refused():
+    """One ulp of the price, 2e-13, would move a seller from its cap by 1e-5 of it."""
+    prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
+    with pytest.raises(cm.SolverError, match=r"mu = 0\.001, .* further apart than double"):
+        cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])
