@@ -20,6 +20,7 @@ from convexmarket.learners import (
     PrivateLogisticRegression,
     SampledRidge,
 )
+from convexmarket.privacy import Simulation
 from convexmarket.privacy_audit import PrivacyAudit, audit_privacy
 from convexmarket.release import (
     FunctionRelease,
@@ -204,7 +205,7 @@ def _release_jobs(X: Floats, y: NDArray[Any]) -> list[Job]:
         def mechanism(rows: Floats, labels: NDArray[Any]) -> Callable[[int], Any]:
             erm = KernelERM("hinge", "linear", regularization=2.0, data_norm=1.0)
             erm.fit(rows, labels)
-            return lambda seed: make(erm, epsilon=3.0, random_state=seed)
+            return lambda seed: make(erm, epsilon=3.0, random_state=Simulation(seed))
 
         return lambda rng: audit_privacy(
             mechanism,
@@ -220,7 +221,11 @@ def _release_jobs(X: Floats, y: NDArray[Any]) -> list[Job]:
         (
             "TestSetRelease",
             "one point, Laplace",
-            job(lambda erm, **terms: TestSetRelease(erm, points, delta=DELTA, **terms)),
+            job(
+                lambda erm, **terms: TestSetRelease(
+                    erm, points, delta=DELTA, noise="laplace", **terms
+                )
+            ),
         ),
         (
             "TestSetRelease",

@@ -249,7 +249,8 @@ def _answers(
         case SemiInteractiveReleaseTable(noise=noise, accounting=accounting):
             points = _public_points(fitted.problem, release.n_points, fitted.size, fitted.fit)
             kinds: dict[str, Any] = {"noise": noise, "accounting": accounting}
-            at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=seed)
+            source = Simulation(seed)
+            at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=source)
             bound = semi_interactive_error_bound(
                 change,
                 *sold[1:],
@@ -268,11 +269,11 @@ def _answers(
                 max_net=release.max_net,
                 failure=study.failure,
                 accounting=release.accounting,
-                random_state=seed,
+                random_state=Simulation(seed),
             )
             return _Answers(public.predict(X_test), public.scale, public.error_bound)
         case FunctionReleaseTable():
-            whole = FunctionRelease(*sold, random_state=seed)
+            whole = FunctionRelease(*sold, random_state=Simulation(seed))
             worst = function_error_bound(
                 change, *sold[1:], n_queries=len(X_test), failure=study.failure
             )
@@ -315,7 +316,7 @@ def _interactive(
         failure=study.failure,
         accounting=table.accounting,
         threshold=threshold,
-        random_state=seed,
+        random_state=Simulation(seed),
     )
     answers: list[float] = []
     counts = []

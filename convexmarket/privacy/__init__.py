@@ -10,10 +10,16 @@ from convexmarket.privacy.accounting import (
 from convexmarket.privacy.active import RowAccount, account, names_of
 from convexmarket.privacy.admission import admit
 from convexmarket.privacy.approximate import approximate_minimum_rate, default_minimum_epsilon
-from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.lattice import (
+from convexmarket.privacy.discrete import (
+    discrete_gaussian,
+    discrete_gaussian_log_density,
     discrete_laplace,
     discrete_laplace_log_density,
+)
+from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.lattice import (
+    lattice_blur,
     lattice_epsilon,
     lattice_moves,
     lattice_release,
@@ -49,10 +55,15 @@ __all__ = [
     "calibrate_eta",
     "check_weights",
     "default_minimum_epsilon",
+    "discrete_gaussian",
+    "discrete_gaussian_log_density",
     "discrete_laplace",
     "discrete_laplace_log_density",
+    "gamma_sphere_draw",
+    "gamma_sphere_error",
     "gamma_sphere_log_density",
     "gamma_sphere_noise",
+    "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
     "lattice_release",

@@ -37,19 +37,19 @@ On Significance of the Least Significant Bits for Differential Privacy.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import floor, frexp
+from math import floor, frexp, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, is_number
+from convexmarket.arguments import check_count, check_positives, is_number
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.privacy.discrete import discrete_gaussian, discrete_laplace
 
 __all__ = [
     "check_reach",
-    "discrete_laplace",
-    "discrete_laplace_log_density",
+    "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
     "lattice_release",
@@ -58,9 +58,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-LARGEST_PART = 2**52  # of the fraction that is the scale, so that products stay below 2**63
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 LARGEST_SCALE = 2**45  # in steps: noise beyond half of LARGEST_FLOAT has probability exp(-128)
 STEPS = (2.0**-500, 2.0**500)
@@ -96,77 +94,6 @@ def lattice_step(rounding: Any) -> float:
             f"rounding must be a step from 2**-500 to 2**500, or None, not {rounding!r}."
         )
     return float(2.0 ** (frexp(float(rounding))[1] - 1))
-
-
-def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
-    r"""Draw independent integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
-
-    Parameters
-    ----------
-    scale : Fraction or int
-        t, positive; numerator and denominator at most ``2**52``.
-    size : int
-        How many, at least 1.
-    rng : numpy.random.Generator
-        Source of uniform integers, and of nothing else; it advances.
-
-    Returns
-    -------
-    list of int
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    References
-    ----------
-    Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithm 2.
-
-    Examples
-    --------
-    >>> draws = discrete_laplace(Fraction(5, 2), 10_000, np.random.default_rng(0))
-    >>> round(sum(z * z for z in draws) / len(draws), 1)  # the variance is 12.3
-    12.8
-    """
-    top, bottom = _parts(scale)
-    missing, drawn = check_count("size", size), []
-    while missing:
-        rest = rng.integers(0, top, size=missing)
-        rest = rest[_accept_exponential(rest, top, rng)]
-        whole = _geometric(len(rest), rng)
-        negative = rng.integers(0, 2, size=len(rest))
-        # Python's integers from here on: they cannot overflow.
-        for low, high, minus in zip(rest.tolist(), whole.tolist(), negative.tolist(), strict=True):
-            size_of = (low + top * high) // bottom
-            if size_of or not minus:
-                drawn.append(-size_of if minus else size_of)
-        missing = size - len(drawn)
-    return drawn
-
-
-def discrete_laplace_log_density(value: ArrayLike, scale: Fraction | int) -> Floats:
-    r"""Log probability, in nats, of the integers that :func:`discrete_laplace` draws.
-
-    Parameters
-    ----------
-    value : array_like of int
-    scale : Fraction or int
-        t, positive.
-
-    Returns
-    -------
-    ndarray
-        :math:`\log\tanh\frac{1}{2t} - |z|/t`.
-
-    Examples
-    --------
-    >>> float(np.exp(discrete_laplace_log_density(np.arange(-400, 401), 5)).sum().round(12))
-    1.0
-    """
-    top, bottom = _parts(scale)
-    rate = bottom / top
-    return np.asarray(np.log(np.tanh(rate / 2.0)) - rate * np.abs(np.asarray(value)))
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
@@ -294,8 +221,59 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
     )
 
 
+def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
+    r"""Plan a release that hides which of two near vectors was computed.
+
+    Let an ideal vector be private, and the computed one within r of it, whatever it depends on. The
+    computed one, released with this noise, costs a row what the ideal one does, and epsilon more.
+    *Proof.* For an ideal vector w and a set A let f(w) be the largest probability of A over
+    computed vectors within r of w. Two such vectors are 2r apart at most, so f(w) is at most
+    :math:`e^\varepsilon` times the probability of A from any of them; and :math:`E f(w)` changes
+    with a row as the ideal vector allows. :math:`\blacksquare`
+
+    Parameters
+    ----------
+    distance : float
+        r, in the Euclidean norm; positive, public.
+    n_values : int
+        n, at least 1.
+    epsilon : float
+        Positive; what it may cost, in nats.
+
+    Returns
+    -------
+    step : float
+        A power of two for :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
+    scale : int
+        Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon. The
+        noise of each value has a scale of about :math:`2\sqrt n\,r/\varepsilon`.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> step, scale = lattice_blur(1e-7, 4, 0.01)
+    >>> bool(lattice_epsilon(lattice_moves(4e-7, step, 4), scale) <= 0.01)
+    True
+    >>> round(step * scale, 6)
+    4.1e-05
+    """
+    check_positives(distance=distance, epsilon=epsilon)
+    apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
+    step = lattice_step(apart / (16.0 * n_values))
+    return step, lattice_scale([float(lattice_moves(apart, step, n_values))], [epsilon])
+
+
 def lattice_release(
-    values: ArrayLike, step: float, scale: Fraction | int, rng: np.random.Generator
+    values: ArrayLike,
+    step: float,
+    scale: Fraction | int,
+    rng: np.random.Generator,
+    *,
+    gaussian: bool = False,
 ) -> Floats:
     """Round values to the lattice, add exact noise, and return the sums, exactly.
 
@@ -309,6 +287,8 @@ def lattice_release(
         Of the noise, in steps.
     rng : numpy.random.Generator
         Source of the noise; it advances.
+    gaussian : bool, default False
+        Whether the noise is discrete Gaussian (of a whole scale) and not discrete Laplace.
 
     Returns
     -------
@@ -333,7 +313,11 @@ def lattice_release(
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise DataError("values must be a vector of finite numbers.")
-    noise = discrete_laplace(scale, array.size, rng)
+    noise = (
+        discrete_gaussian(scale, array.size, rng)  # type: ignore[arg-type]
+        if gaussian
+        else discrete_laplace(scale, array.size, rng)
+    )
     exact = Fraction(step)
     sums = [
         floor(Fraction(value) / exact + HALF) + drawn
@@ -345,41 +329,3 @@ def lattice_release(
             " rounding."
         )
     return np.array(sums, dtype=np.float64) * step
-
-
-def _parts(scale: Fraction | int) -> tuple[int, int]:
-    """Return numerator and denominator of a scale."""
-    if isinstance(scale, bool) or not isinstance(scale, (Fraction, int)):
-        raise ParameterError(f"scale must be a Fraction or an integer, not {scale!r}.")
-    top, bottom = scale.numerator, scale.denominator
-    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
-        raise ParameterError(f"scale must be positive, with parts of at most 2**52, not {scale!r}.")
-    return top, bottom
-
-
-def _accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
-
-    In round k of a series the chance to go on is part / (whole * k): the number of the last round
-    is odd with the probability that is wanted (von Neumann).
-    """
-    accepted = np.zeros(len(parts), dtype=bool)
-    going = np.arange(len(parts))
-    round_ = 1
-    while len(going):
-        on = rng.integers(0, whole, size=len(going)) < parts[going]
-        on &= rng.integers(0, round_, size=len(going)) == 0
-        accepted[going[~on]] = round_ % 2 == 1
-        going = going[on]
-        round_ += 1
-    return accepted
-
-
-def _geometric(size: int, rng: np.random.Generator) -> Integers:
-    """Return how often in a row an event of probability 1/e happens."""
-    counts = np.zeros(size, dtype=np.int64)
-    going = np.arange(size)
-    while len(going):
-        going = going[_accept_exponential(np.ones(len(going), dtype=np.int64), 1, rng)]
-        counts[going] += 1
-    return counts

@@ -11,22 +11,28 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_choice
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.arguments import aligned, check_choice, warn_user
+from convexmarket.errors import (
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    PrivacyLeakWarning,
+)
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
     Account,
     Guarantee,
     RandomSource,
-    lattice_scale,
-    open_generator,
+    Simulation,
+    noise_assumption,
+    resolve_generator,
 )
 from convexmarket.privacy import (
     admit as admit_release,
 )
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
-from convexmarket.privacy.lattice import check_reach
+from convexmarket.release.noise import ARITHMETIC
 from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
@@ -37,15 +43,9 @@ __all__ = [
     "classes_of",
     "empty_predictor",
     "fitted_copy",
-    "lattice_shifts",
-    "whole_scale",
 ]
 
 Floats = NDArray[np.float64]
-
-#: Of a sensitivity: how exactly a prediction is evaluated, where noise is exact. Kernels and the
-#: sum over pivots leave less than a millionth of this; it is counted, and not proven.
-ARITHMETIC = 1e-6
 
 
 class SingleCopy:
@@ -65,8 +65,14 @@ def admit(
     accountant: Account | None,
     rows: ArrayLike | None,
     random_state: RandomSource,
+    step: float | None,
 ) -> np.random.Generator:
     """Charge a release in full, and return the source of its noise.
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        If the noise is of floats (no step), or of a known seed, unless it is a simulation.
 
     Raises
     ------
@@ -78,7 +84,14 @@ def admit(
     charge = admit_release(
         guarantee, accountant, rows, names=erm.row_names_, random_state=random_state
     )
-    generator = open_generator(random_state)
+    if step is None and not isinstance(random_state, Simulation):
+        warn_user(
+            "rounding=None adds noise in floating point, whose last digits can tell data sets apart"
+            " whatever epsilon is: leave rounding out, or, where no real rows are at stake, pass"
+            " random_state=convexmarket.privacy.Simulation(seed).",
+            PrivacyLeakWarning,
+        )
+    generator = resolve_generator(random_state)
     charge()
     return generator
 
@@ -147,68 +160,30 @@ def check_terms(
 
 
 def assumptions_of(
-    erm: KernelERM, random_state: RandomSource, *others: str, step: float | None = None
+    erm: KernelERM, random_state: RandomSource, step: float | None, *others: str
 ) -> tuple[str, ...]:
-    """Return what every release of a model's predictions rests on; with exact noise, at a step."""
-    noise = "the noise comes from a fresh seed of the operating system, and is never published"
-    if random_state is not None:
-        noise = "the random_state that was passed stays secret and is used for no other release"
+    """Return what a release of a model's predictions rests on; without a step, that first."""
+    noise = noise_assumption(random_state)
     return (
+        *((noise, _arithmetic(step)) if step is not None else (_arithmetic(step), noise)),
         *erm.assumptions_,
         "weights, kernel, regularization and everything else that was chosen does not depend on"
         " the private rows",
         *others,
-        noise,
-        _arithmetic(step),
         "of the fitted model itself nothing is published",
     )
 
 
 def _arithmetic(step: float | None) -> str:
     if step is None:
-        return "noise and predictions are real numbers: they are computed in double precision"
+        return (
+            "NOT EXACT: rounding was switched off, and the noise is taken to be of real numbers,"
+            " though it is computed in double precision"
+        )
     return (
         f"the noise is exact, on a lattice of step {step:g}, and double precision evaluates"
         f" predictions to within {ARITHMETIC:g} sensitivities, which the noise covers"
     )
-
-
-def lattice_shifts(erm: KernelERM, step: float, spread: float = 1.0) -> Floats:
-    """Return what bounds the change of a prediction on a lattice, row by row.
-
-    Parameters
-    ----------
-    erm : KernelERM
-    step : float
-        Rounding moves a prediction by less than this, beyond its own change.
-    spread : float, default 1.0
-        By how much more the errors of all predictions weigh in a Euclidean norm than one change.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Zero for rows that are not used.
-
-    Raises
-    ------
-    ParameterError
-        If the step is too fine for what the model may predict.
-    """
-    check_reach(erm.feature_bound_ * erm.norm_bound_, step)
-    rounded = step + 2.0 * ARITHMETIC * erm.sensitivity_
-    moved = erm.row_sensitivities_
-    return np.asarray(np.where(moved > 0, moved + spread * rounded, 0.0))
-
-
-def whole_scale(scale: float, step: float) -> int:
-    """Return a scale of noise in steps, rounded up.
-
-    Raises
-    ------
-    ParameterError
-        If there are too many to a scale.
-    """
-    return lattice_scale([scale / step], [1.0])
 
 
 def classes_of(erm: KernelERM) -> tuple[Any, Any] | None:

@@ -18,6 +18,7 @@ from convexmarket.arguments import check_choice, check_count, check_positives, c
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
+from convexmarket.release.noise import LAPLACE_SLACK, PROCESS_SLACK
 from convexmarket.release.scales import (
     MOST_UPDATES,
     Calibration,
@@ -176,7 +177,7 @@ def semi_interactive_error_bound(
     feature_bound: float = 1.0,
     failure: float = 0.05,
     accounting: Composition = "tight",
-    noise: NoiseKind = "laplace",
+    noise: NoiseKind | None = None,
 ) -> SemiInteractiveBound:
     r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
 
@@ -194,7 +195,8 @@ def semi_interactive_error_bound(
         R_phi.
     failure : float, default 0.05
         Half of it for the noise and half for the draw of the points.
-    noise : {"laplace", "process"}, default "laplace"
+    noise : {"laplace", "process"}, optional
+        As for :class:`~convexmarket.TestSetRelease`: by default a process where delta is positive.
 
     Returns
     -------
@@ -213,13 +215,16 @@ def semi_interactive_error_bound(
     check_count("n_points", n_points)
     check_share("failure", failure)
     check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
+    if noise is None:
+        noise = "laplace" if delta == 0 else "process"
     check_choice("noise", noise, NoiseKind)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
-    calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting, noise)
-    scale = _scale(sensitivity, epsilon, calibration)
     if noise == "process":
+        scale = _scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
         fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure)))
     else:
+        calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting)
+        scale = _scale(sensitivity, epsilon, calibration)
         fit = 2.0 * scale * np.log(2.0 * n_points / failure)
         log = np.log(4.0 / failure)
         sum_of_noise = feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
@@ -239,7 +244,7 @@ def suggest_test_size(
     feature_bound: float = 1.0,
     failure: float = 0.05,
     accounting: Composition = "tight",
-    noise: NoiseKind = "laplace",
+    noise: NoiseKind | None = None,
     largest: int = 1_000_000,
 ) -> int:
     """Return the number of points at which :func:`semi_interactive_error_bound` is smallest.
@@ -429,7 +434,7 @@ def function_error_bound(
     check_count("n_queries", n_queries)
     check_share("failure", failure)
     _check_terms(sensitivity, epsilon, delta, "tight", pure=False)
-    scale = _scale(sensitivity, epsilon, function_epsilon(delta))
+    scale = _scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
     return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
 
 
@@ -458,9 +463,12 @@ def _check_terms(
     check_choice("accounting", accounting, Composition)
 
 
-def _scale(sensitivity: float, epsilon: float, calibration: Calibration) -> float:
-    shift, sold = np.array([[sensitivity], [epsilon]], dtype=float)
-    return calibrate(shift, sold, calibration)[0]
+def _scale(
+    sensitivity: float, epsilon: float, calibration: Calibration, slack: float = LAPLACE_SLACK
+) -> float:
+    """Return the scale of a release's noise, and what its lattice adds, to it and to an error."""
+    shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
+    return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
 
 def _smallest(enough: Callable[[int], bool], largest: int) -> int | None:

@@ -12,7 +12,6 @@ from threading import Lock
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
@@ -26,17 +25,14 @@ from convexmarket.release.base import (
     fitted_copy,
 )
 from convexmarket.release.fit import KernelBasis
+from convexmarket.release.noise import MOST_POINTS, Process, process_noise
 from convexmarket.release.predictor import PublicPredictor, check_rows
-from convexmarket.release.scales import calibrate, function_epsilon
 
-__all__ = ["FunctionRelease", "process_draw"]
+__all__ = ["FunctionRelease"]
 
 Floats = NDArray[np.float64]
 
-LARGEST = 5_000  # answers among which noise is correlated
-#: Relative to the squared bound on features: independent noise, added so that factorisations
-#: exist. More noise than was promised, so it costs nothing.
-JITTER = 1e-9
+LARGEST = MOST_POINTS  # answers among which noise is correlated
 
 
 class FunctionRelease(SingleCopy):
@@ -75,8 +71,9 @@ class FunctionRelease(SingleCopy):
 
     Notes
     -----
-    The draw is made where it is looked at, and remembered there: 5,000 answers at most. The noise
-    in the model is :math:`2LR_\phi a_i/(\lambda s)` standard deviations of a Gaussian, whose
+    The draw is made where it is looked at, and remembered there: 5,000 different questions at most.
+    Exact discrete Gaussian noise in the model's coordinates hides a shift of
+    :math:`2LR_\phi a_i/(\lambda s)` standard deviations, and what rounding adds, for which the
     epsilon is exact (Balle and Wang).
 
     References
@@ -90,7 +87,7 @@ class FunctionRelease(SingleCopy):
     >>> X = rng.uniform(-0.7, 0.7, (5_000, 2))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> erm = KernelERM(regularization=0.1).fit(X, y)
-    >>> release = FunctionRelease(erm, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> release = FunctionRelease(erm, epsilon=1.0, delta=1e-6)
     >>> release.predict([[0.6, 0.1], [-0.6, 0.2]]).round(1)
     array([ 0.6, -0.6])
     """
@@ -108,25 +105,27 @@ class FunctionRelease(SingleCopy):
         erm, names = fitted_copy(erm)
         self._erm = erm
         sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
-        shifts = erm.row_sensitivities_ / erm.feature_bound_
-        self.scale, guaranteed = calibrate(shifts, sold, function_epsilon(delta))
+        noise = process_noise(erm, sold, delta, "auto")
+        self.scale = noise.scale
         guarantee = Guarantee(
-            guaranteed,
+            noise.epsilon,
             delta,
             "the prediction function with a Gaussian process added",
             "exact",
             assumptions_of(
                 erm,
                 random_state,
+                noise.step,
                 "questions may depend on earlier answers, and not on the rows in any other way",
                 "this object remembers the draw, so that it is as private as the rows",
             ),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state, noise.step)
         self.guarantee = guarantee
         self._names = names
-        self._process = _Process(erm, generator)
-        self._answers = np.zeros(0)
+        self._process = Process(erm, noise, generator)
+        self._answers: Floats = np.zeros(0)
+        self._places: dict[bytes, int] = {}  # of the points that were asked about
         self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -153,11 +152,24 @@ class FunctionRelease(SingleCopy):
         if not len(points):
             return np.zeros(0)
         self._erm.kernel_.check_domain(points, "X")
-        truth = self._erm.decision_function(points)
+        keys = [(row + 0.0).tobytes() for row in points]  # -0.0 is 0.0
         with self._lock:
-            answers = truth + self.scale * self._process.at(points)
-            self._answers = np.append(self._answers, answers)
-        return answers
+            first = {key: place for place, key in reversed([*enumerate(keys)])}
+            fresh = sorted(place for key, place in first.items() if key not in self._places)
+            if fresh:
+                self._ask(points[fresh], [keys[place] for place in fresh])
+            return self._answers[[self._places[key] for key in keys]]
+
+    def _ask(self, points: Floats, keys: list[bytes]) -> None:
+        n_old, n_new = len(self._answers), len(points)
+        if n_old + n_new > LARGEST:
+            raise NotSupportedError(
+                f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process"
+                f" remembers {LARGEST:,} at most: use .predictor, which is public."
+            )
+        answers = self._process.at(points, self._erm.decision_function(points))
+        self._answers = np.append(self._answers, answers)
+        self._places.update(zip(keys, range(n_old, n_old + n_new), strict=True))
 
     @property
     def predictor(self) -> PublicPredictor:
@@ -178,44 +190,3 @@ class FunctionRelease(SingleCopy):
             classes_of(self._erm),
             self._names,
         )
-
-
-class _Process:
-    """A draw of a centred Gaussian process, point by point, each given all before it."""
-
-    def __init__(self, erm: KernelERM, generator: np.random.Generator) -> None:
-        self._kernel, self._generator = erm.kernel_, generator
-        self._jitter = JITTER * erm.feature_bound_**2
-        self.points: Floats = np.zeros((0, erm.n_features_in_))
-        self._triangle: Floats = np.zeros((0, 0))  # Cholesky factor of the points' covariance
-        self._normals: Floats = np.zeros(0)  # the independent numbers behind the draw
-
-    def at(self, points: Floats) -> Floats:
-        """Return the draw at more points, shape (n_points,)."""
-        n_old, n_new = len(self.points), len(points)
-        if n_old + n_new > LARGEST:
-            raise NotSupportedError(
-                f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process"
-                f" remembers {LARGEST:,} at most: use .predictor, which is public."
-            )
-        inside = self._kernel(points, points)
-        inside[np.diag_indices(n_new)] += self._jitter
-        across: Floats = np.zeros((n_new, n_old))
-        if n_old:
-            between = self._kernel(self.points, points)
-            across = np.asarray(solve_triangular(self._triangle, between, lower=True)).T
-        corner = np.linalg.cholesky(inside - across @ across.T)
-        triangle = np.zeros((n_old + n_new, n_old + n_new))
-        triangle[:n_old, :n_old] = self._triangle
-        triangle[n_old:, :n_old], triangle[n_old:, n_old:] = across, corner
-        normals = self._generator.standard_normal(n_new)
-        self.points = np.vstack([self.points, points])
-        self._triangle, self._normals = triangle, np.append(self._normals, normals)
-        return np.asarray(triangle[n_old:] @ self._normals)
-
-
-def process_draw(gram: Floats, feature_bound: float, generator: np.random.Generator) -> Floats:
-    """Draw a Gaussian process at points with this kernel matrix, shape (n_points,)."""
-    covariance = gram.copy()
-    covariance[np.diag_indices_from(covariance)] += JITTER * feature_bound**2
-    return np.asarray(np.linalg.cholesky(covariance) @ generator.standard_normal(len(gram)))

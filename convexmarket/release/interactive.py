@@ -16,13 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import check_count, check_positives, check_share
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import (
-    Account,
-    Guarantee,
-    RandomSource,
-    lattice_release,
-    lattice_step,
-)
+from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
     SingleCopy,
@@ -31,15 +25,16 @@ from convexmarket.release.base import (
     check_terms,
     empty_predictor,
     fitted_copy,
-    lattice_shifts,
-    whole_scale,
 )
+from convexmarket.release.noise import Rounding, laplace_noise
 from convexmarket.release.predictor import check_rows
-from convexmarket.release.scales import calibrate, interactive_epsilon
+from convexmarket.release.scales import interactive_epsilon
 
 __all__ = ["InteractiveRelease", "Remaining", "Spent"]
 
 Floats = NDArray[np.float64]
+
+BLOCK = 64  # answers whose noise is drawn together
 
 
 @dataclass(frozen=True)
@@ -98,9 +93,12 @@ class InteractiveRelease(SingleCopy):
         From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
         default, as in the paper. Any value keeps the guarantee; under a lower one updates run out
         earlier.
-    rounding : float, optional
-        A step, rounded down to a power of two: noisy predictions are multiples of it, and their
-        noise is drawn exactly; as for :class:`~convexmarket.TestSetRelease`.
+    rounding : float or "auto", optional
+        A step, rounded down to a power of two: noisy predictions are multiples of it, with noise
+        drawn exactly, so that no low digit tells more than epsilon allows. By default far below
+        ``erm.sensitivity_``, where it costs next to nothing. ``None`` adds noise of floats instead,
+        with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless ``random_state`` is a
+        simulation.
     accountant : Account, optional
         Charged in full before anything is drawn; by default the accounts that are open,
         :func:`convexmarket.privacy.account`.
@@ -167,7 +165,7 @@ class InteractiveRelease(SingleCopy):
         failure: float = 0.05,
         accounting: Composition = "tight",
         threshold: float | None = None,
-        rounding: float | None = None,
+        rounding: Rounding = "auto",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
@@ -178,36 +176,32 @@ class InteractiveRelease(SingleCopy):
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
         check_share("failure", failure)
-        self._step = None if rounding is None else lattice_step(rounding)
-        self.scale, guaranteed = calibrate(
-            erm.row_sensitivities_ if self._step is None else lattice_shifts(erm, self._step),
-            sold,
-            interactive_epsilon(self._max_updates, delta, accounting),
+        self._noise = laplace_noise(
+            erm, sold, interactive_epsilon(self._max_updates, delta, accounting), rounding
         )
-        if self._step is not None:
-            self._steps = whole_scale(self.scale, self._step)
-            self.scale = self._step * self._steps
+        self.scale = self._noise.scale
         usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
         if threshold is not None and threshold != 0:
             check_positives(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)
         # Rounding and discreteness move the tail of the noise by half a step each.
-        self.error_bound = self.threshold + usual / 4.0 + (self._step or 0.0)
+        self.error_bound = self.threshold + usual / 4.0 + (self._noise.step or 0.0)
         guarantee = Guarantee(
-            guaranteed,
+            self._noise.epsilon,
             delta,
             f"up to {max_queries} predictions, at most {max_updates} of them noisy (sparse vector)",
             accounting,
             assumptions_of(
                 erm,
                 random_state,
+                self._noise.step,
                 "questions may depend on earlier answers, and not on the rows in any other way",
-                step=self._step,
             ),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state, self._noise.step)
         self.guarantee = guarantee
         self._generator = generator
+        self._drawn: list[float] = []
         self._queries = self._updates = 0
         self._lock = Lock()
         self.predictor = empty_predictor(erm, guarantee, names)
@@ -260,7 +254,8 @@ class InteractiveRelease(SingleCopy):
         if not len(points):
             return np.zeros(0)
         answers: list[float] = []
-        for point, truth in zip(points, self._erm.decision_function(points), strict=True):
+        values = self._noise.rounded(self._erm.decision_function(points)).tolist()
+        for point, value in zip(points, values, strict=True):
             if self.remaining.updates == 0:
                 raise UpdatesExhaustedError(
                     f"all max_updates = {self._max_updates} updates are used, after"
@@ -269,12 +264,11 @@ class InteractiveRelease(SingleCopy):
                     " answers any number for free; a new release costs epsilon again.",
                     tuple(answers),
                 )
-            answers.append(self._answer(point, float(truth)))
+            answers.append(self._answer(point, value + self._next_noise()))
         return np.array(answers)
 
-    def _answer(self, point: Floats, truth: float) -> float:
+    def _answer(self, point: Floats, noisy: float) -> float:
         public = float(self.predictor.predict(point[None, :])[0])
-        noisy = self._noisy(truth)
         self._queries += 1
         if abs(noisy - public) <= self.threshold:
             return public
@@ -282,7 +276,8 @@ class InteractiveRelease(SingleCopy):
         self.predictor = self.predictor.corrected(point, noisy, self._erm.norm_bound_)
         return noisy
 
-    def _noisy(self, truth: float) -> float:
-        if self._step is None:
-            return truth + float(self._generator.laplace(scale=self.scale))
-        return float(lattice_release([truth], self._step, self._steps, self._generator)[0])
+    def _next_noise(self) -> float:
+        """Return the noise of one answer, of many that were drawn together, which is faster."""
+        if not self._drawn:
+            self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
+        return self._drawn.pop()

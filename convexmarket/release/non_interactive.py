@@ -17,6 +17,7 @@ from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.discrete import accept_exponential
 from convexmarket.release.base import (
     admit,
     assumptions_of,
@@ -26,8 +27,9 @@ from convexmarket.release.base import (
 )
 from convexmarket.release.bounds import non_interactive_error
 from convexmarket.release.net import ball_net, net_size
+from convexmarket.release.noise import LaplaceNoise, laplace_noise
 from convexmarket.release.predictor import PublicPredictor
-from convexmarket.release.scales import calibrate, non_interactive_epsilon, selection_factor
+from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]
 
@@ -35,6 +37,7 @@ Floats = NDArray[np.float64]
 
 CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
 MOST_BYTES = 8e9  # of kernels between a net and the points of the rounds
+BLOCK = 65_536  # points that are tried at once
 FINEST = 100_000  # points of the net that is chosen where none is asked for
 
 
@@ -110,7 +113,7 @@ class PublicRelease:
     >>> X = rng.uniform(-0.7, 0.7, (50_000, 2))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> erm = KernelERM(regularization=0.1, data_norm=1.0).fit(X, y)
-    >>> release = PublicRelease(erm, 1.0, 1e-6, rounds=20, net_radius=0.05, random_state=0)
+    >>> release = PublicRelease(erm, 1.0, 1e-6, rounds=20, net_radius=0.05)
     >>> release.predictor.classify([[0.6, 0.1], [-0.6, 0.2]])
     array([ 1, -1])
     """
@@ -136,9 +139,9 @@ class PublicRelease:
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
         check_share("failure", failure)
         lipschitz = erm.kernel_.feature_lipschitz
-        self.scale, guaranteed = calibrate(
-            erm.row_sensitivities_, sold, non_interactive_epsilon(rounds, delta, accounting)
-        )
+        noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), "auto")
+        step, self.scale = noise.step, noise.scale
+        assert step is not None  # as "auto" chooses one
         data_norm = _domain_radius(erm)
         self.net_radius, net = _net(
             erm.n_features_in_,
@@ -151,13 +154,13 @@ class PublicRelease:
         erm.kernel_.check_domain(net, "the net")
         self.net_size = len(net)
         guarantee = Guarantee(
-            guaranteed,
+            noise.epsilon,
             delta,
             f"{rounds} rounds of selection and measurement on a net of {len(net):,} points",
             accounting,
-            assumptions_of(erm, random_state),
+            assumptions_of(erm, random_state, step),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state, step)
         self.guarantee = guarantee
         self.error_bound = non_interactive_error(
             self.scale,
@@ -168,9 +171,10 @@ class PublicRelease:
             failure,
             accounting,
         )
-        sharpness = selection_factor(accounting) / self.scale
+        self.error_bound += 2.0 * step  # rounding, in a selection and in a measurement
+        sharpness = round(noise.steps / selection_factor(accounting))
         start = empty_predictor(erm, guarantee, names)
-        self.predictor = self._run(erm, net, rounds, sharpness, generator, start)
+        self.predictor = self._run(erm, net, rounds, noise, step, sharpness, generator, start)
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return the predictor's values at any rows; this reveals nothing more.
@@ -190,7 +194,9 @@ class PublicRelease:
         erm: KernelERM,
         net: Floats,
         rounds: int,
-        sharpness: float,
+        noise: LaplaceNoise,
+        step: float,
+        sharpness: int,
         generator: np.random.Generator,
         model: PublicPredictor,
     ) -> PublicPredictor:
@@ -201,10 +207,8 @@ class PublicRelease:
         for _ in range(rounds):
             held = len(model.coefficients)
             public = kernels[:, :held] @ model.coefficients
-            # The maximum with Gumbel noise is a draw from the exponential mechanism.
-            scores = sharpness * np.abs(truth - public) + generator.gumbel(size=len(net))
-            chosen = int(np.argmax(scores))
-            answer = float(truth[chosen]) + float(generator.laplace(scale=self.scale))
+            chosen = _selected(np.abs(truth - public), step, sharpness, generator)
+            answer = float(noise.added_to(truth[chosen : chosen + 1], generator)[0])
             model = model.corrected(
                 net[chosen], answer, erm.norm_bound_, divisor=erm.feature_bound_**2
             )
@@ -213,6 +217,21 @@ class PublicRelease:
             total[: len(model.coefficients)] += model.coefficients
         mean = total[: len(model.coefficients)] / (rounds + 1)
         return replace(model, coefficients=mean)
+
+
+def _selected(values: Floats, step: float, scale: int, generator: np.random.Generator) -> int:
+    """Draw a place of probability proportional to ``exp(value / (scale * step))``, exactly.
+
+    Values are rounded to whole steps. Places are tried, all alike, and accepted by how far they
+    are behind the best.
+    """
+    whole = np.rint(values / step).astype(np.int64)
+    behind = whole.max() - whole
+    while True:
+        tried = generator.integers(0, len(behind), size=min(len(behind), BLOCK))
+        accepted = np.flatnonzero(accept_exponential(behind[tried], scale, generator))
+        if accepted.size:
+            return int(tried[accepted[0]])
 
 
 def _domain_radius(erm: KernelERM) -> float:

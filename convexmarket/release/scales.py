@@ -21,7 +21,7 @@ from convexmarket.privacy.composition import (
     epsilon_of_moments,
     gaussian_epsilon,
     gaussian_moments,
-    laplace_moments,
+    pure_moments,
     selection_moments,
     update_moments,
 )
@@ -76,10 +76,8 @@ def semi_interactive_epsilon(
     effective: float,
     delta: float,
     accounting: Composition,
-    noise: NoiseKind,
-    answer_moments: Callable[[Floats], Floats] = laplace_moments,
 ) -> Calibration:
-    r"""Return the calibration of noisy predictions at given points.
+    r"""Return the calibration of independently noisy predictions at given points.
 
     Parameters
     ----------
@@ -91,12 +89,7 @@ def semi_interactive_epsilon(
     delta : float
         With zero, epsilons add.
     accounting : {"tight", "paper"}
-    noise : {"laplace", "process"}
-    answer_moments : callable, optional
-        Of the noise in one prediction; those of Laplace noise by default.
     """
-    if noise == "process":
-        return function_epsilon(delta)
     if accounting == "paper":
         if delta == 0.0:
             return lambda shifts: n_points * shifts
@@ -107,7 +100,7 @@ def semi_interactive_epsilon(
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
-        apart = n_points * answer_moments(shifts)
+        apart = n_points * pure_moments(shifts)
         together = gaussian_moments(np.sqrt(effective) * shifts)
         return np.minimum(pure, epsilon_of_moments(np.minimum(apart, together), delta))
 
@@ -125,7 +118,7 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
         pure = (2.0 * sharpness + 1.0) * rounds * shifts
         if delta == 0.0:
             return pure
-        moments = selection_moments(2.0 * sharpness * shifts) + laplace_moments(shifts)
+        moments = selection_moments(2.0 * sharpness * shifts) + pure_moments(shifts)
         return np.minimum(pure, epsilon_of_moments(rounds * moments, delta))
 
     return tight if accounting == "tight" else _published(rounds, delta, tight)

@@ -6,8 +6,6 @@ has them all released at once; whatever is then computed from them, the fit abov
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,33 +13,33 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import check_choice, check_positives
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.privacy import (
-    Account,
-    Guarantee,
-    RandomSource,
-    lattice_release,
-    lattice_step,
-)
-from convexmarket.privacy.composition import Composition, laplace_moments, pure_moments
+from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
     admit,
     assumptions_of,
     check_terms,
     classes_of,
     fitted_copy,
-    lattice_shifts,
-    whole_scale,
 )
 from convexmarket.release.fit import KernelBasis, declare_fit
-from convexmarket.release.function import process_draw
+from convexmarket.release.noise import (
+    MOST_POINTS,
+    LaplaceNoise,
+    Process,
+    ProcessNoise,
+    Rounding,
+    laplace_noise,
+    process_noise,
+)
 from convexmarket.release.predictor import PublicPredictor, check_rows
-from convexmarket.release.scales import NoiseKind, calibrate, semi_interactive_epsilon
+from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
 __all__ = ["TestSetRelease"]
 
 Floats = NDArray[np.float64]
 
-LARGEST = 5_000  # points whose kernel matrix, dense, is decomposed
+LARGEST = MOST_POINTS  # whose kernel matrix, dense, is decomposed
 
 
 class TestSetRelease:
@@ -57,10 +55,11 @@ class TestSetRelease:
         Of the whole release, in nats: for every row, or row by row what each sold.
     delta : float
         At least 0 and below 1. With zero, epsilons of all predictions add up.
-    noise : {"laplace", "process"}, default "laplace"
-        ``"laplace"``: independent noise in every prediction, as in the paper; it grows with the
-        number of points. ``"process"``: one draw of a Gaussian process with the kernel as its
-        covariance; it does not. Needs a positive delta.
+    noise : {"laplace", "process"}, optional
+        ``"process"``: one draw of a Gaussian process with the kernel as its covariance, the default
+        where delta is positive, which it needs. ``"laplace"``: independent noise in every
+        prediction, as in the paper, the default where delta is zero; it grows with the number of
+        points.
     accounting : {"tight", "paper"}, default "tight"
         How the scale of Laplace noise follows from epsilon. ``"paper"``: advanced composition
         (K, Theorem 11). ``"tight"``: moments of the privacy loss, and the points' kernel matrix:
@@ -68,11 +67,12 @@ class TestSetRelease:
     norm_bound : float, optional
         C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
         model.
-    rounding : float, optional
-        A step, rounded down to a power of two: predictions are multiples of it, and Laplace noise
-        is drawn exactly, so that no low digit tells more than epsilon allows. It costs little where
-        the step is far below ``erm.sensitivity_``. By default noise is of real numbers, in double
-        precision. Not for ``noise="process"``.
+    rounding : float or "auto", optional
+        A step, rounded down to a power of two: what is released are multiples of it (of a process:
+        its coordinates), with noise drawn exactly, so that no low digit tells more than epsilon
+        allows. By default far below ``erm.sensitivity_``, where it costs next to nothing. ``None``
+        adds noise of floats instead, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless
+        ``random_state`` is a simulation.
     solver : str, default "exact"
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
@@ -90,7 +90,9 @@ class TestSetRelease:
     scale : float
         Of the Laplace noise; of the process its standard deviation per unit of feature norm.
     noisy_predictions : ndarray of shape (n_points,)
-        What was released. The rest follows from it.
+        What was released, or follows from it. The rest follows from them.
+    coordinates : ndarray of shape (n_points,), optional
+        What was released with a process: multiples of the step.
     predictor : PublicPredictor
         The fit, which may be published.
 
@@ -120,7 +122,7 @@ class TestSetRelease:
     >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> erm = KernelERM(regularization=0.1).fit(X, y)
     >>> public = rng.uniform(-0.7, 0.7, (50, 2))
-    >>> release = TestSetRelease(erm, public, epsilon=1.0, delta=1e-6, random_state=0)
+    >>> release = TestSetRelease(erm, public, epsilon=1.0, delta=1e-6)
     >>> release.predictor.classify([[0.6, 0.1], [-0.6, 0.2]])
     array([ 1, -1])
     """
@@ -134,23 +136,19 @@ class TestSetRelease:
         epsilon: ArrayLike,
         delta: float,
         *,
-        noise: NoiseKind = "laplace",
+        noise: NoiseKind | None = None,
         accounting: Composition = "tight",
         norm_bound: float | None = None,
-        rounding: float | None = None,
+        rounding: Rounding = "auto",
         solver: str = "exact",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
         erm, names = fitted_copy(erm)
+        if noise is None:
+            noise = "laplace" if delta == 0 else "process"
         check_choice("noise", noise, NoiseKind)
-        if noise == "process" and rounding is not None:
-            raise ParameterError(
-                "rounding is for Laplace noise: a Gaussian process is drawn in double precision."
-                " Use noise='laplace', or rounding=None."
-            )
-        step = None if rounding is None else lattice_step(rounding)
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         bound = erm.norm_bound_ if norm_bound is None else norm_bound
@@ -163,42 +161,36 @@ class TestSetRelease:
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
         basis = KernelBasis(gram)
-        effective = float(basis.roots.max(initial=0.0)) ** 2 / erm.feature_bound_**2
-        effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
-        shifts = erm.row_sensitivities_
-        moments: Callable[[Floats], Floats] = laplace_moments
+        drawn: LaplaceNoise | ProcessNoise
         if noise == "process":
-            shifts = shifts / erm.feature_bound_  # of the model, in the RKHS
-        elif step is not None:
+            drawn = process_noise(erm, sold, delta, rounding)
+        else:
+            effective = float(basis.roots.max(initial=0.0)) ** 2 / erm.feature_bound_**2
+            effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
             spread = 1.0 if accounting == "paper" else np.sqrt(len(points) / effective)
-            shifts, moments = lattice_shifts(erm, step, spread), pure_moments
-        self.scale, guaranteed = calibrate(
-            shifts,
-            sold,
-            semi_interactive_epsilon(len(points), effective, delta, accounting, noise, moments),
-        )
-        steps = 0
-        if step is not None:
-            steps = whole_scale(self.scale, step)
-            self.scale = step * steps
+            calibration = semi_interactive_epsilon(len(points), effective, delta, accounting)
+            drawn = laplace_noise(erm, sold, calibration, rounding, spread)
+        self.scale = drawn.scale
         guarantee = Guarantee(
-            guaranteed,
+            drawn.epsilon,
             delta,
             f"predictions at {len(points)} public points ({noise} noise), and a fit to them",
             "exact" if noise == "process" else accounting,
             assumptions_of(
-                erm, random_state, "the points do not depend on the private rows", step=step
+                erm, random_state, drawn.step, "the points do not depend on the private rows"
             ),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
+        generator = admit(erm, guarantee, accountant, rows, random_state, drawn.step)
         self.guarantee = guarantee
         noisy = erm.decision_function(points)
-        if noise == "process":
-            noisy = noisy + self.scale * process_draw(gram, erm.feature_bound_, generator)
-        elif step is None:
-            noisy = noisy + generator.laplace(scale=self.scale, size=len(points))
+        self.coordinates: Floats | None = None
+        if isinstance(drawn, ProcessNoise):
+            process = Process(erm, drawn, generator)
+            noisy = process.at(points, noisy)
+            self.coordinates = process.coordinates
+            self.coordinates.setflags(write=False)
         else:
-            noisy = lattice_release(noisy, step, steps, generator)
+            noisy = drawn.added_to(noisy, generator)
         noisy.setflags(write=False)
         self.noisy_predictions: Floats = noisy
         coefficients = fit_coefficients(gram, noisy, float(bound), solver, basis)

@@ -79,10 +79,10 @@ def check_advanced_composition(budget, each, delta) -> None:
 # ------------------------------------------------------------------------ laws of noise
 
 
-def check_gamma_sphere(n_features, n_draws, least_p) -> None:
+def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) -> None:
     """Norms are Gamma; directions uniform, and independent of the norms."""
     rng = np.random.default_rng(7)
-    noise = np.array([gamma_sphere_noise(n_features, rng) for _ in range(n_draws)])
+    noise = np.array([draw(n_features, rng) for _ in range(n_draws)])
     norms = np.linalg.norm(noise, axis=1)
     assert stats.kstest(norms, stats.gamma(n_features).cdf).pvalue > least_p
     if n_features == 1:

@@ -14,6 +14,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy import (
     discrete_laplace,
     discrete_laplace_log_density,
+    lattice_blur,
     lattice_epsilon,
     lattice_moves,
     lattice_release,
@@ -193,6 +194,34 @@ def test_a_scale_keeps_every_epsilon_exactly(rows):
     assert scale <= needed * (1 + Fraction(1, 10**11)) + 1
     charged = lattice_epsilon(moves, scale)
     assert all(Fraction(c) >= Fraction(int(m)) / scale for c, m in zip(charged, moves, strict=True))
+
+
+@given(
+    n=st.integers(1, 4),
+    distance=st.floats(1e-12, 1e3),
+    epsilon=st.floats(1e-4, 3.0),
+    seed=st.integers(0, 2**32),
+)
+def test_a_blur_hides_which_of_two_near_vectors_was_computed(n, distance, epsilon, seed):
+    """Two solvers that err as far as they may, in opposite directions."""
+    step, scale = lattice_blur(distance, n, epsilon)
+    rng = np.random.default_rng(seed)
+    error = rng.choice([-1.0, 1.0], n) if seed % 2 else rng.standard_normal(n)
+    error *= distance / np.linalg.norm(error) * (1.0 - 1e-9)
+    ideal = rng.uniform(-1.0, 1.0, n) * 1e3 * distance
+    sides = [rounded(ideal + sign * error, step) for sign in (-1.0, 1.0)]
+    assert largest_loss(*sides, scale) <= Fraction(epsilon)
+    # and it does so with little more noise than the worst direction needs
+    assert step * scale <= (1 + 1 / 8) * 2 * math.sqrt(n) * distance / epsilon + step
+
+
+@pytest.mark.parametrize(
+    ("distance", "n", "epsilon", "words"),
+    [(0.0, 2, 1.0, "distance"), (1.0, 0, 1.0, "n_values"), (1.0, 2, 0.0, "epsilon")],
+)
+def test_a_blur_needs_a_distance_and_a_price(distance, n, epsilon, words):
+    with pytest.raises(ParameterError, match=words):
+        lattice_blur(distance, n, epsilon)
 
 
 # ------------------------------------------------------------------ the hole

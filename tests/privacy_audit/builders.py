@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.privacy import Guarantee
+from convexmarket.privacy import Guarantee, Simulation
 
 
 def rows(n_rows=10, n_features=3, seed=0):
@@ -56,7 +56,9 @@ def release_audit(epsilon, claimed, draws):
         erm = cm.KernelERM("hinge", "linear", regularization=1.0, data_norm=1.0).fit(X, y)
 
         def release(seed):
-            made = cm.TestSetRelease(erm, points, epsilon=epsilon, delta=1e-6, random_state=seed)
+            made = cm.TestSetRelease(
+                erm, points, epsilon, 1e-6, noise="laplace", random_state=Simulation(seed)
+            )
             said = np.full_like(made.guarantee.epsilon, claimed)
             object.__setattr__(made.guarantee, "epsilon", said * (made.guarantee.epsilon > 0))
             return made

@@ -5,11 +5,26 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
+from convexmarket.privacy import Simulation
+from convexmarket.release.noise import LAPLACE_SLACK
 from convexmarket.release.scales import calibrate, interactive_epsilon
+
+
+def source(random_state):
+    """Return a seed as that of an experiment; what is no seed stays what it is."""
+    seeds = int, np.integer, np.random.Generator
+    fine = isinstance(random_state, seeds) and random_state != -1
+    return Simulation(random_state) if fine else random_state
+
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
 #: Epsilons and deltas that adversaries attack.
 ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
+
+
+def check_a_little_above(found, by_hand, slack=LAPLACE_SLACK):
+    """A lattice costs what rounding and arithmetic add, and no more than is said."""
+    assert by_hand * (1.0 - 1e-8) <= found <= by_hand * (1.0 + slack) ** 2 * (1.0 + 1e-8)
 
 
 def calibrate_once(patch, module):

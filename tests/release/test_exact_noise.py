@@ -9,15 +9,18 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.errors import ParameterError
+from convexmarket.errors import ParameterError, SolverError
 from convexmarket.privacy import discrete_laplace_log_density
 from convexmarket.privacy.composition import (
     advanced_composition,
     epsilon_of_moments,
+    gaussian_epsilon,
     pure_moments,
     update_moments,
 )
-from convexmarket.release.base import ARITHMETIC
+from convexmarket.release import noise as noise_of
+from convexmarket.release.noise import ARITHMETIC, Process, process_noise
+from tests.release.builders import source
 
 REJECTED = 1e-6
 N_ROWS = 40
@@ -75,7 +78,9 @@ def test_without_rounding_low_digits_give_neighbours_away():
     right = 0
     for trial in range(40):
         truth = trial % 2
-        release = cm.TestSetRelease(models[truth], X, 0.1, 0.0, random_state=rng)
+        release = cm.TestSetRelease(
+            models[truth], X, 0.1, 0.0, rounding=None, random_state=source(rng)
+        )
         right += guess(release, predictions) == truth
     assert right == 40
 
@@ -87,7 +92,9 @@ def test_with_rounding_the_best_attack_keeps_to_epsilon():
     right = 0
     for trial in range(40):
         truth = trial % 2
-        release = cm.TestSetRelease(models[truth], X, 0.1, 0.0, rounding=1e-3, random_state=rng)
+        release = cm.TestSetRelease(
+            models[truth], X, 0.1, 0.0, rounding=1e-3, random_state=source(rng)
+        )
         step = 2.0**-10
         outputs = release.noisy_predictions / step
         assert np.array_equal(outputs, np.rint(outputs))
@@ -110,7 +117,10 @@ def test_the_noise_is_the_discrete_law():
     erm, X, rng = neighbours()[0], public(50), np.random.default_rng(3)
     step = 2.0**-6
     releases = [
-        cm.TestSetRelease(erm, X, 20.0, 1e-3, rounding=step, random_state=rng) for _ in range(60)
+        cm.TestSetRelease(
+            erm, X, 20.0, 1e-3, noise="laplace", rounding=step, random_state=source(rng)
+        )
+        for _ in range(60)
     ]
     scale = releases[0].scale / step
     centre = np.floor(erm.decision_function(X) / step + 0.5)
@@ -155,7 +165,14 @@ def by_hand(erm, X, release, step, delta, accounting):
 def test_the_scale_by_hand(accounting, delta, rounding):
     erm, X = neighbours()[0], public(30)
     release = cm.TestSetRelease(
-        erm, X, 1.0, delta, accounting=accounting, rounding=rounding, random_state=0
+        erm,
+        X,
+        1.0,
+        delta,
+        noise="laplace",
+        accounting=accounting,
+        rounding=rounding,
+        random_state=source(0),
     )
     spent = by_hand(erm, X, release, rounding, delta, accounting)
     assert spent <= 1.0
@@ -165,9 +182,10 @@ def test_the_scale_by_hand(accounting, delta, rounding):
 
 def test_a_fine_step_costs_next_to_nothing():
     erm, X = neighbours()[0], public(30)
-    plain = cm.TestSetRelease(erm, X, 1.0, 0.0, random_state=0)
-    exact = cm.TestSetRelease(erm, X, 1.0, 0.0, rounding=2.0**-30, random_state=0)
-    assert 1.0 < exact.scale / plain.scale < 1.0 + 2e-5
+    for delta, cost in ((0.0, 2e-5), (1e-6, 0.005)):
+        plain = cm.TestSetRelease(erm, X, 1.0, delta, rounding=None, random_state=source(0))
+        exact = cm.TestSetRelease(erm, X, 1.0, delta, random_state=source(0))
+        assert 1.0 < exact.scale / plain.scale < 1.0 + cost
 
 
 def test_rows_that_are_not_used_lose_nothing():
@@ -175,7 +193,7 @@ def test_rows_that_are_not_used_lose_nothing():
     X = rng.uniform(-0.4, 0.4, (20, 2))
     weights = np.repeat([0.0, 0.1], 10)
     erm = cm.KernelERM().fit(X, np.where(X[:, 0] > 0, 1, -1), epsilon=weights)
-    release = cm.TestSetRelease(erm, public(5), 1.0, 0.0, rounding=1e-4, random_state=0)
+    release = cm.TestSetRelease(erm, public(5), 1.0, 0.0, rounding=1e-4, random_state=source(0))
     assert np.all(release.guarantee.epsilon[:10] == 0)
     assert np.all(release.guarantee.epsilon[10:] > 0)
 
@@ -184,7 +202,14 @@ def test_questions_are_answered_on_the_lattice():
     erm, X = neighbours()[0], public(30)
     step = 2.0**-12
     release = cm.InteractiveRelease(
-        erm, 1.0, 1e-6, max_queries=30, max_updates=5, threshold=0.0, rounding=step, random_state=0
+        erm,
+        1.0,
+        1e-6,
+        max_queries=30,
+        max_updates=5,
+        threshold=0.0,
+        rounding=step,
+        random_state=source(0),
     )
     answers = release.predict(X[:5])
     assert np.array_equal(answers / step, np.rint(answers / step))
@@ -202,15 +227,17 @@ def test_questions_are_answered_on_the_lattice():
 def test_assumptions_say_which_noise_it_is():
     erm, X = neighbours()[0], public(5)
     for release in (
-        cm.TestSetRelease(erm, X, 1.0, 0.0, rounding=0.01, random_state=0),
+        cm.TestSetRelease(erm, X, 1.0, 0.0, rounding=0.01, random_state=source(0)),
         cm.InteractiveRelease(
-            erm, 1.0, 1e-6, max_queries=3, max_updates=1, rounding=0.01, random_state=0
+            erm, 1.0, 1e-6, max_queries=3, max_updates=1, rounding=0.01, random_state=source(0)
         ),
     ):
         words = str(release.guarantee)
         assert "exact, on a lattice of step 0.0078125" in words
         assert "real numbers" not in words
-    assert "real numbers" in str(cm.TestSetRelease(erm, X, 1.0, 0.0, random_state=0).guarantee)
+    for delta in (0.0, 1e-6):
+        plain = cm.TestSetRelease(erm, X, 1.0, delta, rounding=None, random_state=source(0))
+        assert plain.guarantee.assumptions[0].startswith("NOT EXACT")
 
 
 @pytest.mark.parametrize("rounding", [0.0, -1.0, math.nan, True, "fine"])
@@ -230,6 +257,78 @@ def test_a_step_too_fine_for_what_may_be_predicted_is_refused():
         cm.TestSetRelease(neighbours()[0], public(3), 1.0, 0.0, rounding=2.0**-52)
 
 
-def test_a_process_cannot_be_rounded():
-    with pytest.raises(ParameterError, match="Gaussian process"):
-        cm.TestSetRelease(neighbours()[0], public(3), 1.0, 1e-6, noise="process", rounding=0.01)
+def test_noise_of_floats_is_warned_of_before_anything_is_charged():
+    erm, account = neighbours()[0], cm.PrivacyAccountant(np.ones(N_ROWS), 1e-3)
+    plain = {"rounding": None, "accountant": account}
+    with pytest.raises(cm.PrivacyLeakWarning, match="rounding=None"):
+        cm.TestSetRelease(erm, public(3), 1.0, 0.0, **plain)
+    with pytest.raises(cm.PrivacyLeakWarning, match="rounding=None"):
+        cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=3, max_updates=1, **plain)
+    with pytest.raises(cm.PrivacyLeakWarning, match="random_state"):
+        cm.TestSetRelease(erm, public(3), 1.0, 0.0, accountant=account, random_state=0)
+    assert np.all(account.spent == 0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_step_is_found_whatever_epsilon_is(epsilon, delta):
+    """Careless users ask for very little noise, and for very much."""
+    release = cm.TestSetRelease(neighbours()[0], public(30), epsilon, delta)
+    assert release.guarantee.epsilon.max() == pytest.approx(epsilon, rel=1e-3)
+
+
+# ------------------------------------------------------------------ a process
+
+
+def test_the_default_goes_by_delta():
+    erm, X = neighbours()[0], public(10)
+    pure, approximate = (cm.TestSetRelease(erm, X, 1.0, delta) for delta in (0.0, 1e-6))
+    assert "laplace noise" in pure.guarantee.mechanism
+    assert "process noise" in approximate.guarantee.mechanism
+    assert pure.coordinates is None
+    assert approximate.coordinates.shape == (10,)
+
+
+def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
+    """What is counted is an upper bound: on the model's shift, on rounding and on arithmetic."""
+    models, X = neighbours(), public(200)
+    X[1] = X[0]  # twice the same point
+    true = []
+    for erm in models:
+        plan = process_noise(erm, np.ones(N_ROWS), 1e-6, "auto")
+        process = Process(erm, plan, np.random.default_rng(0))
+        process.at(X[:50], erm.decision_function(X[:50]))
+        process.at(X[50:], erm.decision_function(X[50:]))
+        true.append(process._true)
+        again = process._triangle @ process._true
+        assert np.abs(again - erm.decision_function(X)).max() < ARITHMETIC * erm.sensitivity_
+    moved = np.linalg.norm(true[0] - true[1])
+    assert 0.15 * erm.sensitivity_ < moved <= erm.sensitivity_
+    steps = np.rint(true[0] / plan.step) - np.rint(true[1] / plan.step)
+    lost = gaussian_epsilon(np.linalg.norm(steps) / np.sqrt(plan.steps**2 - 9.0), 1e-6)
+    assert lost <= plan.epsilon.max() <= 1.0
+
+
+def test_the_order_of_batches_changes_no_coordinate():
+    erm, X = neighbours()[0], public(40)
+    plan = process_noise(erm, np.ones(N_ROWS), 1e-6, "auto")
+    found = []
+    for parts in ([X], np.split(X, 8), np.split(X, 40)):
+        process = Process(erm, plan, np.random.default_rng(0))
+        for part in parts:
+            process.at(part, erm.decision_function(part))
+        found.append(process._true)
+    assert found[1] == pytest.approx(found[0], abs=1e-7 * erm.sensitivity_)
+    assert found[2] == pytest.approx(found[0], abs=1e-7 * erm.sensitivity_)
+
+
+def test_arithmetic_that_is_worse_than_is_supposed_is_refused(monkeypatch):
+    erm, X = neighbours()[0], public(40)
+    solve = noise_of.solve_triangular
+
+    def careless(*args, **kwargs):
+        return solve(*args, **kwargs) * (1 + 1e-5)
+
+    monkeypatch.setattr(noise_of, "solve_triangular", careless)
+    with pytest.raises(SolverError, match="double precision"):
+        cm.TestSetRelease(erm, X, 1.0, 1e-6)

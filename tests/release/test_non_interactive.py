@@ -12,9 +12,12 @@ from scipy.spatial import cKDTree
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, NotSupportedError, ParameterError
 from convexmarket.learners import kernels
-from convexmarket.release import ball_net, net_size, non_interactive
+from convexmarket.release import ball_net, net_size
+from convexmarket.release import noise as noise_of
+from convexmarket.release.noise import laplace_noise
+from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
-from tests.release.builders import calibrate_once
+from tests.release.builders import calibrate_once, check_a_little_above, source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
 N_ROWS = 40
@@ -32,7 +35,7 @@ def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighte
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     options = {"rounds": 3, "net_radius": 0.3} | options
-    return cm.PublicRelease(erm, epsilon, delta, random_state=random_state, **options)
+    return cm.PublicRelease(erm, epsilon, delta, random_state=source(random_state), **options)
 
 
 # ------------------------------------------------------------------ picks and measurements
@@ -55,7 +58,7 @@ def first_rounds(accounting, n_releases):
     """
     erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(non_interactive, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
+        patch.setattr(noise_of, "calibrate", lambda *_: (scale, np.zeros(N_ROWS)))
         patch.setattr(kernels, "pairwise_kernels", quick_kernel)
         releases = [
             release_of(erm, rounds=1, accounting=accounting, random_state=generator)
@@ -113,13 +116,16 @@ def test_the_predictor_is_the_mean_of_all_models():
     # replay the rounds with the same draws
     release = release_of(erm, epsilon=200.0, rounds=4)
     generator, net = np.random.default_rng(0), ball_net(2, 1.0, 0.3)
+    noise = laplace_noise(
+        erm, np.full(N_ROWS, 200.0), non_interactive_epsilon(4, 1e-6, "tight"), "auto"
+    )
+    assert noise.scale == release.scale
     truth, total = erm.decision_function(net), np.zeros(len(net))
     points, coefficients = np.zeros((0, 2)), np.zeros(0)
     for _ in range(4):
         public = erm.kernel_(net, points) @ coefficients if len(points) else np.zeros(len(net))
-        scores = np.abs(truth - public) / release.scale + generator.gumbel(size=len(net))
-        pick = int(np.argmax(scores))
-        value = truth[pick] + generator.laplace(scale=release.scale)
+        pick = _selected(np.abs(truth - public), noise.step, noise.steps, generator)
+        value = noise.added_to(truth[pick : pick + 1], generator)[0]
         points = np.vstack([points, net[pick]])
         coefficients = np.append(coefficients, value - public[pick])
         norm = np.sqrt(coefficients @ erm.kernel_(points, points) @ coefficients)
@@ -141,10 +147,10 @@ def shift_of(erm):
 def test_scales_by_hand(rounds, epsilon):
     erm = model()
     pure = release_of(erm, epsilon, 0.0, rounds=rounds)
-    assert pure.scale == pytest.approx(3.0 * rounds * shift_of(erm) / epsilon, rel=1e-8)
+    check_a_little_above(pure.scale, 3.0 * rounds * shift_of(erm) / epsilon)
     paper = release_of(erm, epsilon, 1e-5, rounds=rounds, accounting="paper")
     by_hand = 200.0 * np.sqrt(rounds) * shift_of(erm) * np.log(4e5) / epsilon
-    assert paper.scale == pytest.approx(by_hand, rel=1e-8)
+    check_a_little_above(paper.scale, by_hand)
 
 
 @given(epsilon=st.floats(0.01, 50.0), delta=st.floats(1e-12, 0.5), rounds=st.integers(1, 200))
@@ -237,7 +243,7 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
 
 @pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
 def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features):
-    calibrate_once(monkeypatch, non_interactive)
+    calibrate_once(monkeypatch, noise_of)
     check_error_bound_over_the_ball(kernel, n_features, n_rows=2_000, epsilon=10.0)
 
 
@@ -265,7 +271,8 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
     by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
-    assert release.error_bound == pytest.approx(by_hand, rel=1e-12)
+    rounded = release.error_bound - by_hand  # in a selection, and in a measurement
+    assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
     told = cm.non_interactive_error_bound(
         shift_of(erm),
         1.0,
@@ -277,7 +284,8 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
         feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
         failure=0.1,
     )
-    assert told == pytest.approx(by_hand, rel=1e-6)
+    assert told == pytest.approx(by_hand, rel=3e-6)
+    assert told >= release.error_bound
 
 
 # ------------------------------------------------------------------ the net

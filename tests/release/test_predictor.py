@@ -13,6 +13,7 @@ from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
+from tests.release.builders import source
 
 GUARANTEE = Guarantee(np.array([0.3, 0.3]), 1e-6, "a release", "tight", ("noise is secret",))
 RBF = Kernel("rbf", gamma=0.7, data_norm=1.0)
@@ -172,15 +173,15 @@ def test_what_a_release_publishes_makes_the_round_trip(kind):
     erm, X = model(), np.random.default_rng(2).uniform(-0.5, 0.5, (8, 2))
     if kind == "interactive":
         release = cm.InteractiveRelease(
-            erm, 1.0, 1e-6, max_queries=8, max_updates=8, threshold=0.0, random_state=0
+            erm, 1.0, 1e-6, max_queries=8, max_updates=8, threshold=0.0, random_state=source(0)
         )
         release.predict(X)
     elif kind == "test set":
-        release = cm.TestSetRelease(erm, X, 1.0, 1e-6, random_state=0)
+        release = cm.TestSetRelease(erm, X, 1.0, 1e-6, random_state=source(0))
     elif kind == "public":
-        release = cm.PublicRelease(erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=0)
+        release = cm.PublicRelease(erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=source(0))
     else:
-        release = cm.FunctionRelease(erm, 1.0, 1e-6, random_state=0)
+        release = cm.FunctionRelease(erm, 1.0, 1e-6, random_state=source(0))
         release.predict(X)
     here = release.predictor
     there = PublicPredictor.from_dict(json.loads(json.dumps(here.to_dict(), allow_nan=False)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, ParameterError
 from tests.privacy.builders import Moment
+from tests.release.builders import source
 
 N_ROWS, N_ACCOUNT = 12, 20
 X = np.random.default_rng(0).uniform(-0.7, 0.7, (N_ROWS, 2))
@@ -42,7 +43,7 @@ def fitted(regularization=0.1, zero_rows=0):
 
 def release(kind, erm, epsilon, delta, account, rows, generator):
     """Make a release of a kind, and ask it what it can be asked."""
-    terms = {"accountant": account, "rows": rows, "random_state": generator}
+    terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
     if kind == "interactive":
         made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=3, max_updates=3, **terms)
         made.predict(QUESTIONS)

@@ -23,7 +23,15 @@ from convexmarket.errors import (
     ParameterError,
     UpdatesExhaustedError,
 )
-from convexmarket.release.scales import calibrate, function_epsilon, interactive_epsilon
+from convexmarket.release.noise import laplace_noise
+from convexmarket.release.non_interactive import _selected
+from convexmarket.release.scales import (
+    calibrate,
+    function_epsilon,
+    interactive_epsilon,
+    non_interactive_epsilon,
+)
+from tests.release.builders import source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -103,9 +111,9 @@ def test_a_net_stays_in_the_domain_that_was_fitted():
 @pytest.mark.parametrize("kind", ["interactive", "function"])
 def test_a_model_that_is_fitted_again_leaves_the_release_alone(kind):
     questions = rows(2, 4)[0]
-    first, second = (release(kind, model(), random_state=0) for _ in range(2))
+    first, second = (release(kind, model(), random_state=source(0)) for _ in range(2))
     erm = model()
-    third = release(kind, erm, random_state=0)
+    third = release(kind, erm, random_state=source(0))
     erm.set_params(regularization=1e-6).fit(*rows(5))
     assert np.array_equal(first.predict(questions), third.predict(questions))
     second.predict(questions)
@@ -256,14 +264,19 @@ def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
     assert after <= before - (off**2 - noise**2) / divisor + 1e-9 * (1 + before + noise**2)
 
 
+def terms(rounds):
+    return non_interactive_epsilon(rounds, 1e-6, "tight")
+
+
 @given(seed=st.integers(0, 2**32))
 def test_a_public_release_divides_by_the_bound_on_features(seed):
     erm, _ = hinge(0)
-    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=seed)
+    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=source(seed))
     net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
-    z = int(np.argmax(np.abs(truth) / made.scale + rng.gumbel(size=len(net))))
-    step = truth[z] + rng.laplace(scale=made.scale)  # divided by one, not by the length of z
+    noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), "auto")
+    z = _selected(np.abs(truth), noise.step, noise.steps, rng)
+    step = noise.added_to(truth[z : z + 1], rng)[0]  # divided by one, not by the length of z
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
     if np.any(net[z]):
         assert made.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)

@@ -1,0 +1,249 @@
+r"""The noise of releases: exact, on a lattice whose step is far below what a row can do.
+
+Values go to multiples of a power of two, and the noise is whole steps drawn with integers
+(:mod:`convexmarket.privacy.discrete`): no digit tells more than epsilon allows. Two kinds,
+
+- *Laplace*, in single predictions;
+- *a process*: the model's coordinates in an orthonormal basis of the functions at public points,
+  with independent discrete Gaussian noise. The answers are a public function of these.
+
+The basis follows from the Cholesky factor L of :math:`K + JR^2 I`, K being the kernel matrix of the
+points: the coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add
+rows to L. If replacing a row moves the model by d and the computed predictions by
+:math:`\Phi d + e`, then :math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above
+what rounding does to K and to its factor, which are public, and far below the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from convexmarket.errors import SolverError
+from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.kernels import Kernel
+from convexmarket.privacy import lattice_release, lattice_scale, lattice_step
+from convexmarket.privacy.lattice import check_reach
+from convexmarket.release.scales import Calibration, calibrate, function_epsilon
+
+__all__ = [
+    "ARITHMETIC",
+    "JITTER",
+    "LAPLACE_SLACK",
+    "MOST_POINTS",
+    "PROCESS_SLACK",
+    "LaplaceNoise",
+    "Process",
+    "ProcessNoise",
+    "Rounding",
+    "laplace_noise",
+    "process_noise",
+]
+
+Floats = NDArray[np.float64]
+
+#: A step, rounded down to a power of two; chosen from public numbers; or noise of floats.
+Rounding: TypeAlias = float | Literal["auto"] | None
+
+#: Of a sensitivity: how exactly a prediction is evaluated. Kernels and the sum over pivots leave
+#: less than a millionth of this; it is counted, and not proven.
+ARITHMETIC = 1e-8
+#: Of the squared bound on features: independent noise beside that of a process.
+JITTER = 1e-6
+MOST_POINTS = 5_000  # among which noise is correlated
+#: Steps chosen by "auto": of the smaller of sensitivity and scale.
+LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
+LEAST_STEP = 2.0**-43  # of the scale, so that it is not too many steps
+FINEST = 2.0**-50  # of the largest value
+#: By how much "auto" raises a sensitivity, and then a scale, at most; unless the scale is more than
+#: ten million sensitivities.
+LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
+CONDITION = 1.01  # of the inverse factor's norm, over 1 / (R sqrt(J))
+NARROWER = 3.0  # steps by which a discrete Gaussian's square exceeds the real one's: discrete.py
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceNoise:
+    """Laplace noise in predictions, calibrated.
+
+    Attributes
+    ----------
+    scale : float
+    step : float or None
+        Of the lattice; ``None`` for noise of floats.
+    steps : int
+        The scale, in steps.
+    epsilon : ndarray of shape (n_rows,)
+        What each row loses.
+    """
+
+    scale: float
+    step: float | None
+    steps: int
+    epsilon: Floats
+
+    def rounded(self, values: Floats) -> Floats:
+        """Return the values on the lattice; noise that was added to zeros may be added to them."""
+        return values if self.step is None else np.rint(values / self.step) * self.step
+
+    def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
+        """Return the values with noise, shape (n_values,)."""
+        if self.step is None:
+            return np.asarray(values + generator.laplace(scale=self.scale, size=len(values)))
+        return lattice_release(values, self.step, self.steps, generator)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessNoise:
+    """Independent noise in a model's coordinates, calibrated; attributes as of Laplace noise.
+
+    The scale is the standard deviation per unit of feature norm.
+    """
+
+    scale: float
+    step: float | None
+    steps: int
+    epsilon: Floats
+
+    def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
+        """Return the coordinates with noise, shape (n_values,)."""
+        if self.step is None:
+            return np.asarray(values + self.scale * generator.standard_normal(len(values)))
+        return lattice_release(values, self.step, self.steps, generator, gaussian=True)
+
+
+def laplace_noise(
+    erm: KernelERM,
+    sold: Floats,
+    epsilon_of: Calibration,
+    rounding: Rounding,
+    spread: float = 1.0,
+) -> LaplaceNoise:
+    """Calibrate Laplace noise from public quantities.
+
+    Parameters
+    ----------
+    erm : KernelERM
+    sold : ndarray of shape (n_rows,)
+    epsilon_of : callable
+        Of the change of a prediction, in scales.
+    rounding : float, "auto" or None
+    spread : float, default 1.0
+        By how much more the errors of all predictions weigh in a Euclidean norm than one change.
+
+    Raises
+    ------
+    ParameterError
+        If no scale does, or the step is out of its range, or too fine for what may be predicted.
+    """
+    moved = erm.row_sensitivities_
+    scale, epsilon = calibrate(moved, sold, epsilon_of)
+    if rounding is None:
+        return LaplaceNoise(scale, None, 0, epsilon)
+    largest = erm.feature_bound_ * erm.norm_bound_
+    step = _step(rounding, LAPLACE_STEP, erm.sensitivity_, scale, largest)
+    counted = spread * (step + 2.0 * ARITHMETIC * erm.sensitivity_)
+    scale, epsilon = calibrate(np.where(moved > 0, moved + counted, 0.0), sold, epsilon_of)
+    steps = lattice_scale([scale / step], [1.0])
+    return LaplaceNoise(step * steps, step, steps, epsilon)
+
+
+def process_noise(erm: KernelERM, sold: Floats, delta: float, rounding: Rounding) -> ProcessNoise:
+    """Calibrate the noise of a process from public quantities; errors as for Laplace noise.
+
+    Predictions and the residual of a solve may each be off by :data:`ARITHMETIC` sensitivities at
+    every point, in either of two neighbours.
+    """
+    moved = erm.row_sensitivities_ / erm.feature_bound_
+    scale, epsilon = calibrate(moved, sold, function_epsilon(delta))
+    if rounding is None:
+        return ProcessNoise(scale, None, 0, epsilon)
+    sensitivity = erm.sensitivity_ / erm.feature_bound_
+    step = _step(rounding, PROCESS_STEP, sensitivity, scale, CONDITION * erm.norm_bound_)
+    errors = 4.0 * ARITHMETIC * sensitivity * CONDITION / sqrt(JITTER)
+    counted = sqrt(MOST_POINTS) * (step + errors)
+    shifts = np.where(moved > 0, moved + counted, 0.0)
+    scale, epsilon = calibrate(shifts, sold, function_epsilon(delta))
+    steps = lattice_scale([hypot(scale / step, NARROWER)], [1.0])
+    return ProcessNoise(step * steps, step, steps, epsilon)
+
+
+class Process:
+    """Answers of a model with the noise of a process, point by point, each given all before it.
+
+    Parameters
+    ----------
+    erm : KernelERM
+    noise : ProcessNoise
+    generator : numpy.random.Generator
+
+    Attributes
+    ----------
+    points : ndarray of shape (n_points, n_features)
+    coordinates : ndarray of shape (n_points,)
+        What was released: in the basis of the points' functions. Answers follow from it.
+    """
+
+    def __init__(self, erm: KernelERM, noise: ProcessNoise, generator: np.random.Generator) -> None:
+        self._kernel: Kernel = erm.kernel_
+        self._noise, self._generator = noise, generator
+        self._jitter = JITTER * erm.feature_bound_**2
+        self._residual = ARITHMETIC * erm.sensitivity_ * sqrt(MOST_POINTS) / 2.0
+        self.points: Floats = np.zeros((0, erm.n_features_in_))
+        self.coordinates: Floats = np.zeros(0)
+        self._true: Floats = np.zeros(0)  # the coordinates without noise
+        self._triangle: Floats = np.zeros((0, 0))  # Cholesky factor of the points' covariance
+
+    def at(self, points: Floats, predictions: Floats) -> Floats:
+        """Return the answers at more points, shape (n_points,).
+
+        Raises
+        ------
+        SolverError
+            If the coordinates do not give the predictions back.
+        """
+        n_old, n_new = len(self.points), len(points)
+        inside = self._kernel(points, points)
+        inside = (inside + inside.T) / 2.0
+        inside[np.diag_indices(n_new)] += self._jitter
+        across: Floats = np.zeros((n_new, n_old))
+        if n_old:
+            between = self._kernel(self.points, points)
+            across = np.asarray(solve_triangular(self._triangle, between, lower=True)).T
+        corner = np.linalg.cholesky(inside - across @ across.T)
+        left = predictions - across @ self._true
+        true = np.asarray(solve_triangular(corner, left, lower=True))
+        if not np.linalg.norm(left - corner @ true) <= self._residual:
+            raise SolverError(
+                "double precision does not turn predictions into coordinates as exactly as the"
+                " noise supposes: use fewer points or a larger regularization."
+            )
+        released = self._noise.added_to(true, self._generator)
+        triangle = np.zeros((n_old + n_new, n_old + n_new))
+        triangle[:n_old, :n_old] = self._triangle
+        triangle[n_old:, :n_old], triangle[n_old:, n_old:] = across, corner
+        self.points, self._triangle = np.vstack([self.points, points]), triangle
+        self._true = np.append(self._true, true)
+        self.coordinates = np.append(self.coordinates, released)
+        return np.asarray(triangle[n_old:] @ self.coordinates)
+
+
+def _step(
+    rounding: float | Literal["auto"],
+    share: float,
+    sensitivity: float,
+    scale: float,
+    largest: float,
+) -> float:
+    """Return the step, which values up to the largest are not too many of."""
+    if rounding == "auto":
+        fine = share * min(sensitivity, scale)
+        rounding = max(fine, LEAST_STEP * scale, FINEST * largest)
+    step = lattice_step(rounding)
+    check_reach(largest, step)
+    return step

@@ -1,0 +1,109 @@
+"""Discrete Gaussian noise: its law, exactly, and what it hides, against real Gaussian noise."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy import discrete_gaussian, discrete_gaussian_log_density
+from convexmarket.privacy.composition import ORDERS, gaussian_moments
+from convexmarket.privacy.discrete import accept_exponential
+
+REJECTED = 1e-6  # p-value from which a law is refuted
+
+
+def p_value(draws, scale):
+    """Chi-square of draws against exact probabilities, tails in one class each."""
+    edge = 4 * scale
+    inside = np.arange(-edge, edge + 1)
+    shape = np.exp(-((np.arange(-60 * scale, 60 * scale + 1) / scale) ** 2) / 2)
+    chances = np.exp(-((inside / scale) ** 2) / 2) / shape.sum()
+    tail = (1.0 - chances.sum()) / 2.0
+    counts = [sum(z < -edge for z in draws), *(draws.count(z) for z in inside.tolist())]
+    counts.append(len(draws) - sum(counts))
+    expected = len(draws) * np.array([tail, *chances, tail])
+    few = expected < 5
+    observed = [*np.array(counts)[~few], np.array(counts)[few].sum()]
+    return stats.chisquare(observed, [*expected[~few], expected[few].sum()]).pvalue
+
+
+@pytest.mark.parametrize("scale", [1, 2, 7])
+def test_the_sampler_has_the_law(scale):
+    draws = discrete_gaussian(scale, 20_000, np.random.default_rng(1))
+    assert p_value(draws, scale) > REJECTED
+    assert p_value([z + (i % 2) for i, z in enumerate(draws)], scale) < REJECTED
+
+
+@pytest.mark.parametrize("scale", [2**20, 2**45])
+def test_a_wide_law_is_nearly_gaussian(scale):
+    draws = np.array(discrete_gaussian(scale, 20_000, np.random.default_rng(2)), dtype=float)
+    spread = (draws + np.random.default_rng(3).uniform(-0.5, 0.5, draws.size)) / scale
+    assert stats.kstest(spread, stats.norm.cdf).pvalue > REJECTED
+    assert stats.kstest(spread / 1.15, stats.norm.cdf).pvalue < REJECTED
+    assert stats.spearmanr(spread[1:], spread[:-1]).pvalue > REJECTED
+
+
+@pytest.mark.parametrize("scale", [1, 3, 40])
+def test_the_density_is_the_normalised_one(scale):
+    values = np.arange(-50 * scale, 50 * scale + 1)
+    shape = np.exp(-((values / scale) ** 2) / 2)
+    found = np.exp(discrete_gaussian_log_density(values, scale))
+    assert found == pytest.approx(shape / shape.sum(), rel=1e-12, abs=1e-300)
+
+
+def test_draws_are_integers_from_integers_alone():
+    class IntegersOnly:
+        def __init__(self):
+            self._rng = np.random.default_rng(0)
+
+        def integers(self, *args, **kwargs):
+            return self._rng.integers(*args, **kwargs)
+
+    draws = discrete_gaussian(5, 100, IntegersOnly())
+    assert draws == discrete_gaussian(5, 100, np.random.default_rng(0))
+    assert {type(z) for z in draws} == {int}
+
+
+@pytest.mark.parametrize("part", [0, 30, 100, 250])
+def test_a_part_is_accepted_with_the_probability_of_its_exponent(part):
+    accepted = accept_exponential(np.full(20_000, part), 100, np.random.default_rng(4))
+    chance = np.exp(-part / 100)
+    assert stats.binomtest(int(accepted.sum()), 20_000, chance).pvalue > REJECTED
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, True, 2**46, "wide"])
+def test_a_wrong_scale_is_refused(scale):
+    with pytest.raises(ParameterError, match="scale"):
+        discrete_gaussian(scale, 1, np.random.default_rng(0))
+
+
+# ------------------------------------------------------------------ what it hides
+
+
+def log_laws(scale, shift):
+    outputs = np.arange(-40 * scale, 40 * scale + shift + 1)
+    return [discrete_gaussian_log_density(outputs - at, scale) for at in (0, shift)]
+
+
+@given(scale=st.integers(1, 9), shift=st.integers(1, 6))
+def test_moments_of_a_shift_by_integers_are_at_most_those_of_real_noise(scale, shift):
+    here, there = log_laws(scale, shift)
+    for place in range(0, np.searchsorted(ORDERS, 20.0), 17):
+        order = ORDERS[place]
+        exponents = (1 + order) * here - order * there
+        moment = exponents.max() + np.log(np.exp(exponents - exponents.max()).sum())
+        claimed = gaussian_moments(shift / scale)[place]
+        assert moment <= claimed * (1 + 1e-9) + 1e-12
+
+
+@given(scale=st.integers(4, 12), shift=st.integers(1, 8), epsilon=st.floats(0.0, 3.0))
+def test_its_delta_is_at_most_that_of_real_noise_a_little_narrower(scale, shift, epsilon):
+    here, there = log_laws(scale, shift)
+    gain = here - there > epsilon
+    delta = float(np.exp(here[gain]) @ -np.expm1(epsilon + there[gain] - here[gain]))
+    moved = shift / np.sqrt(scale**2 - 9)
+    low, high = moved / 2 - epsilon / moved, -moved / 2 - epsilon / moved
+    claimed = stats.norm.cdf(low) - np.exp(epsilon) * stats.norm.cdf(high)
+    assert delta <= claimed * (1 + 1e-9) + 1e-15

@@ -1,0 +1,118 @@
+"""Noise of real numbers with a proven distance: its law, and the distance, with sixty digits."""
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from convexmarket.errors import ParameterError
+from convexmarket.privacy import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.exact import WORD
+from tests.privacy.builders import check_gamma_sphere
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 5])
+def test_the_law_is_that_of_the_noise(n_features):
+    check_gamma_sphere(n_features, 1500, least_p=1e-4, draw=gamma_sphere_draw)
+
+
+class Recorded:
+    """A generator of uniform integers, and of nothing else, that remembers them."""
+
+    def __init__(self, seed, zero_words=()):
+        self._rng, self._zero_words = np.random.default_rng(seed), set(zero_words)
+        self.drawn, self._calls = [], 0
+
+    def integers(self, low, high, size=None):
+        found = self._rng.integers(low, high, size=size)
+        if (low, high) == (0, 2**WORD) and size is not None and self._calls in self._zero_words:
+            found[0] = 0  # which has probability 2**-62
+        self._calls += 1
+        self.drawn.extend(np.atleast_1d(found).tolist())
+        return found
+
+
+PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
+
+
+def sine(x):
+    """Return the sine by its series; x is below one."""
+    term, total, k = x, x, 1
+    while abs(term) > Decimal(10) ** -70:
+        term *= -x * x / ((k + 1) * (k + 2))
+        total, k = total + term, k + 2
+    return total
+
+
+def ideal(drawn, n, fractions):
+    """Return the vector of real numbers that has the same integers, and more digits."""
+    feed, more = iter(drawn), iter(fractions)
+
+    def zeros(size):
+        words = [next(feed) for _ in range(size)]
+        counts = []
+        for word in words:
+            count = WORD - word.bit_length()
+            while not word:
+                word = next(feed)
+                count += WORD - word.bit_length()
+            counts.append(count)
+        return counts
+
+    def uniforms(size):
+        exponents = zeros(size)
+        parts = [Decimal(next(feed)) + Decimal(next(more)) for _ in range(size)]
+        pairs = zip(parts, exponents, strict=True)
+        return [part / Decimal(2) ** (54 + exponent) for part, exponent in pairs]
+
+    def exponentials(size):
+        whole = zeros(size)
+        pairs = zip(whole, uniforms(size), strict=True)
+        return [k * Decimal(2).ln() - (1 - u / 2).ln() for k, u in pairs]
+
+    radius, half = sum(exponentials(n)), (n + 1) // 2
+    roots = [(2 * e).sqrt() for e in exponentials(half)]
+    angles = [PI / 4 * u for u in uniforms(half)]
+    normals = []
+    for root, angle in zip(roots, angles, strict=True):
+        turn, s = next(feed), sine(angle)
+        pair = [s, (1 - s * s).sqrt()][:: 1 if turn & 1 else -1]
+        signs = [1 if turn & bit else -1 for bit in (2, 4)]
+        normals += [root * value * sign for value, sign in zip(pair, signs, strict=True)]
+    normals = normals[:n]
+    length = sum(v * v for v in normals).sqrt()
+    return [radius * v / length for v in normals]
+
+
+@given(
+    n=st.integers(1, 9),
+    seed=st.integers(0, 2**32),
+    zero_words=st.sets(st.integers(0, 6)),
+    fraction=st.sampled_from([0.0, 0.5, 1.0 - 2.0**-53]),
+)
+def test_every_coordinate_is_as_near_the_ideal_one_as_is_claimed(n, seed, zero_words, fraction):
+    """The ideal draw goes on where the drawn one stops: with any digits after the 53rd."""
+    recorded = Recorded(seed, zero_words)
+    vector = gamma_sphere_draw(n, recorded)
+    with localcontext() as context:
+        context.prec = 80
+        exact = ideal(recorded.drawn, n, [fraction] * (4 * n + 4))
+        for found, wanted in zip(vector.tolist(), exact, strict=True):
+            assert abs(Decimal(found) - wanted) <= Decimal(gamma_sphere_error()) * abs(wanted)
+
+
+def test_small_numbers_have_all_their_digits():
+    """A uniform double of ``Generator.random`` below 2**-30 has 23 bits; these have 53."""
+    draws = np.array([gamma_sphere_draw(1, np.random.default_rng(i))[0] for i in range(3000)])
+    smallest = np.sort(np.abs(draws))[:100]
+    assert np.mean(smallest * 2.0**53 == np.rint(smallest * 2.0**53)) < 0.1
+    assert stats.kstest(smallest / smallest[-1], stats.uniform.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n_features", [0, -1, 1.5])
+def test_a_dimension_is_needed(n_features):
+    with pytest.raises(ParameterError, match="n_features"):
+        gamma_sphere_draw(n_features, np.random.default_rng(0))

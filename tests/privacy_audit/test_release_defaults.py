@@ -1,0 +1,154 @@
+"""Attacks on what a careless user gets: every release with nothing but what it asks for."""
+
+import math
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import convexmarket as cm
+from convexmarket.privacy import Simulation
+from convexmarket.privacy_audit.checks import loss_of_frequencies
+from convexmarket.release import PublicPredictor
+from convexmarket.release import noise as noise_of
+from tests.release.builders import calibrate_once
+from tests.release.test_exact_noise import possible
+
+POINT = np.array([[1.0, 0.0]])
+REJECTED = 1e-6  # p-value from which a law is refuted
+
+
+def fitted(X, y):
+    return cm.KernelERM("hinge", "linear", regularization=1.0, data_norm=1.0).fit(X, y)
+
+
+@cache
+def neighbours():
+    """Return two models, as far apart at a point as one row can move them, and their rows."""
+    X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
+    X[0] = POINT
+    other = y.copy()
+    other[0] = 1
+    return fitted(X, y), fitted(X, other), X, y
+
+
+def asked(release):
+    release.predict(POINT)
+    return release
+
+
+#: From a model, an epsilon and a source to a release that has said something.
+DEFAULTS = {
+    "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
+        erm, POINT, epsilon, 0.0, **source
+    ),
+    "test set, delta": lambda erm, epsilon, **source: cm.TestSetRelease(
+        erm, POINT, epsilon, 1e-6, **source
+    ),
+    "interactive": lambda erm, epsilon, **source: asked(
+        cm.InteractiveRelease(
+            erm, epsilon, 1e-6, max_queries=1, max_updates=1, threshold=0.0, **source
+        )
+    ),
+    "public": lambda erm, epsilon, **source: cm.PublicRelease(
+        erm, epsilon, 1e-6, rounds=1, net_radius=0.5, **source
+    ),
+    "function": lambda erm, epsilon, **source: asked(
+        cm.FunctionRelease(erm, epsilon, 1e-6, **source)
+    ),
+}
+
+
+def released(monkeypatch, kind, erm, source, draws):
+    """Return steps, and the numbers from which everything else that was published follows."""
+    calibrate_once(monkeypatch, noise_of)
+    answers = []
+    correct = PublicPredictor.corrected
+
+    def watched(self, point, answer, *args, **options):
+        answers.append(answer)
+        return correct(self, point, answer, *args, **options)
+
+    monkeypatch.setattr(PublicPredictor, "corrected", watched)
+    numbers = []
+    for _ in range(draws):
+        answers.clear()
+        release = DEFAULTS[kind](erm, 1.0, random_state=source)
+        if kind == "function":
+            answers.append(release._process.coordinates[0])
+        elif kind == "test set, delta":
+            answers.append(release.coordinates[0])
+        elif kind == "test set":
+            answers.append(release.noisy_predictions[0])
+        numbers.append(answers[0])
+    said = re.search(r"on a lattice of step (\S+),", str(release.guarantee))[1]
+    return 2.0 ** round(math.log2(float(said))), np.array(numbers)
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
+    """All are multiples of one public step, and all multiples happen: even, odd and so on."""
+    first, second, *_ = neighbours()
+    source, residues = Simulation(np.random.default_rng(1)), []
+    for erm in (first, second):
+        step, numbers = released(monkeypatch, kind, erm, source, 120)
+        steps = numbers / step  # exact: the step is a power of two
+        assert np.array_equal(steps, np.rint(steps))
+        assert np.unique(steps).size > 100  # far more numbers than draws
+        residues.append(np.bincount((steps % 4).astype(int), minlength=4))
+        assert stats.chisquare(residues[-1]).pvalue > REJECTED
+    assert stats.chi2_contingency(residues).pvalue > REJECTED
+
+
+def proven_by_low_digits(rounding, draws=400):
+    """Return the epsilon that "possible under D and not under D'" proves, and what was seen."""
+    rng = np.random.default_rng(2)
+    models = neighbours()[:2]
+    predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
+    seen = []
+    for erm in models:
+        count = 0
+        for _ in range(draws):
+            made = cm.TestSetRelease(
+                erm, POINT, 1.0, 0.0, rounding=rounding, random_state=Simulation(rng)
+            )
+            output = float(made.noisy_predictions[0])
+            fits = [possible(output, prediction, made.scale) for prediction in predictions]
+            count += fits[0] and not fits[1]
+        seen.append(count)
+    return loss_of_frequencies(seen[0], draws, seen[1], draws, 0.0, 0.999), seen
+
+
+def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim():
+    proven, seen = proven_by_low_digits(None)
+    assert proven > 3.0
+    assert seen[0] > 200
+    assert seen[1] == 0
+
+
+def test_the_low_digits_of_the_default_prove_nothing():
+    """The sampler of floats reaches some multiples of the step and not others, by chance."""
+    proven, seen = proven_by_low_digits("auto")
+    assert proven < 0.5
+    assert stats.binomtest(seen[0], sum(seen)).pvalue > REJECTED
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_the_most_that_is_seen_of_a_default_is_below_its_claim(monkeypatch, kind):
+    calibrate_once(monkeypatch, noise_of)
+    _, _, X, y = neighbours()
+
+    def mechanism(rows, labels):
+        erm = fitted(rows, labels)
+        return lambda seed: DEFAULTS[kind](erm, 2.0, random_state=Simulation(seed))
+
+    def view(release):
+        return release.predictor.predict(POINT)
+
+    audit = cm.audit_privacy(
+        mechanism, X, y, rows=[0], view=view, replacements=(POINT, [1]), draws=150, random_state=0
+    )
+    assert audit.passed, audit.statement()
+    assert audit.measured[0] <= 2.0
