@@ -156,7 +156,7 @@ def allocate_together(
     """
     began = time.perf_counter()
     check_gap(gap)
-    limit = _shared_limit(markets, tuple(constraints))
+    limit = _shared_limit(markets, constraints)
     buyers = _Buyers(markets, limit, solver, solver_options)
     best, bound, prices = buyers.start(), -np.inf, np.zeros(limit.size)
     for _ in range(_ROUNDS):
@@ -181,10 +181,18 @@ def allocate_together(
     return result
 
 
-def _shared_limit(markets: Sequence[Market], constraints: tuple[Constraint, ...]) -> Floats:
+def _is_list_of(values: object, kind: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
+
+
+def _shared_limit(markets: Sequence[Market], constraints: Sequence[Constraint]) -> Floats:
     """Return what each seller may sell in all, shape (m,)."""
-    if not (markets and all(isinstance(market, Market) for market in markets)):
+    if not (_is_list_of(markets, Market) and markets):
         raise ParameterError(f"markets is {shown(markets)}; give a list of Market, one a buyer")
+    if not _is_list_of(constraints, Constraint):
+        raise ParameterError(
+            f"constraints is {shown(constraints)}; give a list of constraints, [MaxEpsilon(2.0)]"
+        )
     sizes = {len(market.sellers) for market in markets}
     if len(sizes) > 1:
         raise ParameterError(
@@ -202,7 +210,7 @@ def _shared_limit(markets: Sequence[Market], constraints: tuple[Constraint, ...]
     for piece in constraints:
         piece.check(m)
         check_columns(piece, markets[0].sellers)
-    form = Form(np.ones(m)).plus((), constraints)
+    form = Form(np.ones(m)).plus((), tuple(constraints))
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(

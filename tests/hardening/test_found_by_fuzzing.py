@@ -98,6 +98,11 @@ REFUSED = {
     "labels that are one number": lambda: erm().score(X, 1.0),
     "a density at a word": lambda: cm.Uniform(0, 1).pdf("x"),
     "a probability at a date": lambda: cm.Gamma(1, 1).cdf("2020-01-01"),
+    "markets that are one number": lambda: cm.allocate_together(1.0),
+    "shared constraints that are one": lambda: cm.allocate_together([market()], cm.MaxEpsilon(1.0)),
+    "a selection on rows that are a number": lambda: cm.privacy.private_selection(
+        [0.5, 0.7], 1.0, epsilon=1.0, sensitivity=0.1
+    ),
     "a guarantee that is a word": lambda: cm.Guarantee("x", 0.0, "m", "tight", ()),
     "a guarantee that is undefined": lambda: cm.Guarantee([None], 0.0, "m", "tight", ()),
     "an account of words": lambda: cm.PrivacyAccountant("x"),
