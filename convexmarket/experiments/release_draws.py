@@ -39,7 +39,8 @@ from convexmarket.release import (
     function_error_bound,
     semi_interactive_error_bound,
 )
-from convexmarket.release.scales import calibrate, interactive_epsilon
+from convexmarket.release.noise import laplace_noise
+from convexmarket.release.scales import interactive_epsilon
 
 __all__ = ["Found", "Rows", "make_releases", "rows_to_test"]
 
@@ -304,9 +305,9 @@ def _interactive(
     study, X_test = fitted.problem.study, fitted.X_test
     threshold = table.threshold
     if threshold is not None:  # in scales of the noise, which is known before it is drawn
-        shifts = fitted.erm.row_sensitivities_
+        sold = np.full(len(fitted.y), epsilon)
         needed = interactive_epsilon(table.max_updates, study.delta, table.accounting)
-        threshold *= calibrate(shifts, np.full(len(shifts), epsilon), needed)[0]
+        threshold *= laplace_noise(fitted.erm, sold, needed, "auto").scale
     release = InteractiveRelease(
         fitted.erm,
         epsilon,

@@ -38,9 +38,9 @@ from convexmarket.release import (
     net_size,
     semi_interactive_error_bound,
 )
-from convexmarket.release.bounds import non_interactive_error
+from convexmarket.release.bounds import noise_scale, non_interactive_error
 from convexmarket.release.non_interactive import MOST_BYTES
-from convexmarket.release.scales import MOST_UPDATES, calibrate, non_interactive_epsilon
+from convexmarket.release.scales import MOST_UPDATES, non_interactive_epsilon
 from convexmarket.release.semi_interactive import LARGEST
 
 __all__ = [
@@ -264,7 +264,7 @@ def _non_interactive(
         calibrations |= dict.fromkeys(counts, 0.0)
     for rounds in calibrations:
         epsilon_of = non_interactive_epsilon(rounds, study.delta, release.accounting)
-        calibrations[rounds] = calibrate(np.ones(1), np.array([epsilon]), epsilon_of)[0]
+        calibrations[rounds] = noise_scale(1.0, epsilon, epsilon_of)
 
     def bound(n_rows: int) -> float:
         change, norm = public.sensitivity(n_rows), public.norm_bound(n_rows)

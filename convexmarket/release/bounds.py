@@ -35,6 +35,7 @@ __all__ = [
     "SemiInteractiveBound",
     "function_error_bound",
     "interactive_error_bound",
+    "noise_scale",
     "non_interactive_error_bound",
     "semi_interactive_error_bound",
     "suggest_rounds",
@@ -220,11 +221,11 @@ def semi_interactive_error_bound(
     check_choice("noise", noise, NoiseKind)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
     if noise == "process":
-        scale = _scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
+        scale = noise_scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
         fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure)))
     else:
         calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting)
-        scale = _scale(sensitivity, epsilon, calibration)
+        scale = noise_scale(sensitivity, epsilon, calibration)
         fit = 2.0 * scale * np.log(2.0 * n_points / failure)
         log = np.log(4.0 / failure)
         sum_of_noise = feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
@@ -332,7 +333,7 @@ def non_interactive_error_bound(
         feature_bound=feature_bound,
     )
     _check_terms(sensitivity, epsilon, delta, accounting, pure=accounting == "tight")
-    scale = _scale(sensitivity, epsilon, non_interactive_epsilon(rounds, delta, accounting))
+    scale = noise_scale(sensitivity, epsilon, non_interactive_epsilon(rounds, delta, accounting))
     between = 2.0 * norm_bound * feature_lipschitz * net_radius
     reach = feature_bound * norm_bound
     return non_interactive_error(scale, rounds, net_size, between, reach, failure, accounting)
@@ -434,7 +435,7 @@ def function_error_bound(
     check_count("n_queries", n_queries)
     check_share("failure", failure)
     _check_terms(sensitivity, epsilon, delta, "tight", pure=False)
-    scale = _scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
+    scale = noise_scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
     return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
 
 
@@ -451,7 +452,7 @@ def _threshold(
     check_count("max_updates", max_updates)
     check_share("failure", failure)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=False)
-    scale = _scale(sensitivity, epsilon, interactive_epsilon(max_updates, delta, accounting))
+    scale = noise_scale(sensitivity, epsilon, interactive_epsilon(max_updates, delta, accounting))
     return float(4.0 * scale * np.log(2.0 * max_queries / failure))
 
 
@@ -463,7 +464,7 @@ def _check_terms(
     check_choice("accounting", accounting, Composition)
 
 
-def _scale(
+def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float = LAPLACE_SLACK
 ) -> float:
     """Return the scale of a release's noise, and what its lattice adds, to it and to an error."""

@@ -178,10 +178,14 @@ def test_measures_are_those_of_the_library(result):
     X, y = circles(40, 0.15, 0.4, random(1))
     model, sold = fitted(size, fit), (20.0, 1e-6)
     points = random(2, size, fit)
-    seed = {label: noise(label, size, fit, place, draw) for label in LABELS}
+    seed = {label: Simulation(noise(label, size, fit, place, draw)) for label in LABELS}
     made = {
         "at points": cm.TestSetRelease(
-            model, circles(30, seed=points)[0], *sold, random_state=seed["at points"]
+            model,
+            circles(30, seed=points)[0],
+            *sold,
+            noise="laplace",
+            random_state=seed["at points"],
         ),
         "net": cm.PublicRelease(model, *sold, rounds=4, net_radius=0.1, random_state=seed["net"]),
         "function": cm.FunctionRelease(model, *sold, random_state=seed["function"]),
@@ -230,7 +234,7 @@ def test_the_public_model_answers_when_updates_have_run_out(result):
     for row in rows.itertuples():
         model = fitted(400, row.fit)
         kinds = {"max_queries": 40, "max_updates": 2}
-        seed = noise("a", 400, row.fit, 1, row.draw)
+        seed = Simulation(noise("a", 400, row.fit, 1, row.draw))
         scale = cm.InteractiveRelease(model, 20.0, 1e-6, **kinds).scale
         release = cm.InteractiveRelease(
             model, 20.0, 1e-6, **kinds, threshold=0.5 * scale, random_state=seed
@@ -320,13 +324,14 @@ def test_scales_and_bounds_are_the_library_s(result):
         ask = {"max_queries": 40, "max_updates": 5}
         expected = {
             "interactive": cm.interactive_error_bound(change, *sold, **ask),
-            "at points": semi(n_points=30).total,
+            "at points": semi(n_points=30, noise="laplace").total,
             "process": semi(n_points=25, noise="process").total,
             "function": cm.function_error_bound(change, *sold, n_queries=40),
             "net": cm.PublicRelease(models[0], *sold, rounds=4, net_radius=0.1).error_bound,
         }
         if row.release in expected:
-            np.testing.assert_allclose(row.bound, expected[row.release], rtol=1e-6)
+            # what an exact release adds to its noise is told from above
+            assert row.bound * (1 - 1e-6) <= expected[row.release] <= row.bound * (1 + 5e-6)
         if row.release == "low threshold":
             np.testing.assert_allclose(row.bound, row.scale * (4.0 + math.log(2 * 40 / 0.05)))
         if row.release == "function":
@@ -514,6 +519,7 @@ def test_theory_s_points_are_the_best(accounting, n_rows, most):
     promised = best_bound(problem.releases[0], public, problem.study, 1.0, 40, most)(n_rows)
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     kinds = {"norm_bound": public.norm_bound(n_rows), "accounting": accounting}
+    kinds["noise"] = "laplace"
     best = cm.suggest_test_size(*given, **kinds, largest=most)
     least = cm.semi_interactive_error_bound(*given, **kinds, n_points=best).total
     assert least * (1 - 1e-7) <= promised <= least * 1.001
