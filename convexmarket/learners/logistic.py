@@ -155,7 +155,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     >>> epsilon = rng.choice([0.0, 0.5, 1.0], 1000)
     >>> model = PrivateLogisticRegression().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     >>> bool(np.all(model.epsilon_ <= epsilon)), model.score(X, y)
-    (True, 0.995)
+    (True, 0.983)
     """
 
     def __init__(
