@@ -154,11 +154,7 @@ def _logistic_jobs(X: Floats, y: NDArray[Any], weights: Floats) -> list[Job]:
             "worst",
         ),
         ("accounting sharp, the other rows as they are", {}, "given"),
-        (
-            "accounting sharp, approximate minimum",
-            {"minimum_epsilon": 0.01},
-            "worst",
-        ),
+        ("accounting sharp, minimum_epsilon 0.01", {"minimum_epsilon": 0.01}, "worst"),
     ]
 
     def job(options: dict[str, Any], others: Any) -> Callable[[np.random.Generator], PrivacyAudit]:

@@ -305,7 +305,7 @@ def _interactive(
     study, X_test = fitted.problem.study, fitted.X_test
     threshold = table.threshold
     if threshold is not None:  # in scales of the noise, which is known before it is drawn
-        sold = np.full(len(fitted.y), epsilon)
+        sold = np.full(len(fitted.erm.row_sensitivities_), epsilon)
         needed = interactive_epsilon(table.max_updates, study.delta, table.accounting)
         threshold *= laplace_noise(fitted.erm, sold, needed, "auto").scale
     release = InteractiveRelease(

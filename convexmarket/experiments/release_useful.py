@@ -38,7 +38,8 @@ from convexmarket.release import (
     net_size,
     semi_interactive_error_bound,
 )
-from convexmarket.release.bounds import noise_scale, non_interactive_error
+from convexmarket.release.bounds import non_interactive_error
+from convexmarket.release.noise import noise_scale
 from convexmarket.release.non_interactive import MOST_BYTES
 from convexmarket.release.scales import MOST_UPDATES, non_interactive_epsilon
 from convexmarket.release.semi_interactive import LARGEST

@@ -33,7 +33,7 @@ from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
 from convexmarket.payments import payments
-from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation
 from convexmarket.problems import TradeoffProblem
 from convexmarket.problems.rows import load_rows
 from convexmarket.sellers import Sellers
@@ -131,12 +131,25 @@ class Purchase:
 
 
 @dataclass(frozen=True, eq=False)
+class Trained:
+    """The models of one design: their errors, and what each of them guarantees every row."""
+
+    trial: Trial
+    guarantee: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Choice:
     """A purchase with the Lambda that the validation rows liked best for its gamma."""
 
     purchase: Purchase
     regularization: float
-    trial: Trial
+    trained: Trained
+
+    @property
+    def trial(self) -> Trial:
+        """The errors of its models."""
+        return self.trained.trial
 
 
 def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> TradeoffResult:
@@ -170,18 +183,22 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
     designs = _designs(problem, purchases)
     uniform = np.full(rows.y_train.size, 1.0 / rows.y_train.size)
     plain = [(uniform, np.inf, value) for value in problem.learner.regularization]
-    trials = _train(problem, rows, [*plain, *designs.values()], stages)
+    trained = _train(problem, rows, [*plain, *designs.values()], stages)
     baseline = min(
-        zip(problem.learner.regularization, trials, strict=False),
+        (
+            (value, one.trial)
+            for value, one in zip(problem.learner.regularization, trained, strict=False)
+            if isinstance(one, Trained)
+        ),
         key=lambda pair: (pair[1].validation.mean(), -pair[0]),
     )
-    choices = _choose(problem, purchases, dict(zip(designs, trials[len(plain) :], strict=True)))
+    choices = _choose(problem, purchases, dict(zip(designs, trained[len(plain) :], strict=True)))
     audits = _audit(problem, choices, stages)
     return TradeoffResult(
         problem=problem,
-        curve=pd.DataFrame([_curve_row(problem, choice) for choice in choices]),
+        curve=pd.DataFrame([_curve_row(choice) for choice in choices]),
         draws=pd.concat([_draw_rows(choice) for choice in choices], ignore_index=True),
-        sellers=pd.concat([_seller_rows(problem, choice) for choice in choices], ignore_index=True),
+        sellers=pd.concat([_seller_rows(choice) for choice in choices], ignore_index=True),
         baseline_error=float(baseline[1].test.mean()),
         baseline_regularization=baseline[0],
         audits=audits,
@@ -191,7 +208,7 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
         ],
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance=_provenance(problem, rows, len(designs) + len(plain)),
+        provenance=_provenance(problem, rows, sum(isinstance(one, Trained) for one in trained)),
     )
 
 
@@ -236,87 +253,83 @@ DesignKey = tuple[tuple[bytes, float], float]
 
 
 def _designs(problem: TradeoffProblem, purchases: list[Purchase]) -> dict[DesignKey, Design]:
-    """Return the different designs to train, without those that cannot keep what was sold."""
-    designs = {}
+    """Return the different designs to train."""
+    designs: dict[DesignKey, Design] = {}
     for purchase in purchases:
         for regularization in problem.learner.regularization:
             key = (purchase.training, regularization)
             design = (purchase.allocation.weights, purchase.allocation.eta, regularization)
-            if key not in designs and _keeps_what_was_sold(problem, design):
-                designs[key] = design
+            designs.setdefault(key, design)
     return designs
-
-
-def _keeps_what_was_sold(problem: TradeoffProblem, design: Design) -> bool:
-    """Whether some amount of noise makes the total what was sold; asked for "total" only."""
-    if problem.learner.calibration == "noise":
-        return True
-    try:
-        calibrate_eta(
-            *design, problem.data.data_norm, problem.learner.accounting, problem.objective.cap
-        )
-    except ParameterError:
-        return False
-    return True
 
 
 def _train(
     problem: TradeoffProblem, rows: MarketData, designs: list[Design], stages: Stages
-) -> list[Trial]:
+) -> list[Trained | ParameterError]:
     """Train every design under every noise draw, in parallel."""
     seeds = [
         np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
         for draw in range(problem.learner.draws)
     ]
-    calls = (delayed(_trial)(problem, rows, design, seeds) for design in designs)
+    calls = (delayed(_trained)(problem, rows, design, seeds) for design in designs)
     return stages.parallel("train", problem.run.jobs, calls)
 
 
-def _trial(
+def _trained(
     problem: TradeoffProblem, rows: MarketData, design: Design, seeds: list[np.random.SeedSequence]
-) -> Trial:
+) -> Trained | ParameterError:
+    """Train a design, or return why the learner cannot keep what was sold."""
     weights, eta, regularization = design
     learner = problem.learner
     sold = weights * eta if np.isfinite(eta) else np.inf
 
+    model = PrivateLogisticRegression(
+        regularization,
+        data_norm=problem.data.data_norm,
+        accounting=learner.accounting,
+        calibration=learner.calibration,
+        cap=problem.objective.cap,
+    )
+
     def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
-        model = PrivateLogisticRegression(
-            regularization,
-            data_norm=problem.data.data_norm,
-            accounting=learner.accounting,
-            calibration=learner.calibration,
-            cap=problem.objective.cap,
-        )
         source = Simulation(seed)
         return model.fit(rows.X_train, rows.y_train, epsilon=sold, random_state=source).predict
 
-    return try_out(map(predictor, seeds if np.isfinite(eta) else seeds[:1]), rows)
+    try:
+        trial = try_out(map(predictor, seeds if np.isfinite(eta) else seeds[:1]), rows)
+    except ParameterError as refused:
+        return refused
+    return Trained(trial, model.epsilon_)
 
 
 def _choose(
-    problem: TradeoffProblem, purchases: list[Purchase], trials: dict[DesignKey, Trial]
+    problem: TradeoffProblem,
+    purchases: list[Purchase],
+    results: dict[DesignKey, Trained | ParameterError],
 ) -> list[Choice]:
     """Take for each row of the curve what has the smallest overall error on the validation rows.
 
     Ties go to the largest Lambda, whose share of the guarantee is the smallest.
     """
     best: dict[tuple[str, str, float], tuple[tuple[float, float], Choice]] = {}
+    refusals: dict[tuple[str, str, float], ParameterError] = {}
     for purchase in purchases:
         for regularization in problem.learner.regularization:
-            trial = trials.get((purchase.training, regularization))
-            if trial is None:
+            found = results[purchase.training, regularization]
+            if isinstance(found, ParameterError):
+                refusals[purchase.key] = found
                 continue
-            overall = trial.validation.mean() + purchase.gamma * purchase.payments.sum()
+            overall = found.trial.validation.mean() + purchase.gamma * purchase.payments.sum()
             score = (float(overall), -regularization)
             if purchase.key not in best or score < best[purchase.key][0]:
-                best[purchase.key] = score, Choice(purchase, regularization, trial)
-    for scenario, model, gamma in dict.fromkeys(purchase.key for purchase in purchases):
+                best[purchase.key] = score, Choice(purchase, regularization, found)
+    for (scenario, model, gamma), refused in refusals.items():
         if (scenario, model, gamma) not in best:
             raise ParameterError(
-                f"no candidate of the {model} model at gamma = {gamma:g} ({scenario}) buys enough "
-                "privacy for learner.calibration = 'total'; give larger values of sigma or "
-                "regularization (of naive.eta_range for the naive model), or calibration 'noise'"
-            )
+                f"no candidate of the {model} model at gamma = {gamma:g} ({scenario}) keeps what "
+                "it bought; give larger values of learner.regularization, or of objective.sigma "
+                f"(of naive.eta_range for the naive model). The last one: {refused}"
+            ) from refused
     return [choice for _, choice in best.values()]
 
 
@@ -349,21 +362,7 @@ def _labels(purchase: Purchase) -> dict[str, Any]:
     return dict(zip(("scenario", "model", "gamma"), purchase.key, strict=True))
 
 
-def _guarantee(problem: TradeoffProblem, choice: Choice) -> Floats:
-    """Return the total guarantee of each seller, the learner's share included."""
-    weights, eta = choice.purchase.allocation.weights, choice.purchase.allocation.eta
-    arguments = (
-        choice.regularization,
-        problem.data.data_norm,
-        problem.learner.accounting,
-        problem.objective.cap,
-    )
-    if problem.learner.calibration == "total":
-        eta = calibrate_eta(weights, eta, *arguments)
-    return objective_perturbation_guarantee(weights, eta, *arguments)
-
-
-def _curve_row(problem: TradeoffProblem, choice: Choice) -> dict[str, Any]:
+def _curve_row(choice: Choice) -> dict[str, Any]:
     purchase = choice.purchase
     allocation, paid = purchase.allocation, float(purchase.payments.sum())
     error, spread = float(choice.trial.test.mean()), choice.trial.test_deviation
@@ -383,7 +382,7 @@ def _curve_row(problem: TradeoffProblem, choice: Choice) -> dict[str, Any]:
         "lower_bound": allocation.lower_bound,
         "gap": allocation.gap,
         "epsilon_max": float(allocation.epsilon.max()),
-        "guarantee_max": float(_guarantee(problem, choice).max()),
+        "guarantee_max": float(choice.trained.guarantee.max()),
     }
 
 
@@ -394,7 +393,7 @@ def _draw_rows(choice: Choice) -> pd.DataFrame:
     )
 
 
-def _seller_rows(problem: TradeoffProblem, choice: Choice) -> pd.DataFrame:
+def _seller_rows(choice: Choice) -> pd.DataFrame:
     purchase = choice.purchase
     sellers, allocation = purchase.market.sellers, purchase.allocation
     reports = np.asarray(sellers.sensitivities)
@@ -406,7 +405,7 @@ def _seller_rows(problem: TradeoffProblem, choice: Choice) -> pd.DataFrame:
             "virtual_cost": sellers.virtual_costs,
             "weight": allocation.weights,
             "epsilon": allocation.epsilon,
-            "guarantee": _guarantee(problem, choice),
+            "guarantee": choice.trained.guarantee,
             "payment": purchase.payments,
             "surplus": purchase.payments - reports * allocation.epsilon,
         }

@@ -128,7 +128,7 @@ class SemiInteractiveReleaseTable(_ReleaseTable):
     """
 
     kind: Literal["semi-interactive"]
-    noise: NoiseKind = "laplace"
+    noise: NoiseKind = "process"
     accounting: Composition = "tight"
     n_points: Points | None = None
 
@@ -136,7 +136,8 @@ class SemiInteractiveReleaseTable(_ReleaseTable):
     def _of_one_answer(self) -> Self:
         if self.noise == "process" and self.accounting == "paper":
             raise ValueError(
-                'noise = "process" is one answer, which needs no composition; leave out accounting'
+                'noise = "process" is one answer, which needs no composition; leave out '
+                'accounting, or give noise = "laplace"'
             )
         return self
 

@@ -18,12 +18,10 @@ from convexmarket.arguments import check_choice, check_count, check_positives, c
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.noise import LAPLACE_SLACK, PROCESS_SLACK
+from convexmarket.release.noise import PROCESS_SLACK, noise_scale
 from convexmarket.release.scales import (
     MOST_UPDATES,
-    Calibration,
     NoiseKind,
-    calibrate,
     function_epsilon,
     interactive_epsilon,
     non_interactive_epsilon,
@@ -35,7 +33,6 @@ __all__ = [
     "SemiInteractiveBound",
     "function_error_bound",
     "interactive_error_bound",
-    "noise_scale",
     "non_interactive_error_bound",
     "semi_interactive_error_bound",
     "suggest_rounds",
@@ -462,14 +459,6 @@ def _check_terms(
     check_positives(sensitivity=sensitivity, epsilon=epsilon)
     check_delta(delta, positive=not pure)
     check_choice("accounting", accounting, Composition)
-
-
-def noise_scale(
-    sensitivity: float, epsilon: float, calibration: Calibration, slack: float = LAPLACE_SLACK
-) -> float:
-    """Return the scale of a release's noise, and what its lattice adds, to it and to an error."""
-    shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
-    return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
 
 def _smallest(enough: Callable[[int], bool], largest: int) -> int | None:

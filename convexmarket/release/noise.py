@@ -42,6 +42,7 @@ __all__ = [
     "ProcessNoise",
     "Rounding",
     "laplace_noise",
+    "noise_scale",
     "process_noise",
 ]
 
@@ -115,6 +116,31 @@ class ProcessNoise:
         if self.step is None:
             return np.asarray(values + self.scale * generator.standard_normal(len(values)))
         return lattice_release(values, self.step, self.steps, generator, gaussian=True)
+
+
+def noise_scale(
+    sensitivity: float, epsilon: float, calibration: Calibration, slack: float = LAPLACE_SLACK
+) -> float:
+    """Return a release's scale of noise at most, with what its lattice adds to it and to errors.
+
+    Parameters
+    ----------
+    sensitivity : float
+        Largest change of a prediction when one row is replaced.
+    epsilon : float
+        Of every row.
+    calibration : callable
+        Epsilon of a change, in scales.
+    slack : float, optional
+        By how much a lattice raises a sensitivity, and then a scale.
+
+    Returns
+    -------
+    float
+        In proportion to the sensitivity.
+    """
+    shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
+    return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
 
 def laplace_noise(

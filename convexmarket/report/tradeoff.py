@@ -408,7 +408,7 @@ def _guarantee_section(result: TradeoffResult) -> Section:
 
 def _privacy_points(result: TradeoffResult) -> list[str]:
     learner, norm = result.problem.learner, result.problem.data.data_norm
-    total = "The noise was chosen so that the total equals what was sold."
+    total = "The noise was chosen so that the total is at most what was sold."
     if learner.calibration == "noise":
         total = (
             "The noise was set by what was sold, so the total can be larger than that; the "
@@ -420,8 +420,9 @@ def _privacy_points(result: TradeoffResult) -> list[str]:
         f"{ACCOUNTING_WORDS[learner.accounting]}. {total}",
         f"It assumes that the bound on the norm of every row ({short(norm)}) "
         "and the set of labels are public and not read off the sold data; that weights and η are "
-        "chosen without looking at the data; that the minimiser is exact (it is computed to a "
-        "small gradient norm, not to zero); and that one noise draw is released. The draws of "
+        "chosen without looking at the data; and that one noise draw is released. A second, exact "
+        "noise, whose share is part of the total, covers how far the computed model is from the "
+        "minimiser, and the rounding. The draws of "
         "this page are for comparison: releasing all of them would add up their guarantees, and "
         "so would releasing models for several γ.",
         "Payments carry no privacy guarantee: they depend on the reported sensitivities, and so "

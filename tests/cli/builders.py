@@ -26,5 +26,5 @@ def draw_nothing(draw, stem):
 def one_setting_each(*settings):
     """Return the options that shrink a trade-off to one market and two draws, and further ones."""
     few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
-    few += ["learner.regularization=[0.1]", "learner.draws=2", "naive.grid=1", *settings]
+    few += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1", *settings]
     return [part for setting in few for part in ("--set", setting)]

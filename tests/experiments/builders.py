@@ -16,7 +16,7 @@ from tests import ROOT
 LONG_AUDITS = (
     "accounting paper, as printed",
     "accounting sharp, the other rows as they are",
-    "accounting sharp, approximate minimum",
+    "accounting sharp, minimum_epsilon 0.01",
     "alpha 10, in floating point",
     "one point, process",
     "one process",

@@ -70,7 +70,7 @@ def test_what_a_file_leaves_out():
     assert (study.useful_error, study.useful_loss) == (0.3, 0.02)
     interactive, semi_interactive, public, _, linear = problem.releases
     assert (interactive.accounting, interactive.threshold) == ("tight", None)
-    assert (semi_interactive.accounting, semi_interactive.noise) == ("tight", "laplace")
+    assert (semi_interactive.accounting, semi_interactive.noise) == ("tight", "process")
     assert (public.accounting, public.net_radius, public.max_net) == ("tight", None, 1_000_000)
     assert linear.accounting == "sharp"
 
@@ -92,8 +92,8 @@ def test_the_model_is_the_library_s():
 
 
 def test_a_dump_is_a_problem_again():
-    process = release("semi-interactive", 'noise="process"', label="process")
-    for keys in ([all_kinds()], [releases(process)], [WDBC, "study.sizes=[9, 20]"]):
+    points = release("semi-interactive", 'noise="laplace"', label="points")
+    for keys in ([all_kinds()], [releases(points)], [WDBC, "study.sizes=[9, 20]"]):
         dump = parsed(*keys).model_dump(mode="json")
         again = ReleaseComparisonProblem.model_validate(dump)
         assert again.model_dump(mode="json") == dump
@@ -174,8 +174,9 @@ def test_as_many_public_points_as_there_are():
             "releases[0].accounting is 'joint'; known are 'tight', 'paper'",
         ),
         (
-            [releases(release("semi-interactive", 'noise="process"', 'accounting="paper"'))],
-            'releases[0]: noise = "process" is one answer, which needs no composition; leave out',
+            [releases(release("semi-interactive", 'accounting="paper"'))],
+            'releases[0]: noise = "process" is one answer, which needs no composition; leave out '
+            'accounting, or give noise = "laplace"',
         ),
         (
             [releases(release("non-interactive", "net_radius=0.0"))],
