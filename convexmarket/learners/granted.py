@@ -116,6 +116,22 @@ class Granted:
         spread[self.used] = values
         return spread
 
+    def above(self, weight: float) -> Granted:
+        """Return what is granted without the rows of less than a weight, which are not used.
+
+        Raises
+        ------
+        ParameterError
+            If that leaves nobody.
+        """
+        kept = self.spread(np.where(self.weights() >= weight, self.positive, 0.0))
+        if not np.any(kept):
+            raise ParameterError(
+                f"no row has a weight of {weight:g}, below which exact noise would cost it more"
+                " than it is worth: give a smaller tol."
+            )
+        return Granted(kept)
+
     def weights(self) -> Vector:
         """Return weights of the rows that are used, in proportion to what they granted.
 

@@ -7,30 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from convexmarket.errors import SolverError
+from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.minimiser import (
     LogisticObjective,
     Matrix,
     Vector,
     minimise,
-    relative_error,
 )
-from convexmarket.privacy.noise import gamma_sphere_noise
+from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.lattice import lattice_release
 
-__all__ = ["noise_draw_error", "perturbed_minimum"]
+__all__ = ["perturbed_minimum"]
 
 LARGEST_NOISE = 1e150  # whose square is still a number
-DRAW_ROUNDINGS = 64  # of a noise vector, besides one per feature
-
-
-def noise_draw_error(n_features: int) -> float:
-    """Relative distance allowed between the noise vector drawn and an ideal one.
-
-    Scaling a direction to length one and to its norm is off by n_features + 10 roundings at most;
-    the rest is for the samplers of the normal and the Gamma distribution, which are assumed to be
-    that near to real numbers.
-    """
-    return relative_error(n_features + DRAW_ROUNDINGS)
+ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two products and a quotient
 
 
 def perturbed_minimum(
@@ -42,7 +32,7 @@ def perturbed_minimum(
     *,
     data_norm: float,
     tol: float,
-    minimum_rate: float | None,
+    blur: tuple[float, int] | None,
     rng: np.random.Generator,
 ) -> tuple[Vector, float]:
     """Draw the noise, minimise, refuse anything but a minimiser, and blur it where that is asked.
@@ -60,8 +50,9 @@ def perturbed_minimum(
     tol : float
         Largest norm of the gradient, rounding errors included. Under a second noise it includes
         what the draw of the first may be off by, which acts as an error of the gradient.
-    minimum_rate : float or None
-        Of the second noise; ``None`` for none.
+    blur : (float, int) or None
+        Step and scale of the second noise, by :func:`~convexmarket.privacy.lattice_blur`; ``None``
+        for none.
     rng : numpy.random.Generator
         Source of both; it advances.
 
@@ -74,23 +65,30 @@ def perturbed_minimum(
     Raises
     ------
     SolverError
-        If the gradient norm is not reached, or not provably.
+        If the gradient norm is not reached, or not provably, or the coefficients are too many steps
+        of the second noise.
     """
     n_features = X.shape[1]
     shift = np.zeros(n_features)
     if np.isfinite(eta):
-        shift = 2.0 * data_norm / eta * gamma_sphere_noise(n_features, rng)
+        shift = 2.0 * data_norm / eta * gamma_sphere_draw(n_features, rng)
     if np.abs(shift).max() > LARGEST_NOISE:
         raise SolverError(
             f"eta = {eta:g} asks for noise beyond the range of floating point: buy more privacy (a"
             " larger eta)."
         )
     objective = LogisticObjective(X, signs, weights, shift, regularization)
-    if minimum_rate is None:
+    if blur is None:
         return _certified_minimum(objective, data_norm, tol, 0.0)
-    slack = noise_draw_error(n_features) * float(np.linalg.norm(shift))
+    slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
     coef, bound = _certified_minimum(objective, data_norm, tol, slack)
-    return coef + gamma_sphere_noise(n_features, rng) / minimum_rate, bound
+    try:
+        return lattice_release(coef, *blur, rng), bound
+    except ParameterError as error:
+        raise SolverError(
+            f"the coefficients cannot be rounded to steps of {blur[0]:g}, so nothing is released:"
+            " use a larger eta (buy more privacy), regularization or tol."
+        ) from error
 
 
 def _certified_minimum(

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, is_number, warn_user
-from convexmarket.errors import DataError, NotSupportedError, ParameterError, PrivacyLeakWarning
+from convexmarket.arguments import aligned, is_number
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.ridge_domain import (
     RANGE_SLACK,
@@ -41,10 +41,10 @@ from convexmarket.privacy.admission import admit
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,
-    Simulation,
     gamma_sphere_noise,
     noise_assumption,
     resolve_generator,
+    warn_of_plain_noise,
 )
 from convexmarket.privacy.selection import warn_of_search
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -210,7 +210,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             )
         lattice = self._lattice(plan, n_features)
         if self.rounding is None and np.isfinite(plan.rate):
-            _warn_of_floating_point(random_state)
+            warn_of_plain_noise("rounding", random_state)
         guarantee = self._guarantee(granted, plan, lattice, random_state)
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         X, labels, domain = self._prepare(*granted.rows(X, y))
@@ -399,13 +399,3 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     def _kappa(self, n_features: int) -> float:
         """Return how far one row can move the model, per unit of weight."""
         return ridge_sensitivity(self.alpha, n_features, self.bound, self.sensitivity)
-
-
-def _warn_of_floating_point(random_state: RandomSource) -> None:
-    """Warn of noise that could have been exact."""
-    if not isinstance(random_state, Simulation):
-        warn_user(
-            "rounding=None adds noise in plain floating point, whose last digits can tell"
-            " neighbouring data sets apart: leave rounding out, which makes the noise exact.",
-            PrivacyLeakWarning,
-        )

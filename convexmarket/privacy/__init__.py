@@ -9,7 +9,7 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.active import RowAccount, account, names_of
 from convexmarket.privacy.admission import admit
-from convexmarket.privacy.approximate import approximate_minimum_rate, default_minimum_epsilon
+from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.discrete import (
     discrete_gaussian,
     discrete_gaussian_log_density,
@@ -35,6 +35,7 @@ from convexmarket.privacy.noise import (
     open_generator,
     resolve_generator,
     secure_generator,
+    warn_of_plain_noise,
 )
 from convexmarket.privacy.selection import private_selection
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
@@ -51,7 +52,6 @@ __all__ = [
     "Simulation",
     "account",
     "admit",
-    "approximate_minimum_rate",
     "calibrate_eta",
     "check_weights",
     "default_minimum_epsilon",
@@ -78,4 +78,5 @@ __all__ = [
     "ridge_norm_bound",
     "ridge_sensitivity",
     "secure_generator",
+    "warn_of_plain_noise",
 ]

@@ -34,6 +34,7 @@ __all__ = [
     "open_generator",
     "resolve_generator",
     "secure_generator",
+    "warn_of_plain_noise",
 ]
 
 Seed: TypeAlias = (
@@ -141,6 +142,25 @@ def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
     return np.random.default_rng(seed)
+
+
+def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
+    """Warn of noise in floating point that could have been exact, unless it is a simulation.
+
+    Parameters
+    ----------
+    argument : str
+        What switched exact noise off, such as ``rounding``.
+    random_state : RandomSource
+    """
+    if not isinstance(random_state, Simulation):
+        warn_user(
+            f"{argument}=None adds noise in plain floating point, whose last digits can tell data"
+            f" sets apart whatever epsilon is: leave {argument} out, which makes the noise exact,"
+            " or, where no real rows are at stake, pass"
+            " random_state=convexmarket.privacy.Simulation(seed).",
+            PrivacyLeakWarning,
+        )
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:

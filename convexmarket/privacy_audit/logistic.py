@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 from sklearn.base import clone
 
 from convexmarket.errors import ParameterError
@@ -19,7 +20,7 @@ from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.minimiser import LogisticObjective
-from convexmarket.privacy.approximate import approximate_minimum_rate
+from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation
 from convexmarket.privacy_audit.checks import (
     draw_seeds,
@@ -59,7 +60,7 @@ def audit_logistic(
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
-    granted = Granted.of(X, epsilon, mechanism.epsilon)
+    granted = mechanism._granted(X, epsilon)
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
             "epsilon is infinite in some rows, so that there is no noise, and no guarantee to"
@@ -200,15 +201,22 @@ class _LogisticAudit:
     ) -> AuditCheck:
         """Test the noise that hides the minimiser: releases by one seed, with it and without."""
         one = self.mechanism
-        rate = approximate_minimum_rate(
-            float(one.minimum_epsilon or 0.0), one.tol, one.regularization
-        )
+        model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        paid = one._paid(Granted(self.epsilon))
+        step, scale = lattice_blur(one.tol / one.regularization, self.X.shape[1], paid)
         noises = [
-            rate * (self.fit(self.X, self.y, seed).coef_ - first.fit(self.X, self.y, seed).coef_)
+            self.fit(self.X, self.y, seed).coef_ - first.fit(self.X, self.y, seed).coef_
             for seed in draw_seeds(rng, draws)
         ]
-        law = gamma_sphere_check(np.stack(noises), confidence)
-        return AuditCheck("the second noise has the claimed law", law.passed, law.found)
+        found = np.ravel(noises) / (step * scale)
+        ideal = np.array(discrete_laplace(scale, 50 * found.size, rng), dtype=np.float64) / scale
+        p_value = float(stats.ks_2samp(found, ideal).pvalue)
+        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        return AuditCheck(
+            "the second noise has the claimed law, on a lattice",
+            bool(on_lattice and p_value > 1.0 - confidence),
+            f"p-value {p_value:.3g} of {found.size} coordinates; step {step:.3g}",
+        )
 
     def published(self, rows: NDArray[np.intp]) -> AuditCheck:
         """Compare what is published without noise, on neighbours at the domain's corners."""

@@ -11,21 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_choice, warn_user
+from convexmarket.arguments import aligned, check_choice
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
     ParameterError,
-    PrivacyLeakWarning,
 )
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import (
     Account,
     Guarantee,
     RandomSource,
-    Simulation,
     noise_assumption,
     resolve_generator,
+    warn_of_plain_noise,
 )
 from convexmarket.privacy import (
     admit as admit_release,
@@ -84,13 +83,8 @@ def admit(
     charge = admit_release(
         guarantee, accountant, rows, names=erm.row_names_, random_state=random_state
     )
-    if step is None and not isinstance(random_state, Simulation):
-        warn_user(
-            "rounding=None adds noise in floating point, whose last digits can tell data sets apart"
-            " whatever epsilon is: leave rounding out, or, where no real rows are at stake, pass"
-            " random_state=convexmarket.privacy.Simulation(seed).",
-            PrivacyLeakWarning,
-        )
+    if step is None:
+        warn_of_plain_noise("rounding", random_state)
     generator = resolve_generator(random_state)
     charge()
     return generator

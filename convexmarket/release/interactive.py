@@ -146,12 +146,12 @@ class InteractiveRelease(SingleCopy):
     >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> erm = KernelERM(regularization=0.1).fit(X, y)
     >>> release = InteractiveRelease(
-    ...     erm, 1.0, 1e-6, max_queries=100, max_updates=5, threshold=0.3, random_state=0
+    ...     erm, 1.0, 1e-6, max_queries=100, max_updates=5, threshold=0.3
     ... )
-    >>> release.predict([[0.6, 0.1], [-0.6, 0.2], [0.5, -0.1]]).round(1)
-    array([ 0.6, -0.6,  0.4])
-    >>> release.remaining
-    Remaining(queries=97, updates=2)
+    >>> release.predict([[0.6, 0.1], [-0.6, 0.2], [0.5, -0.1]]) > 0
+    array([ True, False,  True])
+    >>> release.remaining.queries
+    97
     """
 
     def __init__(

@@ -14,9 +14,8 @@ PRIVATE_RIDGES = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
     """Return the paper's Algorithm 1: eta sets the noise, and the total exceeds what was sold."""
-    return PrivateLogisticRegression(
-        regularization, accounting=accounting, calibration="noise", **parameters
-    )
+    given = {"calibration": "noise", "minimum_epsilon": None} | parameters
+    return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
 
 # ------------------------------------------------------------------------------- ridge

@@ -90,7 +90,7 @@ class OtherNoise(cm.PrivateLogisticRegression):
 
     def fit(self, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_noise", self.drawn)
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_draw", self.drawn)
             return super().fit(*arguments, **options)
 
 
@@ -98,15 +98,10 @@ class NoiseHalved(OtherNoise):
     """The norms are half of what they should be."""
 
 
-class SecondNoiseHalved(OtherNoise):
-    def fit(self, *arguments, **options):
-        self._n_drawn = 0
-        return super().fit(*arguments, **options)
-
-    def drawn(self, n_features, generator):
-        self._n_drawn += 1
-        share = 0.5 if self._n_drawn == 2 else 1.0
-        return share * gamma_sphere_noise(n_features, generator)
+class SecondNoiseHalved(cm.PrivateLogisticRegression):
+    def _blur(self, granted, n_features):
+        step, scale = super()._blur(granted, n_features) or (None, None)
+        return step and (step, scale // 2)
 
 
 class NoiseInOneDirection(OtherNoise):
