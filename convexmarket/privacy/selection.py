@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from fractions import Fraction
 from typing import Any
 
@@ -82,7 +83,7 @@ def private_selection(
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values)):
         raise ParameterError(f"scores must be a nonempty list of finite numbers, not {scores!r}.")
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
-    n_rows = len(X) if is_iterable(X) and hasattr(X, "__len__") else 0
+    n_rows = len(X) if is_iterable(X) and isinstance(X, Sized) else 0
     if n_rows == 0:
         raise DataError("X has no rows: give the rows that were scored.")
     guarantee = Guarantee(
