@@ -101,6 +101,9 @@ REFUSED = {
     "a regularization beside which eta has no digits": lambda: cm.PrivateLogisticRegression(
         1.7976931348623157e308
     ).fit(X, Y, epsilon=1.0),
+    "an epsilon that is nearly infinite": lambda: cm.PrivateLogisticRegression().fit(
+        X, Y, epsilon=1e300
+    ),
     "rows whose squares overflow": lambda: cm.JointMarket(
         market(), [[1e160, 0.0], [-0.5, 0.5], [0.2, -0.9]], [1, -1, 1], regularization=0.1
     ),

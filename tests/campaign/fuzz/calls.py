@@ -61,7 +61,7 @@ ABSTRACT = {
 INSIDE = {
     "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain",
     "losses", "noise_price", "objective", "purchase_market", "shortened", "by_prior", "numbers",
-    "priced", "check_labels",
+    "priced", "check_labels", "weighted", "comparisons", "reading", "speaks_of",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
 UNDEFINED = {"total_payment", "lower_bound", "z_score"}
