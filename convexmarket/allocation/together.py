@@ -32,7 +32,7 @@ from convexmarket.allocation.eta_search import check_gap, move_inside
 from convexmarket.allocation.region import mend
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
-from convexmarket.arguments import shown
+from convexmarket.arguments import is_iterable, shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,
@@ -156,7 +156,7 @@ def allocate_together(
     """
     began = time.perf_counter()
     check_gap(gap)
-    limit = _shared_limit(markets, tuple(constraints))
+    limit = _shared_limit(markets, constraints)
     buyers = _Buyers(markets, limit, solver, solver_options)
     best, bound, prices = buyers.start(), -np.inf, np.zeros(limit.size)
     for _ in range(_ROUNDS):
@@ -181,10 +181,16 @@ def allocate_together(
     return result
 
 
-def _shared_limit(markets: Sequence[Market], constraints: tuple[Constraint, ...]) -> Floats:
+def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) -> Floats:
     """Return what each seller may sell in all, shape (m,)."""
-    if not (markets and all(isinstance(market, Market) for market in markets)):
+    a_list = isinstance(markets, list | tuple) and markets
+    if not (a_list and all(isinstance(market, Market) for market in markets)):
         raise ParameterError(f"markets is {shown(markets)}; give a list of Market, one a buyer")
+    pieces = tuple(constraints) if is_iterable(constraints) else (None,)
+    if not all(isinstance(piece, Constraint) for piece in pieces):
+        raise ParameterError(
+            f"constraints is {shown(constraints)}; give a list of constraints, [MaxEpsilon(2.0)]"
+        )
     sizes = {len(market.sellers) for market in markets}
     if len(sizes) > 1:
         raise ParameterError(
@@ -199,14 +205,14 @@ def _shared_limit(markets: Sequence[Market], constraints: tuple[Constraint, ...]
                 "have the same, in the same order: make both of one Sellers object"
             )
     m = sizes.pop()
-    for piece in constraints:
+    for piece in pieces:
         piece.check(m)
         check_columns(piece, markets[0].sellers)
-    form = Form(np.ones(m)).plus((), constraints)
+    form = Form(np.ones(m)).plus((), pieces)
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
-            f"the shared constraints are {shown(list(constraints))}; give MaxEpsilon(2.0), what "
+            f"the shared constraints are {shown(list(pieces))}; give MaxEpsilon(2.0), what "
             "each seller sells to all buyers at most"
         )
     return np.zeros(m) + form.max_epsilon

@@ -32,6 +32,8 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 
 #: Share by which sigma must exceed what the noise may pay, for a minimum to be attained.
 _MARGIN = 1e-6
+#: Of a row beside the root of the regularization: the square of their ratio is a number.
+_LARGEST_NORM = 1e150
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -111,6 +113,12 @@ class JointMarket:
                 continue
             if not isinstance(value, Real) or value is True or not 0 < value < np.inf:
                 raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        longest = float(np.linalg.norm(rows, axis=1).max())
+        if not longest < _LARGEST_NORM * np.sqrt(regularization):
+            raise DataError(
+                f"a row of X has norm {longest:g}, too large beside regularization ="
+                f" {regularization:g} for double precision; scale the rows down"
+            )
         check_choice("noise", noise, NoiseModel)
         if not (isinstance(failure_probability, Real) and 0 < failure_probability < 1):
             raise ParameterError(

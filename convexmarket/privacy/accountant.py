@@ -341,7 +341,8 @@ def _orders(budget: Floats, delta: float) -> Floats:
     if delta > 0:
         counted = (budget > LEAST_BUDGET) & np.isfinite(budget)
         log = np.log(1.0 / delta)
-        orders[counted] = (log + np.sqrt(log * (log + budget[counted]))) / budget[counted]
+        root = np.sqrt(log) * np.sqrt(log + budget[counted])
+        orders[counted] = (log + root) / budget[counted]
     return orders
 
 

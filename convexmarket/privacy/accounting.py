@@ -51,6 +51,8 @@ __all__ = [
 Accounting: TypeAlias = Literal["sharp", "paper"]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
+#: eta^2 Lambda / R^2 beyond which the bound leaves double precision.
+LARGEST_RATIO = 1e300
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
 SHARP_CURVATURE = 1e4
 
@@ -245,6 +247,12 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
         raise ParameterError(
             f"regularization is {regularization:g}, too small beside data_norm = {data_norm:g} for "
             "double precision; give a larger one, or scale the rows down"
+        )
+    most = max(1.0, eta)
+    if np.isfinite(eta) and most * most > LARGEST_RATIO * ratio:
+        raise ParameterError(
+            f"regularization is {regularization:g}, too large beside data_norm = {data_norm:g} and "
+            f"eta = {eta:g} for double precision; give a smaller one"
         )
     return ratio
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_positives, checked_numbers, warn_user
+from convexmarket.arguments import check_positives, checked_numbers, is_iterable, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import has_charged, names_of
@@ -82,7 +83,7 @@ def private_selection(
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values)):
         raise ParameterError(f"scores must be a nonempty list of finite numbers, not {scores!r}.")
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
-    n_rows = len(X)
+    n_rows = len(X) if is_iterable(X) and isinstance(X, Sized) else 0
     if n_rows == 0:
         raise DataError("X has no rows: give the rows that were scored.")
     guarantee = Guarantee(

@@ -98,6 +98,17 @@ REFUSED = {
     "labels that are one number": lambda: erm().score(X, 1.0),
     "a density at a word": lambda: cm.Uniform(0, 1).pdf("x"),
     "a probability at a date": lambda: cm.Gamma(1, 1).cdf("2020-01-01"),
+    "a regularization beside which eta has no digits": lambda: cm.PrivateLogisticRegression(
+        1.7976931348623157e308
+    ).fit(X, Y, epsilon=1.0),
+    "rows whose squares overflow": lambda: cm.JointMarket(
+        market(), [[1e160, 0.0], [-0.5, 0.5], [0.2, -0.9]], [1, -1, 1], regularization=0.1
+    ),
+    "markets that are one number": lambda: cm.allocate_together(1.0, []),
+    "shared constraints that are one": lambda: cm.allocate_together([market()], cm.MaxEpsilon(1.0)),
+    "a selection on rows that are a number": lambda: cm.privacy.private_selection(
+        [0.5, 0.7], 1.0, epsilon=1.0, sensitivity=0.1
+    ),
     "a guarantee that is a word": lambda: cm.Guarantee("x", 0.0, "m", "tight", ()),
     "a guarantee that is undefined": lambda: cm.Guarantee([None], 0.0, "m", "tight", ()),
     "an account of words": lambda: cm.PrivacyAccountant("x"),
@@ -401,3 +412,9 @@ def test_a_guarantee_that_is_a_long_whole_number():
     terms = {"norm_bound": 1.0, "delta": 1e-5}
     found = cm.suggest_test_size(0.5, 2**64, **terms)
     assert found == cm.suggest_test_size(0.5, float(2**64), **terms) >= 1
+
+
+def test_an_account_whose_budget_is_the_largest_number():
+    account = cm.PrivacyAccountant([np.finfo(float).max], 1e-6)
+    account.charge(cm.Guarantee(np.array([1.0]), 0.0, "m", "sharp", ()))
+    assert account.spent == [1.0]

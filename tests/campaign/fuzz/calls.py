@@ -60,7 +60,8 @@ ABSTRACT = {
 #: Methods that the package calls with values of its own.
 INSIDE = {
     "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain",
-    "losses", "noise_price", "objective", "purchase_market", "shortened", "by_prior",
+    "losses", "noise_price", "objective", "purchase_market", "shortened", "by_prior", "numbers",
+    "priced", "check_labels",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
 UNDEFINED = {"total_payment", "lower_bound", "z_score"}
@@ -131,7 +132,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "rng": lambda: np.random.default_rng(0),
     "samples": lambda: [0.1, 0.2, 0.4],
     "components": lambda: [cm.Uniform(0, 1), cm.Uniform(0, 2), *[cm.Uniform(0, 1)] * 4],
-    "guarantee": lambda: cm.Guarantee(np.array([0.1] * 6), 0.0, "m", "tight", ()),
+    "guarantee": lambda: cm.Guarantee(np.array([0.1] * 6), 0.0, "m", "sharp", ()),
     "accountant": lambda: cm.PrivacyAccountant([5.0] * 6, 0.1),
     "parameter": lambda: cp.Parameter(nonneg=True, name="b"),
     "random_state": lambda: 0,
@@ -146,7 +147,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "described": lambda: policy().to_dict(),
     "values": lambda: [1.0, 2.0],
     "mechanism": lambda: "m",
-    "accounting": lambda: "tight",
+    "accounting": lambda: "sharp",
     "assumptions": lambda: (),
     "regularization": lambda: 0.5,
     "failure": lambda: 0.05,
@@ -223,8 +224,17 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
     ("weights_for_guarantees", "epsilon"): lambda: [0.5, 1.0],
     ("JointMarket", "noise"): lambda: "expected",
     ("JointMarket", "market"): lambda: joint_market().market,
-    ("PrivateLogisticRegression", "delta"): lambda: None,
-    ("fit", "weights"): lambda: None,
+    ("fit", "epsilon"): lambda: EPSILON,
+    ("PrivateLogisticRegression", "regularization"): lambda: 0.5,
+    ("expected_loss", "epsilon"): lambda: EPSILON,
+    ("audit_privacy", "mechanism"): ridge,
+    ("audit_privacy", "epsilon"): lambda: EPSILON,
+    ("audit_privacy", "n_rows"): lambda: 1,
+    ("audit_privacy", "draws"): lambda: 50,
+    ("allocate_together", "markets"): lambda: [market(), market()],
+    ("allocate_together", "constraints"): lambda: [cm.MaxEpsilon(0.5)],
+    ("private_selection", "scores"): lambda: [0.5, 0.7],
+    ("private_selection", "epsilon"): lambda: 1.0,
     ("estimate_payments", "sellers"): lambda: None,
     ("allocate_jointly", "starts"): lambda: 2,
     ("NoiseModel", "noise"): lambda: "expected",
@@ -265,6 +275,7 @@ def functions() -> dict[str, Callable[..., Any]]:
     found["Market.standard"] = cm.Market.standard
     found["Sellers.draw"] = cm.Sellers.draw
     found["Prior.from_scipy"] = cm.Prior.from_scipy
+    found["private_selection"] = cm.privacy.private_selection
     return found
 
 

@@ -55,7 +55,7 @@ def check_account(case: dict[str, Any]) -> str:
         before = account.spent, account.spent_delta, account.remaining, account.releases
         places = np.arange(budget.size) if rows is None else np.array(rows, dtype=int)
         try:
-            guarantee = cm.Guarantee(np.array(epsilon), delta, "m", "tight", ())
+            guarantee = cm.Guarantee(np.array(epsilon), delta, "m", "sharp", ())
             account.charge(guarantee, None if rows is None else places)
         except cm.ConvexMarketError:
             after = account.spent, account.spent_delta, account.remaining, account.releases

@@ -198,7 +198,8 @@ CHOICES = {
     "privacy_cost": ['"exponential"', "{power = 2}", "{power = 40.0}"],
     "term": ['"squared-spread"', '"negative-entropy"', '"spread"'],
     "noise": ['"expected"', '"worst-case"', '"realised"'],
-    "accounting": ['"tight"', '"paper"', '"joint"'],
+    "accounting": ['"tight"', '"paper"', '"sharp"'],
+    "calibration": ['"total"', '"noise"'],
     "jobs": ["1"],
     "seed": ["0", "1", "18446744073709551616"],
     "cap": ["1", "1.5", "2.0", "[1.0, 2.0, 0.0]"],
@@ -211,7 +212,7 @@ CHOICES = {
 EXTRA = {
     "objective": ["cap", "eta_range"],
     "constraints": ["cap", "max_epsilon", "budget", "eta_range"],
-    "learner": ["accounting"],
+    "learner": ["accounting", "calibration"],
     "joint": ["noise"],
     "sellers": ["scenarios", "sensitivities"],
     "payments": ["privacy_cost"],
