@@ -59,8 +59,8 @@ class Purchase:
             calibration=problem.learner.calibration,
         )
 
-    def guarantee(self, problem: OnlineMarketProblem) -> Floats:
-        """Return the guarantee of each seller: the Jacobian's share and the second noise included.
+    def guarantee(self, problem: OnlineMarketProblem) -> Guarantee:
+        """Return what is promised to each seller, the Jacobian and the second noise included.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Purchase:
             If eta is too small for the regularisation.
         """
         try:
-            return self.learner(problem, (-1, 1)).promise(self.sold).epsilon
+            return self.learner(problem, (-1, 1)).promise(self.sold)
         except ParameterError as error:
             raise ParameterError(
                 f"{error} Nothing was trained; close with another --regularization (regularization "
@@ -132,9 +132,9 @@ def model_guarantee(
     """
     used = accepted["id"].isin(usable(accepted, leave_out)["id"]).to_numpy()
     epsilon = np.zeros(len(accepted))
-    epsilon[used] = _purchase(problem, accepted[used], regularization).guarantee(problem)
-    mechanism = "logistic regression by objective perturbation of an approximate minimum"
-    return Guarantee(epsilon, 0.0, mechanism, problem.learner.accounting, ASSUMPTIONS)
+    promised = _purchase(problem, accepted[used], regularization).guarantee(problem)
+    epsilon[used] = promised.epsilon
+    return Guarantee(epsilon, 0.0, promised.mechanism, promised.accounting, ASSUMPTIONS)
 
 
 def prepare(

@@ -86,7 +86,7 @@ class Granted:
         if np.isfinite(array).all():
             with np.errstate(over="ignore"):
                 mean = array.sum() / max(np.count_nonzero(array), 1)
-            array = np.where(array < TRACE * mean, 0.0, array)
+            array = np.where(array < TRACE * mean, 0.0, array) if np.isfinite(mean) else array
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from: buy some privacy"

@@ -97,10 +97,11 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         floating point leave open: the coefficients are rounded to a lattice and get exact discrete
         noise of scale ``2 * sqrt(n_features) * tol / (minimum_epsilon * regularization)``. Under
         ``calibration="total"`` it is part of what was sold. ``"auto"`` takes the share at which
-        both noises cost the same, sqrt(tol / smallest weight); rows for whom that would be above
-        3 per cent are left out, if they granted less than 1 per cent of the mean. ``None`` adds no second noise: the guarantee then assumes that
-        nobody looks at digits below ``2 * tol / regularization``, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+        both noises cost the same, ``sqrt(tol / smallest weight)``; rows for whom that would be
+        above 3 per cent are left out, if they granted less than 1 per cent of the mean. ``None``
+        adds no second noise: the guarantee then assumes that nobody looks at digits below
+        ``2 * tol / regularization``, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless
+        it is a simulation.
     epsilon : float, array_like of shape (n_sellers,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
