@@ -6,6 +6,7 @@ the reports, so that a report among the features would be private data that chos
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -20,7 +21,7 @@ REPORT_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity", "report", "a
 #: The common names of columns that are about the sale.
 _NAMES: dict[Role, tuple[str, ...]] = {
     "id": ID_NAMES,
-    "report": REPORT_NAMES,
+    "report": (*REPORT_NAMES, "costs", "reported", "asking", "price", "epsilon"),
     "group": ("group", "groups"),
     "quota": ("quota", "quotas"),
 }
@@ -47,9 +48,19 @@ def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
     for column in columns:
         for role, common in _NAMES.items():
             own = named.get(role)
-            if column == own or (own is None and column.strip().lower() in common):
+            if column == own or (own is None and _is_called(column, common)):
                 found[column] = role
     return found
+
+
+def _is_called(column: str, common: tuple[str, ...]) -> bool:
+    """Say whether a column's name, or a word of it, is one of the common ones.
+
+    A single letter counts as a whole name alone.
+    """
+    name = column.strip().lower()
+    words = re.split(r"[^a-z0-9]+", name)
+    return name in common or any(len(word) > 1 and word in common for word in words)
 
 
 def refuse_reports(features: Sequence[str], **named: str | None) -> None:
@@ -60,8 +71,9 @@ def refuse_reports(features: Sequence[str], **named: str | None) -> None:
     ParameterError
         Naming the column and the remedies.
     """
-    for column, role in roles_of(features, **named).items():
-        if role == "report":
+    own = named.get("report")
+    for column in features:
+        if column == own or (own is None and column.strip().lower() in REPORT_NAMES):
             raise ParameterError(
                 f"the feature {column!r} is what the sellers report: weights and payments follow "
                 "from it, so that no guarantee covers a model of it; leave it out of features, or, "

@@ -44,6 +44,14 @@ def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_
     assert loss.mean == cm.expected_loss(ridge(), X, y, X, y, epsilon=table["granted"]).mean
 
 
+def test_what_the_constructor_was_given_is_matched_too():
+    table = patients()
+    X, y, granted = table[["age", "bmi"]], table["ill"], table["granted"]
+    for learner in (cm.PrivateLogisticRegression(1.0), ridge()):
+        model = learner.set_params(epsilon=backwards(granted)).fit(X, y)
+        assert np.all(model.epsilon_ <= granted)
+
+
 def test_labels_of_y_count_as_well():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]

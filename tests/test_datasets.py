@@ -207,6 +207,20 @@ def test_what_a_table_says_about_the_sale_is_no_feature(tmp_path) -> None:
         from_csv(path, "ill", (0, 1))
 
 
+@pytest.mark.parametrize(
+    "column",
+    ["patient_id", "seller id", "reported_cost", "asking_price", "Sensitivity (c)", "quota_max"],
+)
+def test_a_word_of_a_name_is_enough(tmp_path, column) -> None:
+    path = tmp_path / "patients.csv"
+    path.write_text(f"{column},age,ill\n" + "".join(f"{k},{k % 7},{k % 2}\n" for k in range(30)))
+    data = from_csv(path, "ill", (0, 1))
+    assert data.feature_names == ("age", "intercept")
+    assert f"Not used as features: {column} (" in data.description
+    named = from_csv(path, "ill", (0, 1), features=["age", column])
+    assert column in named.feature_names
+
+
 def test_from_csv_refuses_missing_values_and_too_few_rows(tmp_path) -> None:
     path = tmp_path / "missing.csv"
     path.write_text("a,label\n1,0\n,1\n3,0\n4,1\n")

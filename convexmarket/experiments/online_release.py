@@ -17,22 +17,12 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import (
     Guarantee,
     Simulation,
-    calibrate_eta,
-    default_minimum_epsilon,
-    objective_perturbation_guarantee,
 )
 from convexmarket.problems import OnlineMarketProblem
 
 __all__ = ["Purchase", "Training", "model_guarantee", "prepare", "release_model", "usable"]
 
 Floats = NDArray[np.float64]
-
-#: Relative; eta is this much below the sum of what was sold, so that weight times eta, rounded, is
-#: never above it.
-ROUNDING = 4.0 * float(np.finfo(float).eps)
-
-#: On the norm of the gradient where the solver stops; the second noise covers what it leaves open.
-TOLERANCE = 1e-9
 
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
@@ -57,32 +47,28 @@ class Purchase:
         """Total privacy sold, the sum of the guarantees."""
         return float(self.sold.sum())
 
-    @property
-    def eta(self) -> float:
-        """The same, rounded down."""
-        return self.total * (1.0 - ROUNDING)
+    def learner(
+        self, problem: OnlineMarketProblem, classes: Sequence[Any]
+    ) -> PrivateLogisticRegression:
+        """Return what is trained, unless there is no row."""
+        return PrivateLogisticRegression(
+            self.regularization,
+            data_norm=problem.data.data_norm,
+            classes=tuple(classes),
+            accounting=problem.learner.accounting,
+            calibration=problem.learner.calibration,
+        )
 
-    @property
-    def minimum_epsilon(self) -> float:
-        """What each seller pays for the noise that covers the distance from the minimiser."""
-        return default_minimum_epsilon(self.sold, TOLERANCE)
-
-    def guarantee(self, problem: OnlineMarketProblem) -> Floats:
-        """Return the guarantee of each seller: the Jacobian's share and the second noise included.
+    def guarantee(self, problem: OnlineMarketProblem) -> Guarantee:
+        """Return what is promised to each seller, the Jacobian and the second noise included.
 
         Raises
         ------
         ParameterError
             If eta is too small for the regularisation.
         """
-        learner, norm = problem.learner, problem.data.data_norm
         try:
-            paid = self.minimum_epsilon
-            arguments = (self.regularization, norm, learner.accounting, None, paid)
-            eta = self.eta
-            if learner.calibration == "total":
-                eta = calibrate_eta(self.weights, eta, *arguments)
-            return objective_perturbation_guarantee(self.weights, eta, *arguments)
+            return self.learner(problem, (-1, 1)).promise(self.sold)
         except ParameterError as error:
             raise ParameterError(
                 f"{error} Nothing was trained; close with another --regularization (regularization "
@@ -146,9 +132,9 @@ def model_guarantee(
     """
     used = accepted["id"].isin(usable(accepted, leave_out)["id"]).to_numpy()
     epsilon = np.zeros(len(accepted))
-    epsilon[used] = _purchase(problem, accepted[used], regularization).guarantee(problem)
-    mechanism = "logistic regression by objective perturbation of an approximate minimum"
-    return Guarantee(epsilon, 0.0, mechanism, problem.learner.accounting, ASSUMPTIONS)
+    promised = _purchase(problem, accepted[used], regularization).guarantee(problem)
+    epsilon[used] = promised.epsilon
+    return Guarantee(epsilon, 0.0, promised.mechanism, promised.accounting, ASSUMPTIONS)
 
 
 def prepare(
@@ -229,15 +215,7 @@ def release_model(
     """
     training = prepare(problem, usable(accepted, leave_out), regularization)
     rows, ids = training.rows, training.ids
-    model = PrivateLogisticRegression(
-        training.regularization,
-        data_norm=rows.data_norm,
-        classes=rows.classes,
-        accounting=problem.learner.accounting,
-        calibration=problem.learner.calibration,
-        tol=TOLERANCE,
-        minimum_epsilon=training.minimum_epsilon,
-    )
+    model = training.learner(problem, rows.classes)
     source = None if seed is None else Simulation(seed)
     labels = rows.labels(training.y)
     model.fit(training.X, labels, epsilon=training.sold, random_state=source)
@@ -252,7 +230,7 @@ def release_model(
         "regularization": training.regularization,
         "eta": training.total,
         "eta_of_the_noise": model.eta_,
-        "epsilon_of_the_second_noise": training.minimum_epsilon,
+        "epsilon_of_the_second_noise": model.minimum_epsilon_,
         "sellers": len(ids),
         "left_out": list(leave_out),
         "rows_not_used": len(rows.ids) - len(ids),

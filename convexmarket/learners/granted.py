@@ -19,6 +19,10 @@ __all__ = ["Granted", "dense_rows"]
 Vector = NDArray[np.float64]
 
 
+#: Of the mean of what is granted; a row below it is not used.
+TRACE = 1e-6
+
+
 @dataclass(frozen=True, eq=False)
 class Granted:
     """Public, and known before any row is looked at.
@@ -26,7 +30,9 @@ class Granted:
     Attributes
     ----------
     epsilon : ndarray of shape (n_rows,)
-        What each row granted, nonnegative, in nats; infinity is a row that asks for nothing.
+        What each row granted, nonnegative, in nats; infinity is a row that asks for nothing. Less
+        than a millionth of the mean is what solvers leave, and counts as 0: exact noise for such a
+        row would be everybody's.
     """
 
     epsilon: Vector
@@ -77,6 +83,10 @@ class Granted:
             raise ParameterError(
                 "epsilon must be nonnegative in every row: 0 is a row that is not to be used."
             )
+        if np.isfinite(array).all():
+            with np.errstate(over="ignore"):
+                mean = array.sum() / max(np.count_nonzero(array), 1)
+            array = np.where(array < TRACE * mean, 0.0, array) if np.isfinite(mean) else array
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from: buy some privacy"
@@ -117,20 +127,8 @@ class Granted:
         return spread
 
     def above(self, weight: float) -> Granted:
-        """Return what is granted without the rows of less than a weight, which are not used.
-
-        Raises
-        ------
-        ParameterError
-            If that leaves nobody.
-        """
-        kept = self.spread(np.where(self.weights() >= weight, self.positive, 0.0))
-        if not np.any(kept):
-            raise ParameterError(
-                f"no row has a weight of {weight:g}, below which exact noise would cost it more"
-                " than it is worth: give a smaller tol."
-            )
-        return Granted(kept)
+        """Return what is granted without the rows of less than a weight, which are not used."""
+        return Granted(self.spread(np.where(self.weights() >= weight, self.positive, 0.0)))
 
     def weights(self) -> Vector:
         """Return weights of the rows that are used, in proportion to what they granted.

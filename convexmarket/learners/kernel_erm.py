@@ -215,7 +215,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tolerance=self.tolerance)
-        X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
             raise ParameterError(
@@ -339,7 +339,7 @@ class KernelERM(BaseEstimator):
         """
         loss = loss_named(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization)
-        X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         X, y, weights, _ = self._rows(X, y, epsilon)
         gram = self._bounded_kernel(X.shape[1])(X, X)
         return declare_erm(gram, self._targets(loss, y)[1], weights, loss, self.regularization)

@@ -55,8 +55,10 @@ __all__ = ["PrivateLogisticRegression"]
 
 Calibration = Literal["total", "noise"]
 
-#: By default the second noise costs no row more than this share of what it granted.
-LARGEST_SHARE = 0.1
+#: By default the second noise costs no row more than this share of what it granted, ...
+LARGEST_SHARE = 0.03
+#: ... as rows for whom it would are left out, unless they weigh more than this share of the mean.
+LEAST_OF_MEAN = 0.01
 
 #: Relative; eta is this much below what was granted in all, so that its roundings do not exceed it.
 BELOW = 2.0**-50
@@ -95,10 +97,11 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         floating point leave open: the coefficients are rounded to a lattice and get exact discrete
         noise of scale ``2 * sqrt(n_features) * tol / (minimum_epsilon * regularization)``. Under
         ``calibration="total"`` it is part of what was sold. ``"auto"`` takes the share at which
-        both noises cost the same, a tenth at most of what any row granted: rows of a weight below
-        ``100 * tol`` are left out. ``None`` adds no second noise: the guarantee then assumes that
-        nobody looks at digits below ``2 * tol / regularization``, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+        both noises cost the same, ``sqrt(tol / smallest weight)``; rows for whom that would be
+        above 3 per cent are left out, if they granted less than 1 per cent of the mean. ``None``
+        adds no second noise: the guarantee then assumes that nobody looks at digits below
+        ``2 * tol / regularization``, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless
+        it is a simulation.
     epsilon : float, array_like of shape (n_sellers,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
@@ -122,9 +125,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
     rounding_ : float or None
         The step of the lattice of ``coef_``; None without a second noise.
     gradient_norm_ : float
-        Proven bound, at most ``tol``, on the Euclidean norm of the objective's gradient where the
-        solver stopped: at ``coef_``, without the second noise. A diagnostic for whoever trains the
-        model: only ``coef_`` is covered by the guarantee.
+        Proven bound on the Euclidean norm of the objective's gradient where the solver stopped:
+        ``tol``, as what was reached tells of the rows; that only where ``minimum_epsilon`` is None.
+    minimum_epsilon_ : float
+        What each row that is used pays for the second noise; zero without it.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -268,7 +272,8 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         SolverError
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
-        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=epsilon, rows=rows)
+        default = self.epsilon if epsilon is None else epsilon
+        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         self._check_parameters()
         granted = self._granted(X, epsilon)
         names = names_of(X)
@@ -300,9 +305,33 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         # Only now, so that a failed fit leaves no half of a model behind.
         self.classes_, self.data_norm_, self.eta_ = classes, data_norm, noise_eta
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
-        self.coef_, self.intercept_, self.gradient_norm_ = coef, 0.0, gradient_norm
+        self.coef_, self.intercept_ = coef, 0.0
+        self.gradient_norm_ = gradient_norm if blur is None else self.tol
         self.rounding_ = None if blur is None else blur[0]
+        self.minimum_epsilon_ = self._paid(granted)
         return self
+
+    def promise(self, epsilon: ArrayLike) -> Guarantee:
+        """Return the guarantee that a fit would carry, from public quantities alone.
+
+        Parameters
+        ----------
+        epsilon : array_like of shape (n_sellers,)
+            What each row would grant.
+
+        Raises
+        ------
+        ParameterError
+            As ``fit`` would, or if ``data_norm`` or ``classes`` are to be read from private rows.
+        """
+        self._check_parameters()
+        if self.data_norm is None or self.classes is None:
+            raise ParameterError(
+                "data_norm=None and classes=None are read from the private rows: pass a public"
+                " bound and a public label set."
+            )
+        granted = self._granted(np.asarray(epsilon), epsilon)
+        return self._account(granted, self.data_norm, np.asarray(self.classes), None)[1]
 
     def decision_function(self, X: ArrayLike) -> Vector:
         """Return the margin ``w'x`` of each row; positive means the second class.
@@ -449,7 +478,8 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         """Return what each row granted, without those for whom exact noise is too dear."""
         granted = Granted.of(X, epsilon, self.epsilon)
         if self.minimum_epsilon == "auto" and np.isfinite(granted.epsilon).all():
-            return granted.above(self.tol / LARGEST_SHARE**2)
+            least = LEAST_OF_MEAN / granted.positive.size
+            return granted.above(min(self.tol / LARGEST_SHARE**2, least))
         return granted
 
     def _paid(self, granted: Granted) -> float:

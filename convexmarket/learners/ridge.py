@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.errors import ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.granted import TRACE, Granted
 from convexmarket.learners.ridge_domain import Range
 from convexmarket.learners.ridge_math import Vector, noise_rate, ridge_risk_constants
 from convexmarket.learners.ridge_release import Plan, RidgeRelease, Rounding
@@ -23,9 +23,6 @@ from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.sensitivity import Sensitivity
 
 __all__ = ["PersonalizedRidge"]
-
-#: Of the mean weight; rows below it are not used where the noise is exact.
-TRACE = 1e-6
 
 
 class PersonalizedRidge(RidgeRelease):
@@ -164,7 +161,7 @@ class PersonalizedRidge(RidgeRelease):
                 f"weights must be 'proportional', 'optimal' or an array, not {self.weights!r}."
             )
         if self.weights == "proportional" or np.isinf(granted.positive).any():
-            return self._without_traces(granted.weights())
+            return granted.weights()
         if self.label_noise is None:
             raise ParameterError(
                 "weights='optimal' needs label_noise, the standard deviation of the labels' noise:"

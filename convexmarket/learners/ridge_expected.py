@@ -83,7 +83,8 @@ def expected_loss(
     check_count("samples", samples)
     if not (is_number(penalty) and 0 <= penalty < np.inf):
         raise ParameterError(f"penalty must be nonnegative and finite, not {penalty!r}.")
-    X, y, epsilon = aligned(X=X, y=y, epsilon=epsilon)
+    default = estimator.epsilon if epsilon is None else epsilon
+    X, y, epsilon = aligned(X=X, y=y, epsilon=default)
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
     granted = Granted.of(X, epsilon, estimator.epsilon)

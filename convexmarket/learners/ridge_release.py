@@ -194,7 +194,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         SolverError
             If the solve is not as exact as rounding relies on.
         """
-        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=epsilon, rows=rows)
+        X, y, epsilon, rows = aligned(
+            X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon, rows=rows
+        )
         self._check_parameters()
         if accountant is not None:
             self._refuse_leaks()
@@ -209,7 +211,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
                 " smallest epsilon."
             )
         lattice = self._lattice(plan, n_features)
-        if self.rounding is None and np.isfinite(plan.rate):
+        if lattice is None and np.isfinite(plan.rate):
             warn_of_plain_noise("rounding", random_state)
         guarantee = self._guarantee(granted, plan, lattice, random_state)
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)

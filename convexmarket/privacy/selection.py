@@ -169,10 +169,19 @@ def warn_of_search(guarantee: Guarantee, X: Any) -> None:
         )
 
 
+#: Modules of scikit-learn that choose or publish by what a model says of held-out rows.
+_SCORING = {
+    "sklearn.calibration",
+    "sklearn.inspection._permutation_importance",
+    "sklearn.model_selection._classification_threshold",
+    "sklearn.model_selection._validation",
+}
+
+
 def _in_cross_validation() -> bool:
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") == "sklearn.model_selection._validation":
+        if frame.f_globals.get("__name__") in _SCORING:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from typing import Any, NoReturn, SupportsIndex
 
@@ -49,6 +50,21 @@ Floats = NDArray[np.float64]
 
 class SingleCopy:
     """A release whose state is its noise: a copy would repeat it, or draw it twice."""
+
+    _process_id: int
+
+    def _stay_here(self) -> None:
+        """Remember the process, as a fork is a copy too."""
+        self._process_id = os.getpid()
+
+    def _check_process(self) -> None:
+        """Refuse to answer in a process that was forked from the one that made the release."""
+        if os.getpid() != self._process_id:
+            raise NotSupportedError(
+                f"this {type(self).__name__} was made in another process, which draws the same"
+                " noise for other questions: make a release in each process, and charge all of"
+                " them, or publish .predictor."
+            )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(

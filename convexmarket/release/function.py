@@ -127,6 +127,7 @@ class FunctionRelease(SingleCopy):
         self._answers: Floats = np.zeros(0)
         self._places: dict[bytes, int] = {}  # of the points that were asked about
         self._lock = Lock()
+        self._stay_here()
 
     def predict(self, X: ArrayLike) -> Floats:
         """Answer questions.
@@ -148,6 +149,7 @@ class FunctionRelease(SingleCopy):
         NotSupportedError
             If the answers would be more than 5,000 in all. :attr:`predictor` then answers the rest.
         """
+        self._check_process()
         points = check_rows(X, self._erm.n_features_in_, self._names)
         if not len(points):
             return np.zeros(0)

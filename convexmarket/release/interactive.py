@@ -204,6 +204,7 @@ class InteractiveRelease(SingleCopy):
         self._drawn: list[float] = []
         self._queries = self._updates = 0
         self._lock = Lock()
+        self._stay_here()
         self.predictor = empty_predictor(erm, guarantee, names)
 
     @property
@@ -239,6 +240,7 @@ class InteractiveRelease(SingleCopy):
         UpdatesExhaustedError
             If the last update has been used: the answers given in this call are in ``answers``.
         """
+        self._check_process()
         points = check_rows(X, self._erm.n_features_in_, self.predictor.feature_names)
         self._erm.kernel_.check_domain(points, "X")
         with self._lock:

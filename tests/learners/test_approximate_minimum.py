@@ -169,8 +169,35 @@ def test_rows_for_whom_exact_noise_is_too_dear_are_left_out() -> None:
         X[2:], y[2:], epsilon=granted[2:], random_state=Simulation(0)
     )
     np.testing.assert_array_equal(model.coef_, same.coef_)
-    with pytest.raises(ParameterError, match=r"no row has a weight of 0\.01.*smaller tol"):
-        PrivateLogisticRegression(tol=1e-4).fit(X, y, epsilon=granted)
+
+
+def test_what_the_default_keeps_costs_nobody_much() -> None:
+    """Whatever one row grants: just above the cut, or below it, or hardly anything."""
+    for share in np.geomspace(1e-7, 1e-1, 30):
+        granted = np.append(np.full(399, 0.5), 0.5 * share)
+        model = PrivateLogisticRegression()
+        kept = model.promise(granted).epsilon
+        assert kept[0] > 0.96 * 0.5
+        assert np.all(kept <= granted)
+
+
+def test_what_is_promised_before_any_row_is_what_a_fit_keeps() -> None:
+    X, y, weights = sample(2, 50, 3)
+    model = PrivateLogisticRegression(0.1)
+    promised = model.promise(weights * 20)
+    assert promised.epsilon.tolist() == model.fit(X, y, epsilon=weights * 20).epsilon_.tolist()
+    with pytest.raises(ParameterError, match="read from the private rows"):
+        PrivateLogisticRegression(0.1, data_norm=None).promise(weights)
+
+
+def test_nothing_but_the_coefficients_of_a_default_fit_depends_on_the_rows() -> None:
+    fitted = []
+    for row in ([0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
+        X = np.zeros((20, 3))
+        X[0] = row
+        model = PrivateLogisticRegression(1.0).fit(X, np.ones(20), epsilon=1.0)
+        fitted.append({name: str(told) for name, told in vars(model).items() if name != "coef_"})
+    assert fitted[0] == fitted[1]
 
 
 @pytest.mark.parametrize("minimum_epsilon", [0.02, 0.5, 3.0])

@@ -368,7 +368,7 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
         assert not (np.shape(value) == noise.shape and np.allclose(value, noise))
     assert set(vars(model)) - set(model.get_params()) == {
         "coef_", "intercept_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_",
-        "gradient_norm_", "n_features_in_", "rounding_",
+        "gradient_norm_", "n_features_in_", "rounding_", "minimum_epsilon_",
     }  # fmt: skip
 
 

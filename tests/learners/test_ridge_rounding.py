@@ -329,7 +329,8 @@ def test_plain_floating_point_is_warned_of() -> None:
 
 def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
     X, y, epsilon = ridge_sample(5, 3, 5)
-    model = cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon)
+    with pytest.warns(cm.PrivacyLeakWarning, match="plain floating point"):
+        model = cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon)
     assert "noise in plain floating point" in str(model.guarantee_).splitlines()[0]
     assert model.rounding_ is None
 

@@ -18,7 +18,7 @@ NAMES = ["Ann", "Bob", "Eve", "Ida"]
 
 def table(rows=4, seed=0):
     rng = np.random.default_rng(seed)
-    X = pd.DataFrame(rng.random((rows, 2)), columns=["age", "dose"], index=NAMES[:rows])
+    X = pd.DataFrame(rng.random((rows, 1)), columns=["age"], index=NAMES[:rows])
     return X, rng.random(rows)
 
 

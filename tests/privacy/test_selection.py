@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.inspection import permutation_importance
 from sklearn.model_selection import (
     GridSearchCV,
     PredefinedSplit,
@@ -71,6 +73,20 @@ def test_scores_on_private_rows_are_warned_of(named, scoring) -> None:
         cross_val_score(learner(), X, y, cv=3, scoring=scoring)
     with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning):
         cross_val_predict(learner(), X, y, cv=3)
+
+
+def test_thresholds_and_importances_are_scores_too() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"patient {i}" for i in range(60)]
+    X = pd.DataFrame(rng.uniform(-0.5, 0.5, (60, 2)), index=names)
+    y = np.where(X[0] > 0, 1, -1)
+    model = cm.PrivateLogisticRegression(1.0, epsilon=1.0)
+    for publish in (
+        lambda: permutation_importance(model.fit(X, y), X, y, n_repeats=2),
+        lambda: CalibratedClassifierCV(model, cv=2).fit(X, y),
+    ):
+        with pytest.warns(cm.PrivacyLeakWarning, match="scored on private rows"):
+            publish()
 
 
 def test_logistic_regression_in_a_search() -> None:

@@ -1,0 +1,31 @@
+"""A release is not answered by two processes: they would draw the same noise."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import NotSupportedError
+from tests.process.builders import Child, needs_fork
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", ["function", "interactive"])
+def test_a_forked_process_cannot_ask_a_release_of_its_parent(kind):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (300, 2))
+    erm = cm.KernelERM(regularization=0.1).fit(X, np.where(X[:, 0] > 0, 1, -1))
+    release = (
+        cm.FunctionRelease(erm, 1.0, 1e-6)
+        if kind == "function"
+        else cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
+    )
+
+    def ask(tell):
+        try:
+            release.predict(X[:1])
+        except NotSupportedError as error:
+            tell(str(error))
+
+    ((told,),) = Child(ask).end()
+    assert "made in another process" in told
+    assert release.predict(X[:1]).shape == (1,)
