@@ -72,6 +72,23 @@ def check_columns(piece: Piece, sellers: Sellers) -> None:
         sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
 
 
+def checked_constraints(
+    constraints: Iterable[Constraint], sellers: Sellers
+) -> tuple[Constraint, ...]:
+    """Return what was given as constraints, after checking that it is, and fits the sellers."""
+    if not is_iterable(constraints):
+        raise ParameterError(
+            f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
+        )
+    pieces = tuple(constraints)
+    for constraint in pieces:
+        if not isinstance(constraint, Constraint):
+            raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
+        constraint.check(len(sellers))
+        check_columns(constraint, sellers)
+    return pieces
+
+
 @dataclass(frozen=True, init=False, eq=False)
 class Market:
     """A buyer's problem: whom to buy how much privacy from.
@@ -121,16 +138,7 @@ class Market:
             raise ParameterError(
                 f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
             )
-        if not is_iterable(constraints):
-            raise ParameterError(
-                f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
-            )
-        constraints = tuple(constraints)
-        for constraint in constraints:
-            if not isinstance(constraint, Constraint):
-                raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
-            constraint.check(len(sellers))
-            check_columns(constraint, sellers)
+        constraints = checked_constraints(constraints, sellers)
         for part in objective.parts:
             part.term.check(len(sellers))
             check_columns(part.term, sellers)

@@ -32,14 +32,14 @@ from convexmarket.allocation.eta_search import check_gap, move_inside
 from convexmarket.allocation.region import mend
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
-from convexmarket.arguments import is_iterable, shown
+from convexmarket.arguments import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,
     ParameterError,
     SolverError,
 )
-from convexmarket.market import Market, check_columns
+from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, Form, Quantities, Term
 
 __all__ = ["Together", "allocate_together"]
@@ -186,11 +186,6 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
     a_list = isinstance(markets, list | tuple) and markets
     if not (a_list and all(isinstance(market, Market) for market in markets)):
         raise ParameterError(f"markets is {shown(markets)}; give a list of Market, one a buyer")
-    pieces = tuple(constraints) if is_iterable(constraints) else (None,)
-    if not all(isinstance(piece, Constraint) for piece in pieces):
-        raise ParameterError(
-            f"constraints is {shown(constraints)}; give a list of constraints, [MaxEpsilon(2.0)]"
-        )
     sizes = {len(market.sellers) for market in markets}
     if len(sizes) > 1:
         raise ParameterError(
@@ -205,9 +200,7 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
                 "have the same, in the same order: make both of one Sellers object"
             )
     m = sizes.pop()
-    for piece in pieces:
-        piece.check(m)
-        check_columns(piece, markets[0].sellers)
+    pieces = checked_constraints(constraints, markets[0].sellers)
     form = Form(np.ones(m)).plus((), pieces)
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
