@@ -21,9 +21,9 @@ from tests.privacy_audit.test_audit_privacy import (
 )
 
 
-@pytest.mark.parametrize("accounting", ["sharp", "paper"])
-def test_an_honest_logistic_regression_passes(accounting):
-    learner = cm.PrivateLogisticRegression(0.05, accounting=accounting)
+@pytest.mark.parametrize(("accounting", "calibration"), [("sharp", "total"), ("paper", "noise")])
+def test_an_honest_logistic_regression_passes(accounting, calibration):
+    learner = cm.PrivateLogisticRegression(0.05, accounting=accounting, calibration=calibration)
     audit = logistic_audit(learner, data=rows(60, 4), draws=400, n_rows=5)
     assert audit.passed, audit.statement()
 
@@ -48,7 +48,7 @@ def test_a_lattice_is_not_mistaken_for_wrong_noise(rounding):
 
 @pytest.mark.parametrize("mutant", BROKEN)
 def test_a_broken_logistic_regression_of_many_rows_is_caught(mutant):
-    check_caught(mutant, data=rows(60, 4), draws=80)
+    check_caught(mutant, data=rows(60, 4), draws=160)
 
 
 @pytest.mark.parametrize("others", ["worst", "given"])
