@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from convexmarket.arguments import is_iterable
 from convexmarket.errors import ParameterError
 
 __all__ = ["MODEL", "UNNAMED", "check_text", "checked_id", "checked_ids", "checked_release"]
@@ -54,7 +55,7 @@ def check_text(what: str, text: object) -> None:
 
 def checked_ids(ids: Iterable[str]) -> list[str]:
     """Return the names of sellers as they are stored, in their order."""
-    if isinstance(ids, str | pd.DataFrame) or not isinstance(ids, Iterable):
+    if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids is {ids!r}; give a sequence of text, one id per seller")
     return [checked_id(id) for id in ids]
 

@@ -163,7 +163,13 @@ def test_guarantees_that_cannot_be_charged(ledger, epsilon):
 
 @pytest.mark.parametrize(
     ("ids", "words"),
-    [([], "ids is empty"), (["a", "b", "a"], "'a' twice"), ("a", "a sequence"), ([1], "give text")],
+    [
+        ([], "ids is empty"),
+        (["a", "b", "a"], "'a' twice"),
+        ("a", "a sequence"),
+        (np.array("a"), "a sequence"),
+        ([1], "give text"),
+    ],
 )
 def test_accounts_that_cannot_be_one(ledger, ids, words):
     with pytest.raises(ParameterError, match=words):
