@@ -467,7 +467,7 @@ def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_
     with cm.Ledger.create(tmp_path / "l", delta=1e-5) as ledger:
         ledger.sell(OWNERS, 1.0, 0.1)
         account = ledger.account(OWNERS)
-        release = cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account, random_state=0)
+        release = cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account)
         assert np.array_equal(account.spent, release.guarantee.epsilon)
         generator = np.random.default_rng(1)
         before = generator.bit_generator.state
