@@ -16,6 +16,7 @@ from convexmarket.experiments.online_rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import (
     Guarantee,
+    PrivacyAccountant,
     Simulation,
 )
 from convexmarket.problems import OnlineMarketProblem
@@ -218,7 +219,8 @@ def release_model(
     model = training.learner(problem, rows.classes)
     source = None if seed is None else Simulation(seed)
     labels = rows.labels(training.y)
-    model.fit(training.X, labels, epsilon=training.sold, random_state=source)
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
+    model.fit(training.X, labels, epsilon=training.sold, accountant=paid, random_state=source)
     excess = float(np.max(model.epsilon_ - training.sold))
     released = {
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "

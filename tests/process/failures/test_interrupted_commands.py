@@ -33,7 +33,7 @@ SMALL = [
     "objective.gamma=[0.01]",
     "objective.mu=[1.0]",
     "objective.sigma=[0.1]",
-    "learner.regularization=[0.1]",
+    "learner.regularization=[1.0]",
     "learner.draws=2",
     "naive.grid=1",
 ]
