@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -277,7 +276,10 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         granted = self._granted(X, epsilon)
         names = names_of(X)
-        charge = self._admit(accountant, rows, granted, names, random_state)
+        charge: Callable[[], None] | None = None
+        if not self._reads_rows or accountant is not None or rows is not None:
+            promised = self._promise(granted, random_state)
+            charge = admit(promised, accountant, rows, names=names, random_state=random_state)
         used = granted.rows(X, y)
         matrix, labels = dense_rows(self, *used, dtype=(np.float64, np.float32), order="C")
         classes, signs = binary_signs(labels, self.classes)
@@ -325,13 +327,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
             As ``fit`` would, or if ``data_norm`` or ``classes`` are to be read from private rows.
         """
         self._check_parameters()
-        if self.data_norm is None or self.classes is None:
-            raise ParameterError(
-                "data_norm=None and classes=None are read from the private rows: pass a public"
-                " bound and a public label set."
-            )
-        granted = self._granted(np.asarray(epsilon), epsilon)
-        return self._account(granted, self.data_norm, np.asarray(self.classes), None)[1]
+        return self._promise(self._granted(np.asarray(epsilon), epsilon), None)
 
     def decision_function(self, X: ArrayLike) -> Vector:
         """Return the margin ``w'x`` of each row; positive means the second class.
@@ -416,25 +412,19 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
                 check_positives(minimum_epsilon=self.minimum_epsilon)
         check_classes(self.classes)
 
-    def _admit(
-        self,
-        accountant: Account | None,
-        rows: ArrayLike | None,
-        granted: Granted,
-        names: pd.Index | None,
-        random_state: RandomSource,
-    ) -> Callable[[], None] | None:
-        """Refuse, from public quantities alone, what would not be paid for; None without them."""
+    @property
+    def _reads_rows(self) -> bool:
+        """Whether what the guarantee rests on is read from the private rows."""
+        return self.data_norm is None or self.classes is None
+
+    def _promise(self, granted: Granted, random_state: RandomSource) -> Guarantee:
         if self.data_norm is None or self.classes is None:
-            if accountant is None and rows is None:
-                return None
             raise ParameterError(
                 "data_norm=None and classes=None are read from the private rows, so no guarantee"
-                " can be charged to an accountant: pass a public bound and a public label set."
+                " can be promised or charged to an accountant: pass a public bound and a public"
+                " label set."
             )
-        classes = np.asarray(self.classes)
-        guarantee = self._account(granted, self.data_norm, classes, random_state)[1]
-        return admit(guarantee, accountant, rows, names=names, random_state=random_state)
+        return self._account(granted, self.data_norm, np.asarray(self.classes), random_state)[1]
 
     def _account(
         self,

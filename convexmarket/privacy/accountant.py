@@ -269,12 +269,15 @@ class PrivacyAccountant:
         risky = (used_delta > room) & (epsilon > 0)
         if risky.any():
             row = int(np.argmax(risky))
+            half = ", half of which goes to the composition unless that is 'basic'"
+            half = half if self._slack else ""
             raise BudgetExceededError(
                 f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
                 f" {risky.size} rows: {self._name(row)} has spent"
                 f" {self._used_delta[row]:.6g} of {self._delta - self._slack:.6g} (the account's"
                 f" delta is {self._delta:g}), and this release needs {guarantee.delta:.6g}."
-                " Nothing was charged and nothing released: use a smaller delta."
+                " Nothing was charged and nothing released: use a smaller delta, or an account of"
+                f" a larger one{half}."
             )
         return used, moments, used_delta
 

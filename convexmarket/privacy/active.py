@@ -11,6 +11,7 @@ import os
 from multiprocessing import parent_process
 from threading import Lock, RLock
 from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 import pandas as pd
@@ -66,6 +67,8 @@ class RowAccount:
         self._budget = budget
         self._rows = _Rows(epsilon, delta, names)
         self._releases: list[tuple[str, float, float]] = []
+        if not self._counts_only:
+            _NEVER_OPENED.add(self)
 
     @property
     def budget(self) -> Budget:
@@ -144,6 +147,7 @@ class RowAccount:
     def __enter__(self) -> Self:
         with _LOCK:
             _OPEN.append(self)
+            _NEVER_OPENED.discard(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -239,6 +243,12 @@ def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
             " or release in one process (n_jobs=1).",
             PrivacyLeakWarning,
         )
+    if _NEVER_OPENED and len(_OPEN) == 1:
+        warn_user(
+            "an account with a budget was made and never opened, so it neither pays for"
+            f" {guarantee.mechanism} nor refuses it: release within 'with account:'.",
+            PrivacyLeakWarning,
+        )
     with _LOCK:
         check_open(guarantee, names)
         for opened in _distinct():
@@ -285,6 +295,7 @@ def _start_again() -> None:
 
 
 _LOCK = RLock()
+_NEVER_OPENED: WeakSet[RowAccount] = WeakSet()
 _OPEN = [RowAccount(np.inf, 0.0)]
 _PROCESS = os.getpid()
 os.register_at_fork(after_in_child=_start_again)

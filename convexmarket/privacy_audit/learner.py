@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, clone
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.protocol import Learner
+from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import Simulation
 from convexmarket.privacy_audit.checks import quietly
@@ -48,11 +49,13 @@ def audit_learner(
 ) -> PrivacyAudit:
     """Audit by frequencies; see :func:`~convexmarket.audit_privacy`."""
     granted = Granted.of(X, epsilon, getattr(mechanism, "epsilon", None)).epsilon
-    seeded = "random_state" in signature(mechanism.fit).parameters
+    simulates = "random_state" in signature(mechanism.fit).parameters
 
     def prepare(X: Floats, y: NDArray[Any]) -> Callable[[int], Learner]:
         def release(seed: int) -> Learner:
-            source: dict[str, Any] = {"random_state": Simulation(seed)} if seeded else {}
+            source: dict[str, Any] = {"random_state": Simulation(seed)}
+            if not simulates:  # what is drawn is published nowhere: no open account pays for it
+                source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
             return _copy(mechanism).fit(X, y, epsilon=granted, **source)
 
         return release

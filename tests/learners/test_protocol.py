@@ -229,3 +229,15 @@ def test_a_learner_that_publishes_nothing_cannot_be_audited():
 
     with pytest.raises(cm.ParameterError, match="shows no numbers to attack"):
         audit(Silent(), 1.0)
+
+
+def test_an_audit_publishes_nothing_and_so_charges_no_account():
+    """Also where the learner knows nothing of simulations."""
+
+    class Plain(guides_learner()):
+        def fit(self, X, y, *, epsilon, rows=None, accountant=None):
+            return super().fit(X, y, epsilon=epsilon, rows=rows, accountant=accountant)
+
+    with cm.privacy.account(budget=np.inf) as counted:
+        audit(Plain(), 1.0, rows=[0], draws=500)
+    assert counted.releases == ()

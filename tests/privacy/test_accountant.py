@@ -225,6 +225,13 @@ def test_half_of_the_delta_is_kept_for_the_composition(release_delta) -> None:
     account.charge(guarantee([0.1], 5e-7), rows=[0])
 
 
+def test_a_release_of_the_accounts_whole_delta_is_told_how_to_be_paid() -> None:
+    whole = guarantee([1.0], 1e-6)
+    with pytest.raises(BudgetExceededError, match=r"half of which.*unless that is 'basic'"):
+        PrivacyAccountant([1.0], 1e-6).charge(whole)
+    PrivacyAccountant([1.0], 1e-6, composition="basic").charge(whole)
+
+
 # ------------------------------------------------------------------------------ one at a time
 
 

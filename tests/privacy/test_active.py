@@ -279,3 +279,26 @@ def test_who_knows_better_is_not_warned(counted) -> None:
     charge([10.0])
     charge([np.inf])
     charge([50.0], random_state=Simulation(0))
+
+
+# -------------------------------------------------------------------------- it is never opened
+
+
+def test_an_account_with_a_budget_that_was_never_opened_is_not_silent() -> None:
+    X, y = table()
+    forgotten = account(budget=1.0)
+    with pytest.warns(cm.PrivacyLeakWarning, match="never opened.*with account"):
+        ridge().fit(X, y, epsilon=0.5)
+    assert forgotten.releases == ()
+
+
+def test_accounts_that_wait_for_their_turn_or_are_gone_warn_nobody() -> None:
+    X, y = table()
+    first, second = account(budget=1.0), account(budget=1.0)
+    account(budget=2.0)
+    with first:
+        ridge().fit(X, y, epsilon=0.5)
+    with second:
+        ridge().fit(X, y, epsilon=0.5)
+    ridge().fit(X, y, epsilon=0.5)
+    assert len(first.releases) == len(second.releases) == 1

@@ -1,0 +1,53 @@
+"""One attack: many tries, of each of which only a typed error or a right outcome is let pass.
+
+``.ci/campaigns reliability`` ends with the table of attacks.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from convexmarket.errors import ConvexMarketError
+
+
+@pytest.fixture
+def attack(record_property):
+    """Try everything, count it for the table, and fail if anything got through.
+
+    The function's ``name`` is what the table calls the attack; of ``tries`` each is what is tried,
+    in words that repeat it, and a function that tries it. That returns None where the outcome is
+    right, and otherwise what is wrong. An error of convexmarket's own is right.
+    """
+
+    def run(name: str, tries: Iterable[tuple[str, Callable[[], str | None]]]) -> None:
+        n_tries, failures = 0, []
+        for label, attempt in tries:
+            n_tries += 1
+            try:
+                wrong = attempt()
+            except ConvexMarketError:
+                wrong = None
+            except Exception as error:
+                wrong = "".join(traceback.format_exception_only(error)).strip()
+            if wrong is not None:
+                failures.append(f"{label}: {wrong}")
+        assert n_tries, f"{name}: nothing was tried"
+        record_property("attack", (name, n_tries, len(failures)))
+        assert not failures, f"{name}: {len(failures)} of {n_tries}\n" + "\n".join(failures[:10])
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the table of attacks."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    counts = [
+        value for report in reports for key, value in report.user_properties if key == "attack"
+    ]
+    if counts:
+        terminalreporter.section("attacks: tries, failures")
+    for name, n_tries, n_failures in counts:
+        terminalreporter.line(f"{name:<70} {n_tries:>7} {n_failures:>5}")

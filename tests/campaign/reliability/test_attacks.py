@@ -1,0 +1,20 @@
+"""The harness itself: what gets through is told."""
+
+import pytest
+
+from convexmarket.errors import DataError
+
+
+def refuses():
+    raise DataError("it is damaged")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "found"),
+    [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: "half a file", "half a file")],
+)
+def test_what_gets_through_is_told(attempt, found, attack, request):
+    tries = [("the first", lambda: None), ("the second", refuses), ("the third", attempt)]
+    with pytest.raises(AssertionError, match=f"(?s)1 of 3.*the third: {found}"):
+        attack("a demonstration that must fail once", tries)
+    request.node.user_properties.clear()  # it is none of the campaign's
