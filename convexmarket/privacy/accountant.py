@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_choice, check_instance, checked_numbers
-from convexmarket.errors import BudgetExceededError, ParameterError
+from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
 from convexmarket.privacy.guarantee import Guarantee
@@ -247,6 +247,13 @@ class PrivacyAccountant:
             for total, cost in zip(sums, costs, strict=True):
                 np.add.at(total, at, cost)
             self._used, self._moments, self._used_delta = sums
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotSupportedError(
+            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the"
+            " other would not know of. Charge it in one process (n_jobs=1), or pass the account of"
+            " a convexmarket.Ledger to each."
+        )
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
         """Return the sums of epsilons, moments and deltas after the release."""

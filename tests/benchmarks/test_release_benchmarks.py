@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.privacy import Simulation
 from convexmarket.release.fit import declare_fit
 from convexmarket.release.semi_interactive import fit_coefficients
 
 N_ROWS = 20_000
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
+SEED = Simulation(0)
 
 
 @cache
 def model() -> cm.KernelERM:
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.7, 0.7, (N_ROWS, 2))
-    return cm.KernelERM(regularization=0.1).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
+    return cm.KernelERM(regularization=0.1, data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
 
 
 def seconds(run) -> float:
@@ -46,7 +48,7 @@ def test_interactive_questions(benchmark, threshold) -> None:
     X = X[: limits["max_updates"]] if threshold == "zero" else X
 
     def ask():
-        release = cm.InteractiveRelease(erm, **TERMS, **limits, threshold=own, random_state=0)
+        release = cm.InteractiveRelease(erm, **TERMS, **limits, threshold=own, random_state=SEED)
         for x in X:
             release.predict(x)
         return release
@@ -82,7 +84,7 @@ def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
 def test_test_set(benchmark, noise) -> None:
     erm, X = model(), questions(1000)
     release = benchmark.pedantic(
-        lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=0), rounds=3
+        lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=SEED), rounds=3
     )
     benchmark.extra_info["scale"] = release.scale
     assert release.noisy_predictions.shape == (1000,)
@@ -92,7 +94,7 @@ def test_test_set(benchmark, noise) -> None:
 def test_public(benchmark) -> None:
     erm = model()
     release = benchmark.pedantic(
-        lambda: cm.PublicRelease(erm, **TERMS, rounds=50, net_radius=0.0057, random_state=0),
+        lambda: cm.PublicRelease(erm, **TERMS, rounds=50, net_radius=0.0057, random_state=SEED),
         rounds=3,
     )
     benchmark.extra_info["net"] = release.net_size
@@ -106,7 +108,7 @@ def test_function(benchmark, batch) -> None:
     erm, X = model(), questions(1000)
 
     def ask():
-        release = cm.FunctionRelease(erm, **TERMS, random_state=0)
+        release = cm.FunctionRelease(erm, **TERMS, random_state=SEED)
         return np.concatenate([release.predict(part) for part in np.split(X, 1000 // batch)])
 
     assert benchmark.pedantic(ask, rounds=2).shape == (1000,)

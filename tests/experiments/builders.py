@@ -18,8 +18,12 @@ LONG_AUDITS = (
     "accounting sharp, the other rows as they are",
     "accounting sharp, minimum_epsilon 0.01",
     "alpha 10, in floating point",
+    "alpha 10, paper",
+    "alpha 1, tight",
     "one point, process",
     "one process",
+    "one question",
+    "one round",
 )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
+import pickle
 import threading
 from fractions import Fraction
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convexmarket.errors import BudgetExceededError, ParameterError
+from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
 from convexmarket.privacy import PrivacyAccountant
 from tests.privacy.builders import Moment, check_advanced_composition, guarantee
@@ -509,3 +511,9 @@ def test_a_guarantee_is_a_list_over_rows(epsilon) -> None:
 
 def test_a_guarantee_to_nobody_says_so() -> None:
     assert str(guarantee([])).endswith("no row was used, so nothing is promised to anybody.")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_there_is_one_of_an_account(copied) -> None:
+    with pytest.raises(NotSupportedError, match=r"cannot be copied or pickled.*Ledger"):
+        copied(PrivacyAccountant([1.0]))

@@ -2,6 +2,7 @@
 
 import pytest
 
+import convexmarket as cm
 from tests.release.builders import (
     ATTACKS,
     check_suggested_rounds,
@@ -100,3 +101,9 @@ def test_the_best_of_two_hundred_rounds(sensitivity, accounting):
 @pytest.mark.parametrize("largest", [59, 10**6])
 def test_suggestions_from_a_large_range(largest):
     check_suggestions_stay_in_their_range(largest)
+
+
+def test_a_guarantee_that_is_a_long_whole_number():
+    terms = {"norm_bound": 1.0, "delta": 1e-5}
+    found = cm.suggest_test_size(0.5, 2**64, **terms)
+    assert found == cm.suggest_test_size(0.5, float(2**64), **terms) >= 1
