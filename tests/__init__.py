@@ -1,6 +1,27 @@
 """The tests; what they share stands in ``builders.py``, here and in the rooms' folders."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"
+
+
+def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
+    """Return cases to be tried one by one, of which each but the first of so many waits.
+
+    What waits is tried by the room's campaign.
+    """
+    given = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
+    return [_waiting(case) if i % every else case for i, case in enumerate(given)]
+
+
+def _waiting(case: Any) -> Any:
+    return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.campaign])
+
+
+def _param(case: Any) -> Any:
+    return pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)

@@ -26,11 +26,11 @@ def blocks(path):
 
 
 def collected():
-    """Return a parameter for every block of the README and of docs/."""
+    """Return a parameter for every block of the README, and of docs/ for the group of pages."""
+    readme, docs = ROOT / "README.md", sorted((ROOT / "docs").rglob("*.md"))
     return [
-        pytest.param(path, line, code, id=f"{path.relative_to(ROOT)}:{line}")
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-        if path.exists()
+        pytest.param(path, line, code, id=f"{path.relative_to(ROOT)}:{line}", marks=marks)
+        for path, marks in [(readme, []), *((path, [pytest.mark.page]) for path in docs)]
         for line, code in blocks(path)
     ]
 

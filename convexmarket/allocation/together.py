@@ -150,7 +150,7 @@ def allocate_together(
     >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
     >>> def buyer(sigma):
     ...     return cm.Market(sellers, cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments())
-    >>> both = cm.allocate_together([buyer(1.0), buyer(3.0)], [cm.MaxEpsilon(1.5)])
+    >>> both = cm.allocate_together([buyer(1.0), buyer(3.0)], [cm.MaxEpsilon(1.5)], gap=1e-3)
     >>> both.epsilon.round(3)
     array([1.5, 1.5, 1.5])
     """

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import one_in
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
 #: Every eighth atom: places and what stands beside take turns. The campaign tries all in all.
@@ -31,11 +32,11 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), TURNS)
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(4, TURNS))
 def test_a_market_with_an_expression_of_ones_own(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), MENDED)
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(4, MENDED))
 def test_a_market_that_was_not_certified_once(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))

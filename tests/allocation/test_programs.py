@@ -20,6 +20,7 @@ from convexmarket.allocation.views import (
     numbers,
     spread_out,
 )
+from tests import one_in
 from tests.allocation import builders
 from tests.allocation.builders import COSTS, JOINT, PAID, POINT, STANDARD, Own
 
@@ -246,7 +247,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", one_in(4, NUMBERS))
 def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched_for(name):
     """As the market of that number would be allocated; the user's parameter is left alone."""
     parameter, values, build = NUMBERS[name]

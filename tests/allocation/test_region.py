@@ -10,6 +10,7 @@ import convexmarket as cm
 from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.region import Region, RegionFinder, _Clash, mend, violations
 from convexmarket.allocation.views import JointView, multiplier
+from tests import one_in
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import COSTS, NONSENSE, Bound, market
 
@@ -248,7 +249,7 @@ CONES = {
 }
 
 
-@pytest.mark.parametrize("name", CONES)
+@pytest.mark.parametrize("name", one_in(4, CONES))
 def test_a_bound_on_guarantees_has_the_ends_that_a_grid_finds(name):
     region = finder(Bound(lambda q: [CONES[name](q.epsilon)])).find()
     e = cp.Parameter(3, nonneg=True)

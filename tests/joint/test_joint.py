@@ -12,6 +12,7 @@ from convexmarket.joint import convexity_constant
 from convexmarket.joint.alternating import GlobalSearch
 from convexmarket.joint.model_step import best_model, model_gradient
 from convexmarket.joint.purchase_step import PurchaseStep
+from tests import one_in
 from tests.joint.builders import convex_joint, data, joint_of
 
 # ------------------------------------------------------------------------ constants
@@ -356,7 +357,7 @@ def check_a_market_that_is_not_papers(m):
     assert found.certificate()["lower_bound"] is None
 
 
-@pytest.mark.parametrize("convex", [True, False])
+@pytest.mark.parametrize("convex", one_in(2, [True, False]))
 def test_given_guarantees(convex):
     check_given_guarantees(convex, 10)
 

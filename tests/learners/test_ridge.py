@@ -21,6 +21,7 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy import Simulation, ridge_sensitivity
+from tests import one_in
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_ridge_noise,
@@ -296,7 +297,7 @@ def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
     assert loss.std == pytest.approx(np.sqrt(variance), rel=1e-7)
 
 
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
+@pytest.mark.parametrize("estimator", one_in(3, PRIVATE_RIDGES))
 def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
     check_simulation(estimator, penalty=0.5, fits=400, samples=400)
 

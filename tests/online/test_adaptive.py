@@ -13,6 +13,7 @@ from convexmarket.online.margins import AtomMargins, atoms_of, margins_of
 from convexmarket.online.plan import plan_all
 from convexmarket.online.rest import plan_rest
 from convexmarket.online.shapes import Buyer
+from tests import one_in
 from tests.online.builders import (
     PUBLISHED,
     UNIT,
@@ -166,7 +167,7 @@ def test_who_has_enough_buys_no_more():
 LOOKING_BACK = [{}, {"learn": True}, {"learn": True, "replan": False}]
 
 
-@pytest.mark.parametrize("options", LOOKING_BACK)
+@pytest.mark.parametrize("options", one_in(3, LOOKING_BACK))
 def test_a_quote_depends_on_earlier_reports_and_its_own_only(options):
     check_quotes_depend_on_the_past(options, 150)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 import convexmarket as cm
+from tests import one_in
 from tests.online.builders import (
     CHEAP_WITH_CAP,
     PRIORS,
@@ -40,7 +41,7 @@ def test_a_largest_guarantee_is_paid_and_audited_as_any_other(name):
     check_truth(policy, 100)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
 def test_truth_is_a_best_reply_and_nobody_loses(case):
     check_truth(policy_of(*case), 100)
 
@@ -180,7 +181,7 @@ def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
     assert cm.audit_quotes(policy).is_incentive_compatible
 
 
-@pytest.mark.parametrize("mu", [1.0, 1e8, 1e12, 1e15])
+@pytest.mark.parametrize("mu", one_in(4, [1.0, 1e8, 1e12, 1e15]))
 @pytest.mark.parametrize(
     "prior",
     [cm.Beta(2, 5), cm.Exponential(0.05), cm.LogNormal(0, 1), cm.TruncatedNormal(1, 0.5, 0.5, 3)],

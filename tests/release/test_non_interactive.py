@@ -17,6 +17,7 @@ from convexmarket.release import noise as noise_of
 from convexmarket.release.noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
+from tests import one_in
 from tests.release.builders import calibrate_once, check_a_little_above, source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
@@ -87,7 +88,7 @@ def check_picks(accounting, n_releases, off_by):
         assert p_value_of_picks(points, off * exponent) < REJECTED
 
 
-@pytest.mark.parametrize("accounting", SCALES)
+@pytest.mark.parametrize("accounting", one_in(2, SCALES))
 def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(accounting):
     check_picks(accounting, 2000, 0.5)
 
@@ -241,7 +242,9 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
 # ------------------------------------------------------------------ the error
 
 
-@pytest.mark.parametrize(("kernel", "n_features"), [("rbf", 1), ("rbf", 2), ("linear", 2)])
+@pytest.mark.parametrize(
+    ("kernel", "n_features"), one_in(3, [("rbf", 1), ("rbf", 2), ("linear", 2)])
+)
 def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features):
     calibrate_once(monkeypatch, noise_of)
     check_error_bound_over_the_ball(kernel, n_features, n_rows=2_000, epsilon=10.0)

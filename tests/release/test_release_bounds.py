@@ -12,6 +12,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.release import noise as noise_of
 from convexmarket.release.noise import PROCESS_SLACK
+from tests import one_in
 from tests.release.builders import (
     calibrate_once,
     check_a_little_above,
@@ -100,7 +101,7 @@ def public(n_points, rng):
     return rng.uniform(-0.7, 0.7, (n_points, 2))
 
 
-@pytest.mark.parametrize("noise", ["laplace", "process"])
+@pytest.mark.parametrize("noise", one_in(2, ["laplace", "process"]))
 @pytest.mark.parametrize("n_points", [10, 300])
 def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
     check_semi_interactive_bounds(model(), noise, n_points)

@@ -13,6 +13,7 @@ from convexmarket.experiments import run_problem
 from convexmarket.problems import load_problem
 from convexmarket.report import build_report, render, write_report
 from convexmarket.report.render import markdown_page
+from tests import one_in
 from tests.report.builders import (
     GOLDEN,
     MADE_UP,
@@ -82,7 +83,7 @@ def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
         assert (path.parent / "figures" / f"{figure.name}.svg").exists()
 
 
-@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("kind", one_in(3, STORED))
 def test_a_fresh_run_has_the_fields_and_columns_of_the_stored_one(kind: str) -> None:
     settings = [*QUICK.get(kind, []), "run.jobs=1"]
     problem = load_problem(GOLDEN / kind / "problem.toml", settings)

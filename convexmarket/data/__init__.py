@@ -1,0 +1,1 @@
+"""Tables in and out, and public preprocessing."""

@@ -1,0 +1,235 @@
+"""Public preprocessing: from a table of people to rows of a ball, without a look at the table.
+
+A scaler that is fitted to private rows reads a private quantity from them, which no guarantee of
+the model covers. Here ranges and categories are declared, and each row is transformed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from convexmarket.arguments import as_float, check_choice, check_positives, is_iterable
+from convexmarket.data.tables import as_frame
+from convexmarket.errors import DataError, ParameterError
+
+__all__ = ["Missing", "PublicFeatures"]
+
+Missing: TypeAlias = Literal["error", "middle", "indicator"]
+Column: TypeAlias = tuple[float, float] | list[Any]
+
+#: Relative; rows are this much inside the ball, so that roundings do not leave it.
+INSIDE = 1.0 - 2.0**-48
+
+
+class PublicFeatures(TransformerMixin, BaseEstimator):
+    r"""Turn a table into rows of a public ball, by declared ranges and categories alone.
+
+    Parameters
+    ----------
+    columns : mapping of str to pair of floats or list
+        What is public of every column that is a feature, in their order: a tuple (low, high) is the
+        range of a number; a list holds the categories of a word. Other columns are not used.
+    missing : {"error", "middle", "indicator"}, default "error"
+        What an empty cell stands for: ``"middle"`` is the middle of the range, and no category;
+        ``"indicator"`` the same, and every column gets one more feature, which is 1 where a cell is
+        empty.
+    intercept : bool, default True
+        Whether to append a constant feature, which a model without an intercept needs.
+    data_norm : float or None, default 1.0
+        Euclidean radius R of the ball that holds every row. ``None`` leaves every feature in
+        [-1, 1].
+
+    Attributes
+    ----------
+    n_features_out_ : int
+        Number of features of a transformed row.
+
+    Notes
+    -----
+    A number becomes ``2 * (x - low) / (high - low) - 1``, clipped to [-1, 1]; a word becomes one
+    feature for each category, of which one is 1, or none where it is none of them. So a column adds
+    at most 1 to the squared norm of a row, and all are multiplied by :math:`R / \sqrt{k}`, where k
+    counts the columns, and the intercept.
+
+    ``fit`` learns nothing: what a row becomes depends on that row only, so that a guarantee for the
+    transformed rows is one for the rows.
+
+    Examples
+    --------
+    >>> public = PublicFeatures({"age": (18, 100), "smoker": ["no", "yes"]}, missing="indicator")
+    >>> patients = pd.DataFrame({"age": [59, None], "smoker": ["yes", "no"]}, index=["Ann", "Bob"])
+    >>> public.set_output(transform="pandas").transform(patients).round(3)
+         age  age missing  smoker=no  smoker=yes  smoker missing  intercept
+    Ann  0.0        0.000      0.000       0.577             0.0      0.577
+    Bob  0.0        0.577      0.577       0.000             0.0      0.577
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        missing: Missing = "error",
+        intercept: bool = True,
+        data_norm: float | None = 1.0,
+    ) -> None:
+        self.columns = columns
+        self.missing = missing
+        self.intercept = intercept
+        self.data_norm = data_norm
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Check the declaration; nothing is read from X.
+
+        Parameters
+        ----------
+        X, y
+            Not used.
+
+        Raises
+        ------
+        ParameterError
+            If a range or a list of categories is none.
+        """
+        self._check()
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return one row of the ball for every row of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, or a table of Polars or pyarrow, of shape (n_rows, n_columns)
+            With all declared columns; others are not looked at.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_out_)
+            Of Euclidean norm at most ``data_norm``.
+
+        Raises
+        ------
+        DataError
+            If a column is missing, a number is none, or a cell is empty under ``missing="error"``;
+            the message names row and column, and not what stands there.
+        ParameterError
+            If a range or a list of categories is none.
+        """
+        self._check()
+        table = as_frame(X)
+        absent = [name for name in self.columns if name not in table.columns]
+        if absent:
+            raise DataError(
+                f"the table has no column {absent[0]!r}, which is declared as a feature; it has"
+                f" {', '.join(map(repr, table.columns))}"
+            )
+        parts = [self._part(table[name], name, public) for name, public in self.columns.items()]
+        if self.intercept:
+            parts.append(np.ones((len(table), 1)))
+        return np.hstack(parts) * self._scale
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the names of the features of a transformed row.
+
+        Parameters
+        ----------
+        input_features
+            Not used.
+        """
+        names: list[str] = []
+        for name, public in self.columns.items():
+            names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]
+            if self.missing == "indicator":
+                names.append(f"{name} missing")
+        return np.array([*names, *["intercept"] * self.intercept], dtype=object)
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number of features of a transformed row."""
+        return len(self.get_feature_names_out())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = self.missing != "error"
+        tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    @property
+    def _scale(self) -> float:
+        if self.data_norm is None:
+            return 1.0
+        return self.data_norm * INSIDE / float(np.sqrt(len(self.columns) + self.intercept))
+
+    def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
+        """Return the features of one column, before they are scaled."""
+        empty = cells.isna().to_numpy(dtype=bool)
+        if self.missing == "error" and empty.any():
+            raise DataError(
+                f"row {int(np.argmax(empty))} has no {name!r}, nor have"
+                f" {np.count_nonzero(empty) - 1} other rows: leave them out, or say what an empty"
+                " cell stands for (missing='indicator', for instance)"
+            )
+        if isinstance(public, tuple):
+            part = _number(cells, empty, name, public)
+        else:
+            part = np.column_stack(
+                [(cells == word).to_numpy(bool, na_value=False) for word in public]
+            )
+        if self.missing == "indicator":
+            part = np.column_stack([part, empty])
+        return part.astype(np.float64)
+
+    def _check(self) -> None:
+        check_choice("missing", self.missing, Missing)
+        if self.data_norm is not None:
+            check_positives(data_norm=self.data_norm)
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            raise ParameterError(
+                "columns says what is public of each feature: {'age': (18, 100), 'smoker': ['no',"
+                " 'yes']}"
+            )
+        for name, public in self.columns.items():
+            _check_column(name, public)
+
+
+def _number(
+    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, public: tuple[float, float]
+) -> NDArray[np.float64]:
+    """Return numbers of a range as numbers from -1 to 1; 0 where there is none."""
+    low, high = map(float, public)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.isnan(numbers) & ~empty
+    if wrong.any():
+        raise DataError(f"row {int(np.argmax(wrong))} has no number in column {name!r}")
+    # Halves, so that the widest of ranges does not overflow.
+    middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
+    return np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
+
+
+def _check_column(name: str, public: object) -> None:
+    """Refuse what is neither a range nor a list of categories."""
+    if isinstance(public, tuple):
+        low, high = map(as_float, public) if len(public) == 2 else (np.nan, np.nan)
+        if not -np.inf < low < high < np.inf:
+            raise ParameterError(
+                f"columns says {public!r} of {name!r}; a range is a pair (low, high) of numbers,"
+                " low < high"
+            )
+        return
+    if isinstance(public, str) or not is_iterable(public) or not list(public):
+        raise ParameterError(
+            f"columns says {public!r} of {name!r}; give a tuple (low, high), or a list of"
+            " categories"
+        )
+    words = list(public)
+    if len(set(words)) < len(words):
+        raise ParameterError(f"columns has a category of {name!r} twice: {words!r}")
