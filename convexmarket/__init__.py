@@ -27,6 +27,7 @@ from convexmarket.audit import (
     virtual_cost_payment,
 )
 from convexmarket.calibration import GammaCalibration, calibrate_gamma
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import (
     AllocationError,
     BudgetExceededError,
@@ -217,6 +218,7 @@ __all__ = [
     "PrivacyLeakWarning",
     "PrivateLogisticRegression",
     "ProblemFileError",
+    "PublicFeatures",
     "PublicPredictor",
     "PublicRelease",
     "Quantities",

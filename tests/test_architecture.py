@@ -24,6 +24,7 @@ ROOMS = [
     "arguments",
     "writing",
     "columns",
+    "data",
     "priors",
     "sellers",
     "terms",

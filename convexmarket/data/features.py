@@ -120,6 +120,24 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         ParameterError
             If a range or a list of categories is none.
         """
+        parts = self._features(X)
+        scale = 1.0
+        if self.data_norm is not None:
+            scale = self.data_norm * INSIDE / np.sqrt(len(self.columns) + self.intercept)
+        return parts * scale
+
+    def transform_to_box(self, X: Any) -> NDArray[np.float64]:
+        """Return the rows with every feature in [0, 1], as ridge regression takes them.
+
+        Parameters, shape and errors are those of :meth:`transform`. A number becomes ``(x - low) /
+        (high - low)``, and the middle of its range where it is missing.
+        """
+        rows, numbers = self._features(X), self._numbers()
+        rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0
+        return rows
+
+    def _features(self, X: Any) -> NDArray[np.float64]:
+        """Return rows whose features are not scaled into the ball."""
         self._check()
         table = as_frame(X)
         absent = [name for name in self.columns if name not in table.columns]
@@ -131,7 +149,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         parts = [self._part(table[name], name, public) for name, public in self.columns.items()]
         if self.intercept:
             parts.append(np.ones((len(table), 1)))
-        return np.hstack(parts) * self._scale
+        return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the features of a transformed row.
@@ -163,11 +181,13 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
-    @property
-    def _scale(self) -> float:
-        if self.data_norm is None:
-            return 1.0
-        return self.data_norm * INSIDE / float(np.sqrt(len(self.columns) + self.intercept))
+    def _numbers(self) -> NDArray[np.bool_]:
+        """Say which features are numbers of a range."""
+        mask: list[bool] = []
+        for public in self.columns.values():
+            mask += [True] if isinstance(public, tuple) else [False] * len(public)
+            mask += [False] * (self.missing == "indicator")
+        return np.array(mask + [False] * self.intercept)
 
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
         """Return the features of one column, before they are scaled."""

@@ -11,7 +11,8 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import shown
+from convexmarket.arguments import check_instance, shown
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 
 __all__ = ["Granted", "dense_rows"]
@@ -154,8 +155,11 @@ def _rows_of(X: Any) -> int:
     return n_rows
 
 
-def dense_rows(estimator: Any, X: Any, *labels: Any, **options: Any) -> Any:
+def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Return rows, and labels where they are given, as scikit-learn validates them.
+
+    A table becomes rows by the estimator's ``features`` where it has some, of the unit box or of
+    their ball.
 
     Raises
     ------
@@ -164,6 +168,10 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, **options: Any) -> Any:
     """
     if issparse(X):
         raise DataError("X is sparse, which is not served: pass the dense matrix, X.toarray().")
+    features = getattr(estimator, "features", None)
+    if features is not None:
+        check_instance("features", features, PublicFeatures)
+        X = features.transform_to_box(X) if box else features.transform(X)
     try:
         return validate_data(estimator, X, *labels, **options)
     except (ValueError, OverflowError) as error:

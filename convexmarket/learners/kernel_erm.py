@@ -27,6 +27,7 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import aligned, check_positives, checked_numbers, labels_of
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernel_minimiser import KernelObjective
@@ -74,6 +75,9 @@ class KernelERM(BaseEstimator):
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second is the positive one. ``None`` infers it from the private
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Unused by "huber".
+    features : PublicFeatures or None, default None
+        What is public of the columns of a table X, so that ``fit`` and ``predict`` take the table
+        as it is. Its rows lie in a ball that is to be no larger than that of ``data_norm``.
     epsilon : float, array_like of shape (n_rows,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
     tolerance : float, default 0.01
@@ -153,6 +157,7 @@ class KernelERM(BaseEstimator):
         feature_bound: float | None = None,
         classes: tuple[Any, Any] | None = (-1, 1),
         tolerance: float = 0.01,
+        features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
         self.loss = loss
@@ -166,6 +171,7 @@ class KernelERM(BaseEstimator):
         self.feature_bound = feature_bound
         self.classes = classes
         self.tolerance = tolerance
+        self.features = features
         self.epsilon = epsilon
 
     def fit(
@@ -379,8 +385,8 @@ class KernelERM(BaseEstimator):
     ) -> tuple[Floats, NDArray[Any], Floats, Granted]:
         """Return the rows that are used, their labels and weights, and what all rows granted."""
         granted = Granted.of(X, epsilon, 1.0 if self.epsilon is None else self.epsilon)
-        options = {"dtype": np.float64, "order": "C", "y_numeric": self.loss == "huber"}
-        rows, labels = dense_rows(self, *granted.rows(X, y), **options)
+        used, numeric = granted.rows(X, y), self.loss == "huber"
+        rows, labels = dense_rows(self, *used, dtype=np.float64, order="C", y_numeric=numeric)
         return rows, labels, granted.weights(), granted
 
     def _bounded_kernel(self, n_features: int) -> Kernel:

@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import aligned, check_choice, check_positives, is_number
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
@@ -101,6 +102,9 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         adds no second noise: the guarantee then assumes that nobody looks at digits below
         ``2 * tol / regularization``, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless
         it is a simulation.
+    features : PublicFeatures or None, default None
+        What is public of the columns of a table X, so that ``fit`` and ``predict`` take the table
+        as it is. Its rows lie in a ball that is to be no larger than that of ``data_norm``.
     epsilon : float, array_like of shape (n_sellers,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
@@ -172,6 +176,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         cap: float | None = None,
         tol: float = 1e-9,
         minimum_epsilon: Literal["auto"] | float | None = "auto",
+        features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
         self.regularization = regularization
@@ -182,6 +187,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self.cap = cap
         self.tol = tol
         self.minimum_epsilon = minimum_epsilon
+        self.features = features
         self.epsilon = epsilon
 
     def risk(

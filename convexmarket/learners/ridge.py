@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.guarantees import weights_for_guarantees
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import TRACE, Granted
 from convexmarket.learners.ridge_domain import Range
@@ -67,6 +68,9 @@ class PersonalizedRidge(RidgeRelease):
         floating point, as in the paper, whose last digits tell neighbours apart, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation. The exact
         noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
+    features : PublicFeatures or None, default None
+        What is public of the columns of a table X, so that ``fit`` and ``predict`` take the table
+        as it is. Its rows lie in the unit box.
     epsilon : float, array_like of shape (n_rows,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
 
@@ -123,6 +127,7 @@ class PersonalizedRidge(RidgeRelease):
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
         rounding: Rounding = "auto",
+        features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
@@ -134,6 +139,7 @@ class PersonalizedRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
+        self.features = features
         self.epsilon = epsilon
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:

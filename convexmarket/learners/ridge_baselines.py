@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.arguments import is_number
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_domain import Range
@@ -34,7 +35,7 @@ class NonPersonalizedRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha, bound, sensitivity, feature_range, target_range, rounding, epsilon
+    alpha, bound, sensitivity, feature_range, target_range, rounding, features, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Examples
@@ -55,6 +56,7 @@ class NonPersonalizedRidge(RidgeRelease):
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
         rounding: Rounding = "auto",
+        features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
@@ -63,6 +65,7 @@ class NonPersonalizedRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
+        self.features = features
         self.epsilon = epsilon
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
@@ -90,7 +93,7 @@ class SampledRidge(RidgeRelease):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    alpha, bound, sensitivity, feature_range, target_range, rounding, epsilon
+    alpha, bound, sensitivity, feature_range, target_range, rounding, features, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes
@@ -123,6 +126,7 @@ class SampledRidge(RidgeRelease):
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
         rounding: Rounding = "auto",
+        features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
         self.alpha = alpha
@@ -133,6 +137,7 @@ class SampledRidge(RidgeRelease):
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
+        self.features = features
         self.epsilon = epsilon
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:

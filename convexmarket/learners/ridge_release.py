@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import aligned, is_number
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.ridge_domain import (
@@ -90,6 +91,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     feature_range: Range | None
     target_range: tuple[float, float] | None
     rounding: Rounding
+    features: PublicFeatures | None
     epsilon: ArrayLike | None
 
     @abstractmethod
@@ -248,7 +250,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         warn_of_search(self.guarantee_, X)
-        rows = np.asarray(dense_rows(self, X, dtype=np.float64, reset=False))
+        rows = np.asarray(dense_rows(self, X, box=True, dtype=np.float64, reset=False))
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _check_parameters(self) -> None:
@@ -274,6 +276,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
 
     def _n_features(self, X: ArrayLike, y: ArrayLike) -> int:
         """Return the number of features, which is public, without a look at values."""
+        if self.features is not None:
+            return self.features.n_features_out_
         try:
             shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
         except ValueError as error:
@@ -285,7 +289,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
 
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
         """Return rows and labels as arrays of finite numbers."""
-        checked = dense_rows(self, X, y, dtype=np.float64, y_numeric=True)
+        checked = dense_rows(self, X, y, box=True, dtype=np.float64, y_numeric=True)
         return np.asarray(checked[0], dtype=np.float64), np.asarray(checked[1], dtype=np.float64)
 
     def _lattice(self, plan: Plan, n_features: int) -> RidgeLattice | None:

@@ -1,0 +1,166 @@
+"""What is declared of a table's columns, and nothing else, makes rows of a public ball."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+import convexmarket as cm
+from convexmarket.privacy import Simulation
+
+COLUMNS = {"age": (18, 100), "smoker": ["no", "yes"], "region": ["north", "south", "west"]}
+PATIENTS = pd.DataFrame(
+    {
+        "smoker": ["yes", "no", "sometimes"],
+        "age": [59, 18, 130],
+        "weight": [80.0, 70.0, 60.0],
+        "region": ["south", "west", "north"],
+    },
+    index=["Ann", "Bob", "Eve"],
+)
+
+
+def test_a_row_by_hand():
+    rows = cm.PublicFeatures(COLUMNS).transform(PATIENTS) * 2.0  # the root of 3 columns and one
+    expected = [[0, 0, 1, 0, 1, 0, 1], [-1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 1]]
+    assert rows == pytest.approx(np.array(expected, dtype=float), rel=1e-12)
+
+
+def test_names_and_the_index_are_kept():
+    public = cm.PublicFeatures(COLUMNS, intercept=False).set_output(transform="pandas")
+    rows = public.transform(PATIENTS)
+    assert rows.index.tolist() == ["Ann", "Bob", "Eve"]
+    assert rows.columns.tolist() == [
+        *("age", "smoker=no", "smoker=yes", "region=north", "region=south", "region=west")
+    ]
+    assert public.n_features_out_ == 6
+
+
+cells = st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-(10**6), 10**6))
+words = st.sampled_from(["no", "yes", "", "perhaps", None])
+
+
+@given(
+    st.lists(st.tuples(cells, words, words), min_size=1, max_size=8),
+    st.sampled_from(["middle", "indicator"]),
+    st.booleans(),
+    st.sampled_from([1.0, 0.3, 7.0, 1e-3]),
+)
+def test_whatever_a_table_holds_its_rows_lie_in_the_ball_and_in_the_box(
+    people, missing, intercept, data_norm
+):
+    table = pd.DataFrame(people, columns=["age", "smoker", "region"])
+    public = cm.PublicFeatures(COLUMNS, missing=missing, intercept=intercept, data_norm=data_norm)
+    rows = public.fit_transform(table)
+    assert rows.shape == (len(people), public.n_features_out_)
+    assert np.linalg.norm(rows, axis=1).max() <= data_norm
+    box = public.transform_to_box(table)
+    assert box.min() >= 0.0
+    assert box.max() <= 1.0
+
+
+@given(st.lists(st.tuples(cells, words, words), min_size=2, max_size=6))
+def test_a_row_does_not_depend_on_the_others(people):
+    table = pd.DataFrame(people, columns=["age", "smoker", "region"])
+    public = cm.PublicFeatures(COLUMNS, missing="indicator").fit(table)
+    alone = [public.transform(table.iloc[[row]])[0] for row in range(len(people))]
+    assert np.array_equal(public.transform(table), np.array(alone))
+
+
+def test_the_longest_row_uses_all_of_the_ball():
+    table = pd.DataFrame({"age": [100], "smoker": ["yes"], "region": ["west"]})
+    longest = np.linalg.norm(cm.PublicFeatures(COLUMNS).transform(table))
+    assert 1.0 - 1e-12 < longest <= 1.0
+
+
+def test_an_empty_cell_is_refused_without_telling_what_stands_elsewhere():
+    table = PATIENTS.assign(age=[59.0, np.nan, np.nan])
+    with pytest.raises(cm.DataError, match="row 1 has no 'age', nor have 1 other rows") as refused:
+        cm.PublicFeatures(COLUMNS).transform(table)
+    assert "59" not in str(refused.value)
+    assert "indicator" in str(refused.value)
+
+
+def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
+    table = PATIENTS.astype({"age": object}).assign(age=[59, "HIV-positive", 4])
+    with pytest.raises(cm.DataError, match="row 1 has no number in column 'age'") as refused:
+        cm.PublicFeatures(COLUMNS).transform(table)
+    assert "HIV" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "columns says what is public of each feature"),
+        ({"age": (100, 18)}, "'age'; a range is a pair"),
+        ({"age": (18, np.inf)}, "'age'; a range is a pair"),
+        ({"age": (1, 2, 3)}, "'age'; a range is a pair"),
+        ({"smoker": "yes"}, "'smoker'; give a tuple"),
+        ({"smoker": []}, "'smoker'; give a tuple"),
+        ({"smoker": ["yes", "yes"]}, "category of 'smoker' twice"),
+    ],
+)
+def test_a_declaration_that_is_none_is_refused(columns, words):
+    with pytest.raises(cm.ParameterError, match=words):
+        cm.PublicFeatures(columns).fit(PATIENTS)
+
+
+def test_a_declared_column_that_is_missing_is_named():
+    with pytest.raises(cm.DataError, match=r"no column 'age'.*it has 'smoker'"):
+        cm.PublicFeatures(COLUMNS).transform(PATIENTS.drop(columns="age"))
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        cm.PrivateLogisticRegression(),
+        cm.PersonalizedRidge(),
+        cm.NonPersonalizedRidge(),
+        cm.SampledRidge(),
+        cm.KernelERM(data_norm=1.0),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_a_learner_takes_the_table_as_it_is(learner):
+    table = pd.concat([PATIENTS] * 20, ignore_index=True)
+    labels = np.where(table["smoker"] == "yes", 1, -1)
+    own = clone(learner).set_params(features=cm.PublicFeatures(COLUMNS))
+    fit = {"epsilon": np.full(60, 5.0), "random_state": Simulation(0)}
+    if isinstance(learner, cm.KernelERM):
+        del fit["random_state"]
+    predicted = own.fit(table, labels, **fit).predict(table)
+    rows = own.features.transform(table)
+    if hasattr(learner, "feature_range"):
+        rows = own.features.transform_to_box(table)
+    assert np.array_equal(predicted, clone(learner).fit(rows, labels, **fit).predict(rows))
+
+
+def test_rows_that_granted_nothing_are_not_even_transformed():
+    table = PATIENTS.astype({"age": object})
+    table.loc["Bob", "age"] = "a word"
+    learner = cm.PrivateLogisticRegression(features=cm.PublicFeatures(COLUMNS))
+    learner.fit(table, [1, -1, -1], epsilon=[9.0, 0.0, 9.0], random_state=Simulation(0))
+    assert learner.epsilon_[1] == 0.0
+
+
+def test_a_pipeline_takes_it_too():
+    table = pd.concat([PATIENTS] * 20, ignore_index=True)
+    labels = np.where(table["smoker"] == "yes", 1, -1)
+    whole = make_pipeline(cm.PublicFeatures(COLUMNS), cm.PrivateLogisticRegression())
+    whole.fit(
+        table,
+        labels,
+        privatelogisticregression__epsilon=9.0,
+        privatelogisticregression__random_state=Simulation(0),
+    )
+    assert whole.predict(table).shape == (60,)
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(cm.DataError, match="a ndarray is no table with named columns"):
+        cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
