@@ -28,6 +28,7 @@ from convexmarket.audit import (
 )
 from convexmarket.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.data.features import PublicFeatures
+from convexmarket.deal import Deal, buy, price
 from convexmarket.errors import (
     AllocationError,
     BudgetExceededError,
@@ -162,6 +163,7 @@ __all__ = [
     "ConvexProgram",
     "CurvatureError",
     "DataError",
+    "Deal",
     "EmpiricalPrior",
     "EtaRange",
     "Exponential",
@@ -250,6 +252,7 @@ __all__ = [
     "audit_incentives",
     "audit_privacy",
     "audit_quotes",
+    "buy",
     "calibrate_gamma",
     "check_payment_identity",
     "convexity_ratio",
@@ -267,6 +270,7 @@ __all__ = [
     "parse_prior",
     "payments",
     "policy_from_dict",
+    "price",
     "ridge_error_bound",
     "ridge_risk_constants",
     "run_online",

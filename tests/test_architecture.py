@@ -43,6 +43,7 @@ ROOMS = [
     "online",
     "release",
     "privacy_audit",
+    "deal",
     "datasets",
     "problems",
     "study",

@@ -1,14 +1,16 @@
-"""Tables of other libraries, as DataFrames."""
+"""Tables of other libraries and in files, as DataFrames."""
 
 from __future__ import annotations
 
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from convexmarket.errors import DataError
 
-__all__ = ["as_frame"]
+__all__ = ["as_frame", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
@@ -38,3 +40,27 @@ def as_frame(table: Any) -> pd.DataFrame:
         f"a {type(table).__name__} is no table with named columns; pass a DataFrame, or a table of"
         " Polars or pyarrow"
     )
+
+
+def read_table(table: Any) -> pd.DataFrame:
+    """Return a table, or that in a CSV or Parquet file, as a DataFrame.
+
+    Parameters
+    ----------
+    table : path, or what :func:`as_frame` takes
+        A path that ends in .parquet is read as Parquet, any other as CSV with a header.
+
+    Raises
+    ------
+    DataError
+        If it is no table, or the file cannot be read as one.
+    """
+    if not isinstance(table, str | PathLike):
+        return as_frame(table)
+    path = Path(table)
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from error

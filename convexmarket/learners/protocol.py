@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Protocol, Self
 
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone
 
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.guarantee import Guarantee
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "unfitted"]
 
 
 class Learner(Protocol):
@@ -68,3 +70,8 @@ class Learner(Protocol):
             Asked before a row is looked at, and charged with the guarantee before noise is drawn.
         """
         ...
+
+
+def unfitted(learner: Learner) -> Learner:
+    """Return a learner of the same parameters that has seen no rows."""
+    return clone(learner) if isinstance(learner, BaseEstimator) else deepcopy(learner)

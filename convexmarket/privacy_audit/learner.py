@@ -7,18 +7,16 @@ what it publishes, and their frequencies are what is compared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
 
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.protocol import Learner
+from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import Simulation
@@ -56,7 +54,7 @@ def audit_learner(
             source: dict[str, Any] = {"random_state": Simulation(seed)}
             if not simulates:  # what is drawn is published nowhere: no open account pays for it
                 source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
-            return _copy(mechanism).fit(X, y, epsilon=granted, **source)
+            return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
         return release
 
@@ -95,8 +93,3 @@ def published_numbers(model: Any) -> Floats:
             " attributes whose names end in an underscore, such as coef_."
         )
     return np.concatenate(shown)
-
-
-def _copy(mechanism: Learner) -> Learner:
-    """Return an unfitted learner of the same parameters."""
-    return clone(mechanism) if isinstance(mechanism, BaseEstimator) else deepcopy(mechanism)
