@@ -106,14 +106,14 @@ class Deal:
 
     def statements(self) -> list[str]:
         """Return in words what was bought, what proves it, and what the model promises."""
-        bought = self.offers["epsilon"] > 0
+        bought, gap = self.offers["epsilon"] > 0, 100.0 * self.allocation.gap
+        more = f" by more than {gap:.1g} %" if gap > 0 else ""
         said = [
             f"{np.count_nonzero(bought)} of {len(bought)} sellers sell, for"
             f" {self.offers['payment'].sum():.6g} in all, and lose at most"
             f" {self.offers['epsilon'].max():.4g} of epsilon each.",
-            f"No other way to buy costs the buyer less than {100 * self.allocation.gap:.2g} %"
-            " below this one.",
-            f"Truth is a best reply {self.incentives}: {self.incentives.reason}",
+            f"No purchase is better for the buyer{more}; that is proven.",
+            f"Truth is each seller's best reply: {self.incentives}. {self.incentives.reason}",
         ]
         if self.model is not None:
             said.append(self.model.guarantee_.statement())
@@ -332,7 +332,7 @@ def _people(table: Any, id: str | None) -> pd.DataFrame:
         raise DataError("the table has no rows: there is nobody to buy from")
     if id is None:
         return people
-    return people.set_index(_column(people, id, "id").array).rename_axis(index=id)
+    return people.set_index(pd.Index(_column(people, id, "id")), drop=False)
 
 
 def _column(people: pd.DataFrame, name: str, argument: str) -> pd.Series[Any]:

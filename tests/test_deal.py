@@ -1,0 +1,228 @@
+"""The common job in one call: what it offers is what its parts say, for the right people."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.privacy import Simulation, account
+
+PRIOR = cm.Uniform(0.02, 0.10)
+PUBLIC = cm.PublicFeatures({"age": (18, 100), "smoker": ["no", "yes"]}, missing="indicator")
+WANTED = cm.Spread() + 10 * cm.Noise()
+
+
+def patients(count=120, seed=0):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "patient": [f"P{row:03d}" for row in range(count)],
+            "age": rng.uniform(18, 100, count).round(),
+            "smoker": rng.choice(["no", "yes"], count),
+            "ask": rng.uniform(0.02, 0.10, count),
+            "clinic": rng.choice(["north", "south"], count),
+        }
+    )
+    table.loc[3, "age"] = np.nan
+    table["ill"] = np.where(table["age"].fillna(0) + 30 * (table["smoker"] == "yes") > 70, 1, -1)
+    return table.sample(frac=1.0, random_state=seed)
+
+
+def learner():
+    return cm.PrivateLogisticRegression(0.1, features=PUBLIC)
+
+
+def deal(table, **options):
+    options = {"learner": learner(), "gamma": 0.1, "random_state": Simulation(0)} | options
+    return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
+
+
+# ---------------------------------------------------------------------- it is what its parts say
+
+
+def test_a_deal_is_what_its_parts_are_one_by_one():
+    table = patients().set_index("patient")
+    whole = deal(table, constraints=[cm.Cap(8)])
+    mu, sigma = learner().risk(PUBLIC.n_features_out_)
+    market = cm.Market(
+        cm.Sellers(table["ask"], PRIOR),
+        mu * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(),
+        [cm.Cap(8)],
+    )
+    allocation = cm.allocate(market)
+    paid = cm.payments(market, allocation)
+    assert whole.offers["epsilon"].to_numpy() == pytest.approx(allocation.epsilon, rel=1e-12)
+    assert whole.offers["payment"].to_numpy() == pytest.approx(paid, rel=1e-12)
+    surplus = paid - table["ask"].to_numpy() * allocation.epsilon
+    assert whole.offers["surplus"].to_numpy() == pytest.approx(surplus, abs=1e-12)
+    model = learner().fit(
+        table, table["ill"], epsilon=allocation.epsilon, random_state=Simulation(0)
+    )
+    assert np.array_equal(whole.model.coef_, model.coef_)
+    assert whole.certificate["gap"] == allocation.gap
+    assert whole.incentives == "by construction"
+
+
+def test_offers_are_indexed_as_the_table_was_and_ids_survive():
+    table = patients()
+    by_index, by_column = deal(table.set_index("patient")), deal(table, id="patient")
+    assert by_index.offers.index.tolist() == table["patient"].tolist()
+    assert by_column.offers.equals(by_index.offers)
+    assert deal(table).offers.index.equals(table.index)
+    shuffled = deal(table.sample(frac=1.0, random_state=9), id="patient").offers
+    assert shuffled.loc[by_column.offers.index].round(9).equals(by_column.offers.round(9))
+
+
+def test_a_model_keeps_what_was_bought_and_its_account_says_so():
+    table = patients()
+    whole = deal(table, id="patient")
+    assert np.all(whole.model.epsilon_ <= whole.offers["epsilon"])
+    assert np.array_equal(whole.account.budget, whole.offers["epsilon"])
+    assert np.array_equal(whole.account.spent, whole.model.epsilon_)
+    with pytest.raises(cm.BudgetExceededError, match="P"):
+        whole.account.charge(whole.model.guarantee_)
+
+
+def test_a_real_deal_is_charged_to_the_accounts_that_are_open():
+    with account(budget=1.0), pytest.raises(cm.BudgetExceededError):
+        deal(patients(), random_state=None)
+
+
+def test_a_learner_is_not_changed():
+    own = learner()
+    deal(patients(), learner=own)
+    assert not hasattr(own, "coef_")
+
+
+def test_a_budget_decides_gamma_without_a_look_at_the_reports():
+    one, other = (deal(patients(seed=seed), budget=3.0, gamma=None) for seed in (0, 1))
+    assert one.market.objective == other.market.objective
+    assert one.incentives == "by construction"
+    gamma = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, budget=3.0)
+    drawn = [
+        cm.price(patients(seed=seed), ask="ask", prior=PRIOR, objective=gamma.market.objective)
+        for seed in range(20)
+    ]
+    paid = [deal.offers["payment"].sum() for deal in drawn]
+    assert np.mean(paid) == pytest.approx(3.0, rel=0.05)
+
+
+def test_quotas_and_groups_reach_the_market():
+    table = patients()
+    quota = cm.GroupShare(table["clinic"], at_least={"north": 0.7})
+    offers = cm.price(
+        table, ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1, constraints=[quota],
+        group="clinic",
+    ).offers  # fmt: skip
+    north = (table["clinic"] == "north").to_numpy()
+    assert offers["weight"].to_numpy()[north].sum() >= 0.7 - 1e-6
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_is_a_table(tmp_path, suffix):
+    table, path = patients().reset_index(drop=True), tmp_path / f"patients{suffix}"
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False)
+    kept = deal(path, id="patient").offers
+    assert kept["epsilon"].to_numpy() == pytest.approx(deal(table).offers["epsilon"].to_numpy())
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_tables_of_other_libraries(library):
+    other = pytest.importorskip(library)
+    table = patients().reset_index(drop=True)
+    given = other.from_pandas(table) if library == "polars" else other.Table.from_pandas(table)
+    assert deal(given).offers.equals(deal(table).offers)
+
+
+def test_any_learner_will_do():
+    table = patients()
+    ridge = cm.PersonalizedRidge(1.0, features=PUBLIC)
+    whole = cm.buy(
+        table, ask="ask", target="ill", prior=PRIOR, learner=ridge, budget=5.0,
+        random_state=Simulation(0),
+    )  # fmt: skip
+    assert np.all(whole.model.epsilon_ <= whole.offers["epsilon"])
+
+
+def test_a_learner_without_features_gets_what_is_not_about_the_sale():
+    table = patients().drop(columns="smoker").dropna()
+    table["age"] /= 200.0
+    whole = deal(table, learner=cm.PrivateLogisticRegression(0.1), id="patient", group="clinic")
+    assert whole.model.feature_names_in_.tolist() == ["age"]
+
+
+# ---------------------------------------------------------------------------- what one looks at
+
+
+def test_it_says_what_it_is():
+    whole = deal(patients(), id="patient")
+    bought = np.count_nonzero(whole.offers["epsilon"])
+    assert f"{bought} of 120 sellers sell" in repr(whole)
+    assert "that is proven" in repr(whole)
+    assert whole.model.guarantee_.statement() in whole.statements()
+    html = whole._repr_html_()
+    assert "P0" in html
+    assert "<table" in html
+    assert whole.to_frame().equals(whole.offers)
+    assert whole.to_frame() is not whole.offers
+
+
+def test_it_is_drawn():
+    axes = deal(patients()).plot()
+    assert axes.get_ylabel() == "payment"
+    (line,) = axes.lines
+    assert len(line.get_xdata()) == 120
+
+
+def test_it_is_audited():
+    assert deal(patients(30)).audit().is_incentive_compatible
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"gamma": None}, cm.ParameterError, "how much payments weigh: give gamma, or budget"),
+        ({"budget": 3.0}, cm.ParameterError, "gamma or budget, not both"),
+        ({"id": "name"}, cm.DataError, "id is 'name', and the table has no such column"),
+        ({"group": "region"}, cm.DataError, "group is 'region', and the table has no such"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        deal(patients(), **options)
+
+
+def test_a_report_is_no_feature():
+    own = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
+    with pytest.raises(cm.ParameterError, match="'ask' is what the sellers report"):
+        deal(patients(), learner=own)
+
+
+def test_an_ask_outside_of_the_prior_names_the_seller():
+    table = patients().set_index("patient")
+    table.loc["P007", "ask"] = 0.5
+    with pytest.raises(cm.PriorError, match="P007"):
+        deal(table)
+
+
+def test_a_learner_that_exceeds_what_was_bought_is_caught():
+    class Greedy(cm.PrivateLogisticRegression):
+        def fit(self, X, y, *, epsilon, **options):
+            return super().fit(X, y, epsilon=2.0 * np.asarray(epsilon), **options)
+
+    with pytest.raises(cm.BudgetExceededError):
+        deal(patients(), learner=Greedy(0.1, features=PUBLIC))
+
+
+def test_an_empty_table_is_refused():
+    with pytest.raises(cm.DataError, match="nobody to buy from"):
+        deal(patients().iloc[:0])
