@@ -30,6 +30,7 @@ from convexmarket.arguments import (
 from convexmarket.coalitions import CoalitionAudit, audit_pairs
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.market import Market
+from convexmarket.notebook import Shown, axes
 from convexmarket.payments import (
     information_rents,
     last_sale,
@@ -77,7 +78,7 @@ _HALVINGS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class IncentiveAudit:
+class IncentiveAudit(Shown):
     """What an audit found.
 
     Attributes
@@ -110,6 +111,27 @@ class IncentiveAudit:
     total_payment: float
     expected_payment: float
     coalitions: CoalitionAudit | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per audited seller, by its id: the other columns of ``table``."""
+        return self.table.set_index("id")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the largest gain of any misreport against what each seller reported.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        ax = axes(ax, xlabel="sensitivity", ylabel="largest gain of a misreport")
+        ax.plot(self.table["sensitivity"], self.table["max_gain"], ".", ms=4)
+        ax.axhline(self.tolerance, color="0.6", lw=1, label="rounding")
+        ax.legend()
+        return ax
 
     @property
     def max_gain(self) -> float:

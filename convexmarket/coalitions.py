@@ -21,6 +21,7 @@ from convexmarket.allocation.dispatch import allocate, standard_form_of
 from convexmarket.allocation.result import Allocation
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
+from convexmarket.notebook import Shown
 from convexmarket.payments import information_rents, reports_of
 from convexmarket.rents import for_each_seller
 from convexmarket.trials import Build, PaymentRule, built_market, terms_of, top_of
@@ -37,7 +38,7 @@ _SPREAD = {True: np.array([0.25, 0.5, 0.75, 1.0]), False: np.array([])}
 
 
 @dataclass(frozen=True, eq=False)
-class CoalitionAudit:
+class CoalitionAudit(Shown):
     """What pairs of sellers gain who misreport together.
 
     Attributes
@@ -56,6 +57,10 @@ class CoalitionAudit:
     table: pd.DataFrame
     n_misreports: int
     tolerance: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair, by its ids: the other columns of ``table``."""
+        return self.table.set_index(["first", "second"])
 
     @property
     def n_gaining(self) -> int:

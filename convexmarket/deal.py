@@ -20,6 +20,7 @@ from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.market import Incentives, Market
+from convexmarket.notebook import Shown, axes
 from convexmarket.payments import payments
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
@@ -32,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Deal:
+class Deal(Shown):
     """What a buyer offers each seller, what proves it, and the model that was trained with it.
 
     Attributes
@@ -91,15 +92,12 @@ class Deal:
         -------
         matplotlib Axes
         """
-        from matplotlib import pyplot as plt
-
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        ax = axes(ax, xlabel="ask, per unit of epsilon", ylabel="payment")
         ordered = self.offers.sort_values("ask")
         right = ax.twinx()
         (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], ".", ms=4, color="tab:orange")
         (paid,) = ax.plot(ordered["ask"], ordered["payment"], ".", ms=4, color="tab:blue")
-        ax.set(xlabel="ask, per unit of epsilon", ylabel="payment", ylim=(0, None))
+        ax.set(ylim=(0, None))
         right.set(ylabel="epsilon bought", ylim=(0, None))
         ax.legend([paid, epsilon], ["payment", "epsilon"], loc="upper right")
         return ax
@@ -122,9 +120,8 @@ class Deal:
     def __repr__(self) -> str:
         return f"<Deal: {' '.join(self.statements()[:2])}>"
 
-    def _repr_html_(self) -> str:
-        said = "".join(f"<p>{text}</p>" for text in self.statements())
-        return said + self.offers.to_html(max_rows=8, float_format="{:.4g}".format)
+    def __str__(self) -> str:
+        return "\n".join(self.statements())
 
 
 def price(

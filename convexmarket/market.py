@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import pandas as pd
+
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
+from convexmarket.notebook import Shown
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
     Cap,
@@ -90,7 +93,7 @@ def checked_constraints(
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Market:
+class Market(Shown):
     """A buyer's problem: whom to buy how much privacy from.
 
     Parameters
@@ -286,6 +289,10 @@ class Market:
             "buyer poorer, who may then buy more of it; the truthful way to meet a budget beside "
             "other terms or constraints is calibrate_gamma",
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per seller: :meth:`Sellers.to_frame`."""
+        return self.sellers.to_frame()
 
     def __repr__(self) -> str:
         parts = [f"{len(self.sellers)} sellers", repr(self.objective)]

@@ -22,6 +22,7 @@ from convexmarket.arguments import (
     labels_of,
 )
 from convexmarket.errors import DataError, ParameterError, PriorError, SellersError
+from convexmarket.notebook import Shown
 from convexmarket.priors import Prior
 
 __all__ = ["PriorOrPriors", "Sellers"]
@@ -31,7 +32,7 @@ PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Sellers:
+class Sellers(Shown):
     """The sellers of a market; validated and immutable.
 
     Parameters
@@ -208,6 +209,16 @@ class Sellers:
 
     def __len__(self) -> int:
         return int(self._costs.size)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per seller, by its id: sensitivity, virtual_cost and group, as known."""
+        known = {
+            "sensitivity": self.sensitivities,
+            "virtual_cost": self.virtual_costs,
+            "group": self.groups,
+        }
+        columns = {name: column for name, column in known.items() if column is not None}
+        return pd.DataFrame(columns, index=pd.Index(self.ids, name="id"))
 
     def __repr__(self) -> str:
         source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"

@@ -106,8 +106,8 @@ def test_sellers_are_matched_by_name_and_called_by_it():
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["a", "b", "c"]).ids == ("a", "b", "c")
     assert cm.Sellers(asks.reset_index(drop=True), cm.Uniform(0, 1)).ids == range(3)
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
-    offers = cm.allocate(market).to_frame(sellers.ids)
-    assert offers["id"].tolist() == ["Ann", "Bob", "Cid"]
+    offers = cm.allocate(market).to_frame()
+    assert offers.index.tolist() == ["Ann", "Bob", "Cid"]
     assert cm.audit_incentives(market).table["id"].tolist() == ["Ann", "Bob", "Cid"]
 
 

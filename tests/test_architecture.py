@@ -22,6 +22,7 @@ ROOMS = [
     "starting",
     "errors",
     "arguments",
+    "notebook",
     "writing",
     "columns",
     "data",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
@@ -169,7 +170,8 @@ def allocate(
         "progress": progress,
     }
     fitting = _arguments_of(method) & told.keys()
-    return _METHODS[method](market, **{name: told[name] for name in fitting}, **given)
+    found = _METHODS[method](market, **{name: told[name] for name in fitting}, **given)
+    return replace(found, ids=market.sellers.ids)
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import warn_user
 from convexmarket.errors import LooseCertificateWarning
+from convexmarket.notebook import Shown
 
 __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
@@ -79,7 +80,7 @@ class CertifiedPurchase:
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation(CertifiedPurchase):
+class Allocation(Shown, CertifiedPurchase):
     """How much privacy to buy from whom.
 
     Attributes
@@ -106,6 +107,8 @@ class Allocation(CertifiedPurchase):
         Every subproblem that a search solved; empty for the exact method.
     binding : tuple of str
         Bounds of an :class:`EtaRange` that decided the answer.
+    ids : sequence, shape (m,), or None
+        What the sellers are called.
     """
 
     weights: NDArray[np.float64]
@@ -121,6 +124,7 @@ class Allocation(CertifiedPurchase):
     tolerance: float | None = None
     solves: tuple[SolveRecord, ...] = ()
     binding: tuple[str, ...] = ()
+    ids: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.weights.flags.writeable = False
@@ -145,10 +149,11 @@ class Allocation(CertifiedPurchase):
             "solves": [vars(record) for record in self.solves],
         }
 
-    def to_frame(self, ids: Any = None) -> pd.DataFrame:
-        """Return one row per seller: id, weight and epsilon."""
-        ids = range(self.weights.size) if ids is None else ids
-        return pd.DataFrame({"id": list(ids), "weight": self.weights, "epsilon": self.epsilon})
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per seller, by its id: weight and epsilon."""
+        ids = range(self.weights.size) if self.ids is None else self.ids
+        columns = {"weight": self.weights, "epsilon": self.epsilon}
+        return pd.DataFrame(columns, index=pd.Index(ids, name="id"))
 
     def __repr__(self) -> str:
         return (

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
+from convexmarket.notebook import Shown, axes
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.policy import History, OnlinePolicy
 from convexmarket.online.shapes import Buyer
@@ -26,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class OnlineOutcome:
+class OnlineOutcome(Shown):
     """What a policy sold to the sellers that came.
 
     Attributes
@@ -70,6 +72,36 @@ class OnlineOutcome:
     def fraction(self) -> float:
         """The share xi of the expected sellers that were quoted (A, Theorem V.1)."""
         return self.epsilon.size / self.buyer.m
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
+        columns = {
+            "sensitivity": self.sensitivities,
+            "epsilon": self.epsilon,
+            "payment": self.payments,
+        }
+        return pd.DataFrame(columns).rename_axis(index="arrival")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the epsilon that was sold against its seller's report.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        ax = axes(ax, xlabel="sensitivity", ylabel="epsilon sold")
+        ax.plot(self.sensitivities, self.epsilon, ".", ms=4)
+        return ax
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_bought} of {self.epsilon.size} quoted sellers sell {self.eta:.6g} of epsilon"
+            f" in all for {self.payments.sum():.6g}; {self.n_turned_away} were turned away"
+        )
 
     def loss(self, prior: Prior) -> float:
         """Return ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11) under the true prior.

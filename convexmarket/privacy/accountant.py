@@ -12,10 +12,12 @@ from threading import Lock
 from typing import Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_choice, check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
+from convexmarket.notebook import Shown
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
 from convexmarket.privacy.guarantee import Guarantee
@@ -43,7 +45,7 @@ class Account(Protocol):
         """Charge a release in full, or refuse it and charge nothing."""
 
 
-class PrivacyAccountant:
+class PrivacyAccountant(Shown):
     r"""What every row may still lose, under all releases together.
 
     Parameters
@@ -172,6 +174,18 @@ class PrivacyAccountant:
     def releases(self) -> tuple[tuple[str, float, float], ...]:
         """What was charged: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one line for each row, by its id: budget, spent and remaining epsilon."""
+        index = pd.RangeIndex(self._budget.size) if self._ids is None else pd.Index(self._ids)
+        columns = {"budget": self._budget, "spent": self.spent, "remaining": self.remaining}
+        return pd.DataFrame(columns, index=index.rename("row"))
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self._budget.size} rows: {len(self._releases)} releases"
+            f" have spent at most {self.spent.max():.6g} of epsilon on a row>"
+        )
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.

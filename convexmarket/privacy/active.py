@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import checked_numbers, is_number, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
+from convexmarket.notebook import Shown
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 
@@ -46,7 +47,7 @@ class _Rows(PrivacyAccountant):
         return "a row without a name" if row == OTHERS else f"row {self.names[row - 1]!r}"
 
 
-class RowAccount:
+class RowAccount(Shown):
     """What has been spent on which rows, by all fits and releases while the account is open.
 
     Rows are known by the index of the DataFrame that they come in. Rows without names (of arrays,
@@ -95,6 +96,10 @@ class RowAccount:
     def releases(self) -> tuple[tuple[str, float, float], ...]:
         """What was charged: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one line for each row that was charged by a name: what it has spent."""
+        return self.spent.to_frame()
 
     def _has_charged(self, names: pd.Index | None) -> bool:
         if names is None:

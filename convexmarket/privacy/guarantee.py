@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
+from convexmarket.notebook import Shown
 from convexmarket.privacy.checks import check_delta
 
 __all__ = ["WEAK", "Guarantee", "odds_in_words"]
@@ -19,7 +21,7 @@ WEAK = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Guarantee:
+class Guarantee(Shown):
     """The differential privacy that a released object carries, and what it rests on.
 
     Parameters
@@ -85,6 +87,10 @@ class Guarantee:
         return "\n".join(
             [promise, meaning, "This rests on:", *(f"- {a}" for a in self.assumptions)]
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the epsilon of each row."""
+        return pd.DataFrame({"epsilon": self.epsilon}).rename_axis(index="row")
 
     def __str__(self) -> str:
         return self.statement()

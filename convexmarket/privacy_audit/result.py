@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.notebook import Shown, axes
+
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "ratios"]
 
 Floats = NDArray[np.float64]
@@ -67,7 +69,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True, eq=False)
-class PrivacyAudit:
+class PrivacyAudit(Shown):
     """The largest privacy losses that were found, against what was claimed.
 
     An audit gives lower bounds: it can refute a guarantee and cannot prove one. What proves it is
@@ -114,6 +116,24 @@ class PrivacyAudit:
     def passed(self) -> bool:
         """Whether no claim was exceeded and every check held."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the largest loss that was found of each audited row against what was claimed.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        ax = axes(ax, xlabel="claimed epsilon", ylabel="largest loss found")
+        ax.axline((0.0, 0.0), slope=1.0, color="0.6", lw=1, label="the claim")
+        ax.plot(self.claimed, self.measured, ".")
+        ax.set(xlim=(0.0, None), ylim=(0.0, None))
+        ax.legend()
+        return ax
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each audited row."""

@@ -19,6 +19,7 @@ from convexmarket.errors import (
     ParameterError,
 )
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.notebook import Shown
 from convexmarket.privacy import (
     Account,
     Guarantee,
@@ -36,6 +37,7 @@ from convexmarket.release.noise import ARITHMETIC
 from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
+    "Release",
     "SingleCopy",
     "admit",
     "assumptions_of",
@@ -48,7 +50,16 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-class SingleCopy:
+class Release(Shown):
+    """What has been released, and the guarantee that it carries."""
+
+    guarantee: Guarantee
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.guarantee.statement().partition(chr(10))[0]}>"
+
+
+class SingleCopy(Release):
     """A release whose state is its noise: a copy would repeat it, or draw it twice."""
 
     _process_id: int

@@ -19,6 +19,7 @@ from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.discrete import accept_exponential
 from convexmarket.release.base import (
+    Release,
     admit,
     assumptions_of,
     check_terms,
@@ -41,7 +42,7 @@ BLOCK = 65_536  # points that are tried at once
 FINEST = 100_000  # points of the net that is chosen where none is asked for
 
 
-class PublicRelease:
+class PublicRelease(Release):
     r"""A predictor that can be published, for rows of few features.
 
     Parameters

@@ -16,6 +16,7 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
+    Release,
     admit,
     assumptions_of,
     check_terms,
@@ -42,7 +43,7 @@ Floats = NDArray[np.float64]
 LARGEST = MOST_POINTS  # whose kernel matrix, dense, is decomposed
 
 
-class TestSetRelease:
+class TestSetRelease(Release):
     r"""Private predictions on a given set of points, and a predictor that can be published.
 
     Parameters

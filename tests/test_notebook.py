@@ -1,0 +1,102 @@
+"""What users hold says what it is, in a console and in a notebook, and is a table by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.privacy import RowAccount, Simulation, account
+
+IDS = ["Ann", "Bob <b>", "Eve"]
+PRIOR = cm.Uniform(0.0, 1.0)
+
+
+def sellers():
+    return cm.Sellers([0.1, 0.2, 0.6], PRIOR, ids=IDS, groups=["a", "b", "a"])
+
+
+def market():
+    return cm.Market(sellers(), cm.Spread() + cm.Noise() + 0.5 * cm.Payments())
+
+
+def erm():
+    rows = np.linspace(-0.5, 0.5, 6)[:, None]
+    return cm.KernelERM(data_norm=1.0).fit(rows, np.sign(rows[:, 0]), epsilon=1.0)
+
+
+def clinic() -> RowAccount:
+    with account(budget=1.0) as opened:
+        pass
+    return opened
+
+
+HELD = {
+    "Sellers": sellers,
+    "Market": market,
+    "Allocation": lambda: cm.allocate(market()),
+    "IncentiveAudit": lambda: cm.audit_incentives(market()),
+    "CoalitionAudit": lambda: cm.audit_incentives(market(), coalitions=2).coalitions,
+    "OnlineOutcome": lambda: cm.run_online(
+        cm.OnlinePolicy(PRIOR, 3, mu=1.0, sigma=1.0, gamma=0.5), [0.1, 0.2, 0.6]
+    ),
+    "PrivacyAccountant": lambda: cm.PrivacyAccountant([1.0, 2.0, 3.0], ids=IDS),
+    "RowAccount": clinic,
+    "Guarantee": lambda: cm.Guarantee([1.0, 2.0], 0.0, "a <sum>", "exact", ()),
+    "TestSetRelease": lambda: cm.TestSetRelease(
+        erm(), [[0.1]], epsilon=1.0, delta=0.0, random_state=Simulation(0)
+    ),
+    "InteractiveRelease": lambda: cm.InteractiveRelease(
+        erm(), epsilon=1.0, delta=1e-6, max_queries=2, max_updates=1, random_state=Simulation(0)
+    ),
+}
+TABLES = ["Sellers", "Market", "Allocation", "IncentiveAudit", "PrivacyAccountant"]
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_it_shows_itself(name):
+    held = HELD[name]()
+    assert name in repr(held)
+    assert " at 0x" not in repr(held)
+    html = held._repr_html_()
+    assert html.startswith("<p>")
+    assert "<b>" not in html
+    assert "<sum>" not in html
+    assert ("<table" in html) is hasattr(held, "to_frame")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_its_table_is_by_the_sellers_names(name):
+    frame = HELD[name]().to_frame()
+    assert frame.index.tolist() == IDS
+
+
+def test_ids_survive_every_method():
+    for method in ("exact", "branch_and_bound", "line_search"):
+        frame = cm.allocate(market(), method=method).to_frame()
+        assert frame.index.tolist() == IDS
+    unnamed = cm.Market(cm.Sellers([0.1, 0.2], PRIOR), market().objective)
+    assert cm.allocate(unnamed).to_frame().index.tolist() == [0, 1]
+
+
+def test_what_the_tables_hold():
+    found = cm.allocate(market())
+    assert np.array_equal(found.to_frame()["epsilon"], found.epsilon)
+    assert sellers().to_frame().loc["Eve"].to_dict() == {
+        "sensitivity": 0.6,
+        "virtual_cost": 1.2,
+        "group": "a",
+    }
+    spent = cm.PrivacyAccountant([1.0, 2.0], ids=["Ann", "Bob"])
+    spent.charge(cm.Guarantee([0.5, 0.0], 0.0, "m", "exact", ()))
+    assert spent.to_frame().loc["Ann"].to_dict() == {"budget": 1.0, "spent": 0.5, "remaining": 0.5}
+    assert isinstance(clinic().to_frame(), pd.DataFrame)
+
+
+@pytest.mark.parametrize("name", ["IncentiveAudit", "OnlineOutcome"])
+def test_it_is_drawn_where_there_is_a_picture(name):
+    axes = HELD[name]().plot()
+    assert axes.get_xlabel() == "sensitivity"
+    assert len(axes.lines[0].get_xdata()) == 3
+    assert HELD[name]().plot(axes) is axes
