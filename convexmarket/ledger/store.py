@@ -265,9 +265,10 @@ def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
         connection.execute("BEGIN")
         check_whole(connection, path)
         connection.execute("COMMIT")
-    except sqlite3.OperationalError as error:
+    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
         connection.close()
-        if _name(error) == "SQLITE_ERROR":  # the schema is not ours any more
+        # The schema is not ours any more, or has become what SQLite cannot even be quoted about.
+        if isinstance(error, UnicodeDecodeError) or _name(error) == "SQLITE_ERROR":
             raise damaged(path, "(its tables cannot be read)") from None
         raise
     except BaseException:
