@@ -107,7 +107,7 @@ class Store:
         self._added: list[Row] = []
         self._process = os.getpid()
         self._turns = Turns(self._beside("turns"))
-        _check_exists(path, kind)
+        _check_exists(self._file, path, kind)
         with self.reading():
             pass
 
@@ -230,8 +230,8 @@ class Store:
             ) from error
 
 
-def _check_exists(path: Path, kind: Kind) -> None:
-    if not path.exists():
+def _check_exists(file: Path, path: Path, kind: Kind) -> None:
+    if not file.exists():
         raise DataError(
             f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
             f"or make one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
@@ -243,7 +243,7 @@ def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
 
     ``path`` is what messages call the file.
     """
-    _check_exists(path, kind)
+    _check_exists(file, path, kind)
     connection = sqlite3.connect(
         f"{file.as_uri()}?mode=rw",
         uri=True,
@@ -327,6 +327,8 @@ def in_words(error: sqlite3.Error, path: Path) -> DataError:
         )
     elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
         return damaged(path, f"or no SQLite database ({name})")
+    elif not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
+        return damaged(path, "(a text in it cannot be read)")
     else:
         text = f"refused a step; {kept}: this should not happen, please report it"
     return DataError(f"{path} {text} ({error})")

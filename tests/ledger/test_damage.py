@@ -117,13 +117,16 @@ def test_a_market_that_was_damaged_while_open_is_not_closed(market):
     assert market.released is None
 
 
-def test_an_error_about_damage_quotes_no_cell(tmp_path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_error_about_damage_quotes_no_cell(tmp_path, version):
     state = build_ledger(tmp_path / "l", 30)
     path = state.folder / state.name
+    if version == 2:
+        raw(path, "DROP TABLE seals", "PRAGMA user_version = 2")
     content = path.read_bytes().replace(b"positive 7", b"positive\xff7")
     path.write_bytes(content)
     with pytest.raises(DataError, match="is damaged") as error:
-        cm.Ledger(path)
+        cm.Ledger(path).sales()
     assert "HIV" not in str(error.value)
 
 
@@ -242,6 +245,15 @@ def test_what_lies_beside_a_linked_database_lies_beside_the_database(tmp_path):
     assert os.listdir(links) == ["l"]
     files = ["sold.sqlite", "sold.sqlite-journal", "sold.sqlite.turns"]
     assert sorted(os.listdir(real)) == files
+
+
+def test_a_database_of_a_relative_path_is_found_from_another_folder(tmp_path, monkeypatch):
+    build_ledger(tmp_path / "l", 3)
+    monkeypatch.chdir(tmp_path / "l")
+    with cm.Ledger("sold.sqlite") as ledger:
+        ledger.disconnect()
+        monkeypatch.chdir(tmp_path)
+        assert len(ledger.balance()) == 3
 
 
 @pytest.mark.parametrize("end", [".turns", ".closing", "-journal"])
