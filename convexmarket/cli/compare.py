@@ -21,6 +21,7 @@ from convexmarket.problems import SolverStudyProblem
 from convexmarket.report import build_report, write_folder
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.terminal import summary
+from convexmarket.study.journal import read_journal
 from convexmarket.writing import check_place
 
 __all__ = ["COMPARE_EXAMPLES", "compare", "run_study"]
@@ -166,7 +167,7 @@ def run_study(
             markup=False,
         )
         raise typer.Exit(130) from None
-    report = replace(build_report(result), attachments={JOURNAL: journal.read_bytes()})
+    report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
     page = write_folder(report, folder)
     _tell(result, page)
     return page

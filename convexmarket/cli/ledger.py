@@ -1,4 +1,4 @@
-"""The commands of a ledger: ``convexmarket ledger create``, ``record``, ``show`` and ``export``."""
+"""The commands of a ledger: ``convexmarket ledger create``, ``record``, ``show`` and so on."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ EXAMPLES = """
   convexmarket ledger show sold.sqlite
 
   convexmarket ledger export sold.sqlite --out balance.csv
+
+  convexmarket ledger backup sold.sqlite --out backup.sqlite
 
 An online market keeps its own ledger: give its folder. In Python, train with \
 accountant=convexmarket.Ledger("sold.sqlite").account(ids): what would exceed what any seller sold \
@@ -85,6 +87,18 @@ EXPORT_EXAMPLES = """
 
 In CSV, text that a spreadsheet would run as a formula has an apostrophe before it; JSON has it as \
 it is.
+"""
+
+BACKUP_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket ledger backup sold.sqlite --out backups/sold.sqlite
+
+  convexmarket ledger show backups/sold.sqlite
+
+The copy is of one instant, checked, and on disk before the command ends; others may charge \
+meanwhile. An earlier backup of this ledger gives way to it, no other file does. What comes after \
+a backup is not in it: before you charge a restored ledger, read "Backups" in docs/ledger.md.
 """
 
 ledger_app = typer.Typer(
@@ -203,6 +217,19 @@ def export(
             table = getattr(ledger, what.value)()
         text = _csv(table) if file.suffix.lower() == ".csv" else _json(table)
         write_together({file: text.encode()})
+    _say(f"Wrote {file}")
+
+
+@ledger_app.command(epilog=BACKUP_EXAMPLES)
+def backup(
+    path: Place,
+    file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+) -> None:
+    """Copy the ledger, while it is in use."""
+    with errors_in_one_line():
+        check_place(file)
+        with Ledger(path) as ledger:
+            ledger.backup(file)
     _say(f"Wrote {file}")
 
 

@@ -53,6 +53,8 @@ EXAMPLES = """
 
   convexmarket online close market --lapse
 
+  convexmarket online backup market --out clinic.sqlite
+
 The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
 may be killed at any instant: what a command has said is kept, and it can be given again.
 """
@@ -100,6 +102,17 @@ STATUS_EXAMPLES = """
 [bold]Example[/bold]
 
   convexmarket online status market
+"""
+BACKUP_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket online backup market --out backups/clinic.sqlite
+
+  mkdir restored && cp backups/clinic.sqlite restored/market.sqlite
+
+The copy is of one instant, checked, and on disk before the command ends; others may quote \
+meanwhile. An earlier backup of this market gives way to it, no other file does. What comes after \
+a backup is not in it: before you go on with a restored market, read "Backups" in docs/ledger.md.
 """
 CLOSE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -280,6 +293,19 @@ def status(folder: Folder) -> None:
     with errors_in_one_line(), OnlineMarket(folder) as market:
         shown = status_tables(market)
     out.print(*shown, sep="\n")
+
+
+@online_app.command(epilog=BACKUP_EXAMPLES)
+def backup(
+    folder: Folder,
+    file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+) -> None:
+    """Copy the market's database, while it is in use."""
+    with errors_in_one_line():
+        check_place(file)
+        with OnlineMarket(folder) as market:
+            market.backup(file)
+    out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
 
 
 @online_app.command(epilog=CLOSE_EXAMPLES)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from convexmarket.errors import DataError
+from convexmarket.ledger.seals import lay_seals
 from convexmarket.ledger.store import Kind, in_words, sync
+from convexmarket.ledger.tables import mark
 
-__all__ = ["create_database"]
+__all__ = ["create_database", "place_database"]
 
 
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
@@ -31,21 +33,59 @@ def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection],
     DataError
         If there is such a file, or it cannot be written.
     """
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        fill(connection)
+        lay_seals(connection)
+        mark(connection)
+        connection.execute("COMMIT")
+
+    place_database(path, kind, write)
+
+
+def place_database(
+    path: Path, kind: Kind, write: Callable[[sqlite3.Connection], None], *, replace: bool = False
+) -> None:
+    """Write a database under a hidden name, sync it, and give it its own.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Its folder is made if there is none.
+    kind : Kind
+    write : callable
+        Fills the database, which is empty.
+    replace : bool, default False
+        Whether a file of this name gives way.
+
+    Raises
+    ------
+    DataError
+        If there is such a file, unless it gives way, or it cannot be written.
+    """
     folder = path.parent
-    _check_free(path, kind)
+    if not replace:
+        _check_free(path, kind)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, fresh = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".new")
         os.close(handle)
         try:
-            _write(fresh, fill)
+            with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = MEMORY")  # nobody sees the file yet
+                write(connection)
             sync(fresh)
-            os.link(fresh, path)  # fails where the name is taken, which a renaming would not
+            if replace:
+                os.replace(fresh, path)
+            else:
+                os.link(fresh, path)  # fails where the name is taken, which a renaming would not
             if os.name == "posix":
                 sync(folder)
                 sync(folder.parent)
         finally:
-            os.unlink(fresh)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
     except FileExistsError:
         _check_free(path, kind)
         raise DataError(f"{folder} is a file; a {kind.name} needs a folder") from None
@@ -56,14 +96,6 @@ def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection],
         ) from error
     except sqlite3.Error as error:
         raise in_words(error, path) from error
-
-
-def _write(path: str, fill: Callable[[sqlite3.Connection], None]) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = MEMORY")  # nobody sees the file yet
-        connection.execute("BEGIN")
-        fill(connection)
-        connection.execute("COMMIT")
 
 
 def _check_free(path: Path, kind: Kind) -> None:

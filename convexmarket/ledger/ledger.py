@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.account import LedgerAccount, reading
+from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
 from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
 from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sales_of
@@ -241,6 +242,27 @@ class Ledger:
         """
         with reading(self._store) as connection:
             return balance_of(connection)
+
+    def backup(self, path: str | Path) -> None:
+        """Copy the ledger as it is at this instant into a file, while others may use it.
+
+        Put in its place the copy is the ledger again, which knows nothing of what came after it:
+        see "Backups" in docs/ledger.md before that is done.
+
+        Parameters
+        ----------
+        path : path
+            Of a file. An earlier backup of this ledger gives way to the new one, once that is
+            complete, checked and on disk; any other file is left alone.
+
+        Raises
+        ------
+        DataError
+            Also if the path is that of another file or of the ledger itself, or cannot be written.
+        ParameterError
+            If it is no path.
+        """
+        back_up(self._store, path)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

@@ -1,8 +1,9 @@
-"""The ledger within the database of an online market.
+"""Databases of earlier versions, and the ledger within that of an online market.
 
 Whoever accepts an offer has sold: a trigger writes the sale in the transaction of the answer. A
 market of version 1 had no ledger; its tables come in one transaction, with the sales that its
-answers stand for. Its model, if there is one, is charged with all that was bought for it.
+answers stand for. Its model, if there is one, is charged with all that was bought for it. Databases
+of version 2 had no seals; they are sealed as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from convexmarket.ledger.names import MODEL
-from convexmarket.ledger.tables import lay_ledger, pragma
+from convexmarket.ledger.seals import lay_seals
+from convexmarket.ledger.tables import VERSION, lay_ledger, mark, pragma
 
 __all__ = ["add_ledger", "up_to_date", "upgrade"]
 
@@ -56,10 +58,14 @@ def add_ledger(connection: sqlite3.Connection) -> None:
 
 def upgrade(connection: sqlite3.Connection) -> bool:
     """Bring a database up to date, in the transaction that is open; say whether it was not."""
-    outdated = pragma(connection, "user_version") == 1
-    if outdated:
+    version = pragma(connection, "user_version")
+    if version == VERSION:
+        return False
+    if version == 1:
         add_ledger(connection)
-    return outdated
+    lay_seals(connection)
+    mark(connection)
+    return True
 
 
 @contextlib.contextmanager

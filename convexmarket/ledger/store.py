@@ -5,7 +5,8 @@ of the process at any instant, SIGKILL included, and the loss of power as far as
 what it was told to keep (fsync). When it has not returned it happened entirely or not at all; ask
 again to learn which. Several processes may take steps at once; they happen one after another, in
 the order of asking (:mod:`convexmarket.ledger.turns`). Rows are only added
-(:mod:`convexmarket.ledger.tables`).
+(:mod:`convexmarket.ledger.tables`), and all that was written is checked when a database is opened,
+when a market closes and when a backup is made (:mod:`convexmarket.ledger.seals`).
 
 How. SQLite with a rollback journal that is kept and overwritten (``journal_mode=PERSIST``), synced
 before and after every change of the database (``synchronous=EXTRA``). A write-ahead log would be
@@ -17,7 +18,9 @@ answers: another process may have been killed between its commit and its sync, a
 what could still be undone.
 
 The folder must be on a disk of this computer: locks and syncs of network file systems are not
-dependable. The database must not be copied, opened as a file or moved while it is in use.
+dependable. The database must not be copied, opened as a file or moved while it is in use
+(:mod:`convexmarket.ledger.backups` copies it). Where its name is a symbolic link, the files beside
+it lie beside what the link leads to.
 """
 
 from __future__ import annotations
@@ -34,10 +37,11 @@ from pathlib import Path
 
 from convexmarket.errors import DataError
 from convexmarket.ledger.markets import upgrade
+from convexmarket.ledger.seals import Row, check_whole, damaged, seal, watch
 from convexmarket.ledger.tables import APPLICATION, VERSION, pragma
-from convexmarket.ledger.turns import Turns
+from convexmarket.ledger.turns import Turns, link_refused
 
-__all__ = ["Kind", "Store", "in_words", "now", "sync"]
+__all__ = ["Kind", "Store", "connect", "in_words", "now", "sync"]
 
 #: Seconds to wait for other processes.
 PATIENCE = 60.0
@@ -98,10 +102,12 @@ class Store:
 
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.kind = path, kind
+        self._file = Path(os.path.realpath(path))
         self._connection: sqlite3.Connection | None = None
+        self._added: list[Row] = []
         self._process = os.getpid()
-        self._turns = Turns(path.with_name(f"{path.name}.turns"))
-        _check_exists(path, kind)
+        self._turns = Turns(self._beside("turns"))
+        _check_exists(self._file, path, kind)
         with self.reading():
             pass
 
@@ -133,8 +139,10 @@ class Store:
             upgraded = upgrade(connection)
             if not upgraded:
                 yield connection
+                seal(connection, self._added)
         if upgraded:
-            with self._step("BEGIN IMMEDIATE") as connection:
+            self.disconnect()  # the next connection watches the new tables
+            with self.writing() as connection:
                 yield connection
 
     @contextlib.contextmanager
@@ -144,6 +152,7 @@ class Store:
                 with self._turns.turn():
                     connection = self._connected()
                     before = connection.total_changes
+                    self._added.clear()
                     try:
                         connection.execute(begin)
                         yield connection
@@ -155,7 +164,7 @@ class Store:
             except sqlite3.Error as error:
                 raise in_words(error, self.path) from error
             if connection.total_changes == before:
-                _sync_journal(self.path)
+                self._sync_journal()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -164,7 +173,9 @@ class Store:
         The lock is that of another, empty database, so that it ends with the process that holds
         it and blocks no step of this one. Its file stays: others may wait for its lock.
         """
-        beside = self.path.with_name(f"{self.path.name}.closing")
+        beside = self._beside("closing")
+        if beside.is_symlink():
+            raise link_refused(beside)
         try:
             lock = sqlite3.connect(beside, timeout=PATIENCE, isolation_level=None)
         except sqlite3.Error as error:
@@ -194,22 +205,47 @@ class Store:
     def _connected(self) -> sqlite3.Connection:
         self._leave_parent()
         if self._connection is None:
-            self._connection = _connect(self.path, self.kind)
+            connection = connect(self._file, self.path, self.kind)
+            watch(connection, self._added)
+            self._connection = connection
         return self._connection
 
+    def _beside(self, end: str) -> Path:
+        return self._file.with_name(f"{self._file.name}.{end}")
 
-def _check_exists(path: Path, kind: Kind) -> None:
-    if not path.exists():
+    def _sync_journal(self) -> None:
+        """Make the last commit final, if the process that made it could not.
+
+        Opening and closing the database itself by hand would drop SQLite's locks; the journal has
+        none.
+        """
+        try:
+            sync(self._file.with_name(f"{self._file.name}-journal"))
+        except (FileNotFoundError, PermissionError):
+            pass  # nothing was ever written, or this process may only read
+        except OSError as error:
+            raise DataError(
+                f"the disk of {self.path} does not confirm what was stored ({error}); nothing is "
+                "lost yet: check the disk, then ask again"
+            ) from error
+
+
+def _check_exists(file: Path, path: Path, kind: Kind) -> None:
+    if not file.exists():
         raise DataError(
             f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
             f"or make one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
         )
 
 
-def _connect(path: Path, kind: Kind) -> sqlite3.Connection:
-    _check_exists(path, kind)
+def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
+    """Return a connection to a database all of which was read and found as it was written.
+
+    ``path`` is what messages call the file.
+    """
+    _check_exists(file, path, kind)
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
+        f"{file.as_uri()}?mode=rw",
         uri=True,
         timeout=PATIENCE,
         isolation_level=None,
@@ -226,6 +262,15 @@ def _connect(path: Path, kind: Kind) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("BEGIN")
+        check_whole(connection, path)
+        connection.execute("COMMIT")
+    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
+        connection.close()
+        # The schema is not ours any more, or has become what SQLite cannot even be quoted about.
+        if isinstance(error, UnicodeDecodeError) or _name(error) == "SQLITE_ERROR":
+            raise damaged(path, "(its tables cannot be read)") from None
+        raise
     except BaseException:
         connection.close()
         raise
@@ -259,22 +304,6 @@ def sync(path: str | Path) -> None:
         os.close(handle)
 
 
-def _sync_journal(path: Path) -> None:
-    """Make the last commit final, if the process that made it could not.
-
-    Opening and closing the database itself by hand would drop SQLite's locks; the journal has none.
-    """
-    try:
-        sync(path.with_name(f"{path.name}-journal"))
-    except (FileNotFoundError, PermissionError):
-        pass  # nothing was ever written, or this process may only read
-    except OSError as error:
-        raise DataError(
-            f"the disk of {path} does not confirm what was stored ({error}); nothing is lost yet: "
-            "check the disk, then ask again"
-        ) from error
-
-
 def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
@@ -297,7 +326,9 @@ def in_words(error: sqlite3.Error, path: Path) -> DataError:
             "disk and its room, then ask again with the same id, which tells what was stored"
         )
     elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
-        text = "is damaged or no SQLite database; bring back a backup, and leave this file alone"
+        return damaged(path, f"or no SQLite database ({name})")
+    elif not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
+        return damaged(path, "(a text in it cannot be read)")
     else:
         text = f"refused a step; {kept}: this should not happen, please report it"
     return DataError(f"{path} {text} ({error})")

@@ -17,8 +17,8 @@ __all__ = ["APPLICATION", "VERSION", "lay_ledger", "lay_tables", "mark", "pragma
 
 #: "cmkt": marks an SQLite database as one of ours.
 APPLICATION = 0x636D6B74
-#: Version of the tables. A market's of version 1 has no ledger.
-VERSION = 2
+#: Version of the tables. A market's of version 1 has no ledger, none of version 2 has seals.
+VERSION = 3
 
 #: The accountant's slack, and as much again: SQLite adds up in another order.
 _SLACK = 1.0 + 2.0 * ROUNDING
@@ -159,16 +159,15 @@ def lay_tables(
 def lay_ledger(
     connection: sqlite3.Connection, composition: AccountComposition, delta: float, when: str
 ) -> None:
-    """Make the tables of a ledger without sales, and mark the database as ours."""
+    """Make the tables of a ledger without sales."""
     lay_tables(connection, _TABLES, _REFUSALS, "ledger")
     connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, when))
-    mark(connection, VERSION)
 
 
-def mark(connection: sqlite3.Connection, version: int) -> None:
-    """Mark a database as one of ours."""
+def mark(connection: sqlite3.Connection) -> None:
+    """Mark a database as one of ours, of this version."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def pragma(connection: sqlite3.Connection, text: str) -> object:

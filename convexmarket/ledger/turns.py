@@ -9,16 +9,19 @@ gives up its place. The order is a courtesy: what keeps steps apart is SQLite's 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from convexmarket.errors import DataError
+
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "link_refused"]
 
 #: Seconds to wait for the one before; one that sleeps must not hold up all others for ever.
 _PATIENCE = 5.0
@@ -33,7 +36,8 @@ class Turns:
     Parameters
     ----------
     path : pathlib.Path
-        A file beside the one that is wanted. Where there can be none, nobody waits.
+        A file beside the one that is wanted. Where there can be none, nobody waits; a symbolic link
+        is refused with a DataError, because it could lead to any file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +71,8 @@ class Turns:
             return None
         try:
             if self._file is None:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._file = os.open(self._path, flags, 0o600)
             if not self._lock(0):
                 return None
             try:
@@ -76,7 +81,9 @@ class Turns:
                 return number if self._lock(_byte(number)) else None
             finally:
                 self._unlock(0)
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise link_refused(self._path) from None
             return None
 
     def _lock(self, byte: int) -> bool:
@@ -98,6 +105,14 @@ class Turns:
     def _unlock(self, byte: int) -> None:
         if sys.platform != "win32" and self._file is not None:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+
+def link_refused(path: Path) -> DataError:
+    """Return the error that a file beside a database is a symbolic link."""
+    return DataError(
+        f"{path} is a symbolic link, and a file of the database must lie there; nothing was "
+        "written: remove the link, and find out who made it"
+    )
 
 
 def _byte(number: int) -> int:

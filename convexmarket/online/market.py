@@ -21,7 +21,9 @@ import pandas as pd
 from convexmarket.arguments import check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.ledger import Ledger
+from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.ledger import MARKET_FILE
+from convexmarket.ledger.seals import check_whole
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
@@ -364,10 +366,10 @@ class OnlineMarket:
 
         Notes
         -----
-        First quoting ends and the guarantee is charged, in one step; nothing can change from then
-        on. Then ``release`` is called, by one process at a time, and its result is stored. If it
-        fails or is killed nothing was released, what was charged stays charged, the market takes
-        no more sellers, and it can be closed again.
+        First all that is stored is checked, quoting ends and the guarantee is charged, in one step;
+        nothing can change from then on. Then ``release`` is called, by one process at a time, and
+        its result is stored. If it fails or is killed nothing was released, what was charged stays
+        charged, the market takes no more sellers, and it can be closed again.
 
         After a kill, an interrupt (Ctrl-C), or an error that refuses the input before noise is
         drawn (a file of rows that is missing, say), that is charged only as far as it guarantees
@@ -383,6 +385,7 @@ class OnlineMarket:
             with self._store.writing() as connection:
                 stored = released_text(connection)
                 if stored is None:
+                    check_whole(connection, self._store.path)
                     end_quoting(connection, lapse)
                     rows = connection.execute(
                         f"{OFFERS} WHERE a.answer = 'accepted' ORDER BY q.number"
@@ -400,6 +403,27 @@ class OnlineMarket:
     def ledger(self) -> Ledger:
         """What was sold to the market, and what of it is spent; in the same database."""
         return Ledger(self._store)
+
+    def backup(self, path: str | Path) -> None:
+        """Copy the market as it is at this instant into a file, while others may use it.
+
+        Put in place of ``market.sqlite`` the copy is the market again, which knows nothing of what
+        came after it: see "Backups" in docs/ledger.md before that is done.
+
+        Parameters
+        ----------
+        path : path
+            Of a file. An earlier backup of this market gives way to the new one, once that is
+            complete, checked and on disk; any other file is left alone.
+
+        Raises
+        ------
+        DataError
+            Also if the path is that of another file or of the market itself, or cannot be written.
+        ParameterError
+            If it is no path.
+        """
+        back_up(self._store, path)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

@@ -50,6 +50,7 @@ from convexmarket.report.solver_study import solver_study_report
 from convexmarket.report.tradeoff import tradeoff_report
 from convexmarket.report.variants import variants_report
 from convexmarket.report.workshop import put_back
+from convexmarket.study.journal import read_journal
 
 __all__ = [
     "Diff",
@@ -153,13 +154,13 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
     DataError, NotSupportedError
         If the results cannot be read; see :func:`read_results`.
     ParameterError
-        If ``out_dir`` holds something else than a report.
+        If ``out_dir`` holds something else than a report, or a study's journal is a symbolic link.
     """
     put_back(Path(folder).resolve())
     result = read_results(folder)
     source = Path(folder) if Path(folder).is_dir() else Path(folder).parent
     attached = {
-        path.name: path.read_bytes()
+        path.name: read_journal(path)
         for path in sorted(source.iterdir())
         if ATTACHMENT.fullmatch(path.name)
     }

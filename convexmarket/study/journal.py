@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -11,7 +12,7 @@ from typing import Any
 
 from convexmarket.errors import ParameterError
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "read_journal"]
 
 
 #: How every line begins.
@@ -37,14 +38,15 @@ class Journal(AbstractContextManager["Journal"]):
     Raises
     ------
     ParameterError
-        If another process writes it, or it holds something else than a journal does.
+        If another process writes it, it is a symbolic link, or it holds something else than a
+        journal does.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
-        self._file = open(path, "a+b")  # noqa: SIM115
+        self._file = open(path, "a+b", opener=_no_link)  # noqa: SIM115
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -102,3 +104,22 @@ class Journal(AbstractContextManager["Journal"]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def read_journal(path: Path) -> bytes:
+    """Return what a journal holds, or raise a ParameterError if it is a symbolic link."""
+    with open(path, "rb", opener=_no_link) as file:
+        return file.read()
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file, and no symbolic link, which could lead to any."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ParameterError(
+                f"{path} is a symbolic link, and the journal of a study must lie there; remove the "
+                "link, or choose another --out"
+            ) from None
+        raise

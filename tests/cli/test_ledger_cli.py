@@ -264,3 +264,36 @@ def test_a_market_writes_its_own_sales(here):
     with cm.Ledger("market") as ledger:
         assert ledger.of_market
         assert ledger.sales().empty
+
+
+# ------------------------------------------------------------------ backups
+
+
+def test_a_backup_can_be_shown_and_gives_way_to_the_next(here):
+    assert invoke("record", "sold.sqlite", "offers.csv").exit_code == 0
+    for _ in range(2):
+        done = invoke("backup", "sold.sqlite", "--out", "copies/sold.sqlite")
+        assert (done.exit_code, said(done.output)) == (0, "Wrote copies/sold.sqlite")
+    with cm.Ledger("copies/sold.sqlite") as ledger:
+        assert ledger.sales().equals(state()[0])
+
+
+@pytest.mark.parametrize("file", ["offers.csv", "sold.sqlite", "other.sqlite", "folder"])
+def test_a_backup_over_anything_else_is_refused(here, file):
+    cm.Ledger.create("other.sqlite").disconnect()
+    Path("folder").mkdir()
+    before = Path(file).read_bytes() if file != "folder" else None
+    assert "name a" in refused("backup", "sold.sqlite", "--out", file)
+    assert before is None or Path(file).read_bytes() == before
+    assert not list(Path("folder").iterdir())
+
+
+def test_a_damaged_ledger_is_told_in_a_line(here):
+    content = Path("sold.sqlite").read_bytes()
+    Path("sold.sqlite").write_bytes(content[: len(content) // 2])
+    for command in (["show"], ["export", "--out", "a.csv"], ["backup", "--out", "b.sqlite"]):
+        done = invoke(command[0], "sold.sqlite", *command[1:])
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "sold.sqlite is damaged" in done.stderr
+        assert "bring back a backup" in done.stderr
+    assert not list(Path().glob("[ab].*"))

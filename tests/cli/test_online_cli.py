@@ -545,3 +545,17 @@ def test_help_teaches_by_example(command, example):
 
 def test_help_says_what_exit_code_3_is():
     assert "the exit code is 3" in said(invoke("quote", "--help").stdout)
+
+
+def test_a_backup_goes_on_as_the_market_did(opened):
+    assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
+    done = invoke("backup", "m", "--out", "restored/market.sqlite")
+    assert (done.exit_code, said(done.stdout)) == (0, "Wrote restored/market.sqlite")
+    assert invoke("accept", "m", "--id", "a").exit_code == 0
+    assert invoke("backup", "m", "--out", "restored/market.sqlite").exit_code == 0
+    assert quoted("restored").equals(quoted("m"))
+    assert invoke("status", "restored").exit_code == 0
+    refused = invoke("backup", "m", "--out", "arrivals.csv")
+    assert refused.exit_code == 2
+    assert "arrivals.csv is no earlier backup of m/market.sqlite" in said(refused.stderr)
+    assert Path("arrivals.csv").read_text() == ARRIVALS

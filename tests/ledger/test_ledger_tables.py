@@ -244,7 +244,7 @@ def test_a_market_of_version_1_goes_on_with_a_ledger(tmp_path):
         check_sales(folder)
         assert version(folder) == 1
         market.accept("s5")
-        assert version(folder) == 2
+        assert version(folder) == tables.VERSION
         epsilon = POLICY.quote(1.25).epsilon
         assert market.ledger.sales()["id"].tolist() == ["s0", "s1", "s2", "s3", "s5"]
         assert market.ledger.account(["s5"]).budget.tolist() == [epsilon]
@@ -257,7 +257,7 @@ def test_a_ledger_brings_a_market_of_version_1_up_to_date(tmp_path):
     folder = market_of_version_1(tmp_path / "m")
     with cm.Ledger(folder / "market.sqlite") as ledger:
         ledger.account(["s1", "s0"]).charge(guarantee([0.001, 0.002]))
-        assert version(folder) == 2
+        assert version(folder) == tables.VERSION
         assert ledger.balance().set_index("id")["spent"].tolist() == [0.002, 0.001, 0.0, 0.0]
     check_sales(folder)
 
@@ -271,7 +271,7 @@ def test_a_model_of_version_1_has_used_all_that_was_bought_for_it(tmp_path, rele
         with cm.Ledger(folder) as ledger:
             if writing:
                 ledger.sell([], [], [])
-                assert version(folder) == 2
+                assert version(folder) == tables.VERSION
             frame = ledger.balance()
             assert np.array_equal(frame["spent"], frame["sold"] * spent)
             assert np.array_equal(frame["left"], frame["sold"] * (not spent))
@@ -309,7 +309,7 @@ def test_an_upgrade_that_fails_leaves_version_1(tmp_path, monkeypatch):
         assert version(folder) == 1
         monkeypatch.undo()
         assert market.accept("s5").status == "accepted"
-    assert version(folder) == 2
+    assert version(folder) == tables.VERSION
 
 
 def test_an_old_program_that_is_still_open_cannot_sell_past_the_ledger(tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.report import build_report, read_results, render, rewrite_report, write_report
 from convexmarket.report import results as results_module
 from convexmarket.report.model import Table
@@ -101,6 +101,12 @@ def test_a_report_is_rendered_again_in_its_own_place_with_what_is_attached(tmp_p
     rewrite_report(folder / "results.json")
     assert files(folder) == first
     assert first["runs.jsonl"] == b"{}\n"
+    journal = folder / "runs.jsonl"
+    journal.rename(tmp_path / "diary")
+    journal.symlink_to(tmp_path / "diary")
+    with pytest.raises(ParameterError, match=r"runs\.jsonl is a symbolic link"):
+        rewrite_report(folder, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.parametrize("kind", STORED)

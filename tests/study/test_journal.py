@@ -5,7 +5,7 @@ import json
 import pytest
 
 from convexmarket.errors import ParameterError
-from convexmarket.study.journal import Journal
+from convexmarket.study.journal import Journal, read_journal
 
 
 def test_what_was_added_is_there_again(tmp_path):
@@ -70,3 +70,15 @@ def test_forgetting_is_on_disk(tmp_path):
         journal.append({"key": "b", "session": 2})
     with Journal(path) as journal:
         assert [record["key"] for record in journal.records] == ["b"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_symbolic_link_is_neither_written_nor_read(tmp_path, there):
+    path, victim = tmp_path / "runs.jsonl", tmp_path / "diary"
+    if there:
+        victim.write_bytes(b"")
+    path.symlink_to(victim)
+    for open_ in (Journal, read_journal):
+        with pytest.raises(ParameterError, match=r"runs\.jsonl is a symbolic link.*remove"):
+            open_(path)
+    assert victim.exists() == there

@@ -53,6 +53,27 @@ def test_four_processes_quote_the_same_sellers(tmp_path, order, inherited):
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
 
+def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path, order):
+    market = OnlineMarket.create(tmp_path / "market", fixed(1000))
+
+    def work(k):
+        opened = OnlineMarket(tmp_path / "market")
+        if k:
+            return [asdict(opened.quote(f"{k}, {i}", report_of(i))) for i in range(40)]
+        found = []
+        for i in range(15):
+            opened.backup(tmp_path / str(i % 5) / "market.sqlite")
+            with OnlineMarket(tmp_path / str(i % 5)) as copy:
+                found.append(copy.offers().to_dict("records"))
+        return found
+
+    backups, *told = at_once([lambda k=k: work(k) for k in range(4)])
+    check_all_told(market, joined(told), 120)
+    whole = market.offers().to_dict("records")
+    assert [whole[: len(part)] for part in backups] == backups
+    assert [len(part) for part in backups] == sorted(len(part) for part in backups)
+
+
 def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(1000))
 

@@ -1,0 +1,275 @@
+"""What was written is read, or the damage is told: checks, backups, and links beside a database."""
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError
+from convexmarket.ledger import seals, tables
+from convexmarket.privacy import Guarantee
+from tests.ledger.damage import (
+    POLICY,
+    State,
+    build_ledger,
+    build_market,
+    build_states,
+    damaged_copy,
+    everything,
+    use,
+)
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory):
+    return build_states(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def market(tmp_path):
+    with cm.OnlineMarket.create(tmp_path / "market", POLICY) as made:
+        made.quote("Ann", 1.0)
+        made.accept("Ann")
+        made.quote("Bob", 1.1)
+        yield made
+
+
+def raw(path, *statements):
+    """Do what another program might, in spite of the triggers."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+# ------------------------------------------------------------------ checks
+
+
+def test_what_is_whole_is_used_also_after_an_interrupted_step(states, tmp_path):
+    interrupted = {name for name in states if "hot journal" in name}
+    assert len(interrupted) == 2
+    for name, state in states.items():
+        if name in interrupted:
+            with (state.folder / f"{state.name}-journal").open("rb") as journal:
+                assert journal.read(4) == bytes.fromhex("d9d505f9")
+        folder = shutil.copytree(state.folder, tmp_path / name)
+        assert use(State(folder, state.name, state.holds)) is None, name
+
+
+def test_damaged_copies_are_refused_or_change_nothing(states, tmp_path):
+    """A sample of what tests/campaign/reliability tries 3,000 times."""
+    kinds = list(states.values())
+    for k in range(36):
+        rng = np.random.default_rng([3, k])
+        state, damage = damaged_copy(kinds[k % len(kinds)], tmp_path / "copy", rng)
+        assert use(state) is None, (damage, k)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("quotes", "UPDATE quotes SET payment = 9.0 * payment WHERE number = 1"),
+        ("quotes", "UPDATE quotes SET id = CASE id WHEN 'Ann' THEN 'Bob2' ELSE 'Ann2' END"),
+        ("answers", "DELETE FROM answers"),
+        ("sales", "UPDATE sales SET epsilon = 2 * epsilon"),
+        ("sales", "INSERT INTO sales VALUES (2, 'Cyd', 1.0, 1.0, NULL, NULL, '')"),
+        ("plans", "UPDATE plans SET policy = CAST(policy AS BLOB)"),
+        ("markets", "UPDATE markets SET expected = 601"),
+        ("seals", "DELETE FROM seals WHERE number = 4"),
+    ],
+)
+def test_rows_of_another_program_are_found(market, table, change):
+    market.disconnect()
+    path = market.folder / "market.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        triggers = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", (table,)
+        ).fetchall()
+    drops = [f"DROP TRIGGER {name}" for name, _ in triggers]
+    raw(path, *drops, *[text for _, text in triggers])
+    assert len(market.offers()) == 2  # the tables are as they were
+    market.disconnect()
+    raw(path, *drops, change, *[text for _, text in triggers])
+    for open_ in (lambda: cm.OnlineMarket(market.folder), lambda: cm.Ledger(path), market.offers):
+        with pytest.raises(DataError, match=r"market\.sqlite is damaged .*bring back a backup"):
+            open_()
+
+
+def test_a_trigger_that_is_gone_is_damage(market):
+    market.disconnect()
+    raw(market.folder / "market.sqlite", "DROP TRIGGER quotes_refuse")
+    with pytest.raises(DataError, match="is damaged"):
+        cm.OnlineMarket(market.folder)
+
+
+def test_a_market_that_was_damaged_while_open_is_not_closed(market):
+    raw(
+        market.folder / "market.sqlite",
+        "DROP TRIGGER quotes_no_update",
+        "UPDATE quotes SET epsilon = 2 * epsilon",
+    )
+    with pytest.raises(DataError, match="is damaged"):
+        market.close(lambda accepted: pytest.fail("a model of forged offers"), lapse=True)
+    assert market.released is None
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_error_about_damage_quotes_no_cell(tmp_path, version):
+    state = build_ledger(tmp_path / "l", 30)
+    path = state.folder / state.name
+    if version == 2:
+        raw(path, "DROP TABLE seals", "PRAGMA user_version = 2")
+    content = path.read_bytes().replace(b"positive 7", b"positive\xff7")
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged") as error:
+        cm.Ledger(path).sales()
+    assert "HIV" not in str(error.value)
+
+
+def test_a_step_that_is_undone_leaves_no_mark(market):
+    for _ in range(3):
+        with pytest.raises(ConvexMarketError):
+            list(market.quote_many([("Cyd", 1.2), ("Dan", 99.0)]))
+    with pytest.raises(ParameterError), market.ledger as ledger:
+        ledger.sell(["Ann", "Ann"], 1.2e308, 0.0)
+    with cm.OnlineMarket(market.folder) as again:
+        assert again.offers()["id"].tolist() == ["Ann", "Bob", "Cyd"]
+
+
+def test_the_seal_is_the_sum_of_digests_of_all_rows(market):
+    """Step by step as if it were worked out anew."""
+    path = market.folder / "market.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for number, step in enumerate(
+            (lambda: market.quote("Cyd", 1.2), lambda: market.accept("Bob"))
+        ):
+            step()
+            assert seals.last_seal(connection)[0] == 5 + number
+            seals.check_whole(connection, path)
+
+
+@pytest.mark.parametrize("build", [build_market, build_ledger])
+def test_a_database_of_version_2_is_sealed_by_the_next_step(tmp_path, build):
+    state = build(tmp_path / "old", 30)
+    path = state.folder / state.name
+    raw(path, "DROP TABLE seals", "PRAGMA user_version = 2")
+    with cm.Ledger(path) as ledger:
+        assert ledger.sales().equals(state.holds["sales"])
+    assert use(state) is None
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert tables.pragma(connection, "user_version") == tables.VERSION
+        seals.check_whole(connection, path)
+
+
+# ------------------------------------------------------------------ backups
+
+
+def test_a_backup_is_the_market_of_that_instant(market, tmp_path):
+    backup = tmp_path / "copies" / "market.sqlite"
+    expected = everything(market)
+    market.backup(str(backup))
+    market.quote("Cyd", 1.2)
+    assert os.listdir(backup.parent) == ["market.sqlite"]
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with cm.OnlineMarket(backup.parent) as restored:
+        assert everything(restored)["offers"].equals(expected["offers"])
+        assert restored.quote("Cyd", 1.2) == market.offer("Cyd")
+        assert restored.close(lambda accepted: json.dumps(len(accepted)), lapse=True) == "1"
+
+
+def test_a_backup_is_taken_in_the_middle_of_others_steps(market, tmp_path):
+    for k in range(5):
+        with cm.OnlineMarket(market.folder) as other:
+            stream = other.quote_many([(f"s{j}", 1.2) for j in range(10 * k, 10 * k + 10)], 5)
+            next(stream)
+            market.backup(tmp_path / "backup")
+            list(stream)
+        with cm.Ledger(tmp_path / "backup") as ledger:
+            assert ledger.sales()["id"].tolist() == ["Ann"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_only_an_earlier_backup_gives_way(market, tmp_path, whole):
+    files = {name: tmp_path / name for name in ("list.csv", "ledger", "early", "late", "ahead")}
+    files["list.csv"].write_text("id,epsilon\n")
+    cm.Ledger.create(files["ledger"]).disconnect()
+    market.backup(files["early"])
+    market.backup(files["ahead"])
+    with cm.Ledger(files["ahead"]) as ahead:
+        ahead.account(["Ann"]).charge(Guarantee(np.array([0.01]), 0.0, "a model", "tight", ()))
+    market.quote("Cyd", 1.2)
+    files["live"] = market.folder / "market.sqlite"
+    if not whole:
+        content = files["early"].read_bytes()
+        files["early"].write_bytes(content[: len(content) // 2])
+    for name, file in files.items():
+        before = file.read_bytes() if file.exists() else None
+        if name == "late" or (name == "early" and whole):
+            market.backup(file)
+            assert file.read_bytes() != before
+        else:
+            with pytest.raises(DataError, match=r"is no earlier backup of .*name another file"):
+                market.backup(file)
+            assert file.read_bytes() == before
+
+
+def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
+    state, backup = build_ledger(tmp_path / "l", 20), tmp_path / "backup"
+    with cm.Ledger(state.folder / state.name) as ledger:
+        ledger.backup(backup)
+        before = backup.read_bytes()
+        raw(ledger.path, "DROP TRIGGER sales_no_update", "UPDATE sales SET price = 0.0")
+        with pytest.raises(DataError, match=r"sold\.sqlite is damaged"):
+            ledger.backup(backup)
+        with pytest.raises(ParameterError, match="path is 3"):
+            ledger.backup(3)
+    assert backup.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["backup", "l"]
+
+
+# ------------------------------------------------------------------ symbolic links
+
+
+def test_what_lies_beside_a_linked_database_lies_beside_the_database(tmp_path):
+    real, links = tmp_path / "real", tmp_path / "links"
+    links.mkdir()
+    build_ledger(real, 3)
+    (links / "l").symlink_to(real / "sold.sqlite")
+    with cm.Ledger(links / "l") as ledger:
+        ledger.sell(["Ann"], 1.0, 1.0)
+        assert ledger.path == links / "l"
+    assert os.listdir(links) == ["l"]
+    files = ["sold.sqlite", "sold.sqlite-journal", "sold.sqlite.turns"]
+    assert sorted(os.listdir(real)) == files
+
+
+def test_a_database_of_a_relative_path_is_found_from_another_folder(tmp_path, monkeypatch):
+    build_ledger(tmp_path / "l", 3)
+    monkeypatch.chdir(tmp_path / "l")
+    with cm.Ledger("sold.sqlite") as ledger:
+        ledger.disconnect()
+        monkeypatch.chdir(tmp_path)
+        assert len(ledger.balance()) == 3
+
+
+@pytest.mark.parametrize("end", [".turns", ".closing", "-journal"])
+def test_a_planted_link_is_not_followed(market, tmp_path, end):
+    market.disconnect()
+    victim = tmp_path / "diary"
+    victim.write_bytes(bytes(range(256)))
+    beside = market.folder / f"market.sqlite{end}"
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(victim)
+
+    def close():
+        with cm.OnlineMarket(market.folder) as again:
+            again.decline("Bob")
+            again.close(lambda accepted: "1")
+
+    with pytest.raises(DataError, match=r"is a symbolic link|cannot be opened"):
+        close()
+    assert victim.read_bytes() == bytes(range(256))
