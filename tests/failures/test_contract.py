@@ -109,6 +109,25 @@ def test_a_report_that_lost_its_place_is_put_back(here):
     assert contents(here) == before
 
 
+@needs_fork
+@pytest.mark.parametrize("other", ["target-2", "target-2024abcd", "target-"])
+def test_a_report_that_lost_its_place_is_not_lost_to_a_namesake(here, other):
+    write_report(report("the only copy"), here / other)
+    before = contents(here)
+
+    def work(tell):
+        at(workshop.Path, "rename", 2, after=True)(lambda: (tell("between"), signal.pause()))
+        write_report(report("new"), here / other)
+
+    child = Child(work)
+    child.wait_until_it_tells()
+    child.kill()
+    assert not (here / other).exists()
+    write_report(report("former"), here / "target")  # the name that the other begins with
+    workshop.put_back(here / other)
+    assert contents(here) == before
+
+
 def test_a_report_that_cannot_be_put_back_at_once_is_put_back_later(here, monkeypatch):
     before = contents(here)
     rename, renames = workshop.Path.rename, []
