@@ -31,7 +31,7 @@ from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import write_together
 
-__all__ = ["Offers", "price_offers", "read_reports"]
+__all__ = ["Offers", "certificate_of", "price_offers", "read_reports"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,17 @@ class Offers:
     table: pd.DataFrame
     certificate: dict[str, Any]
 
-    def write(self, path: str | Path) -> tuple[Path, Path]:
+    def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
         """Write the table as CSV, and the certificate as JSON next to it: both or neither.
+
+        Only their owner may read new files; those that are replaced keep their mode.
+
+        Parameters
+        ----------
+        path : path
+        force : bool, default False
+            Whether files of another kind may be replaced, and the files written in the folder of
+            an online market.
 
         Returns
         -------
@@ -60,22 +69,31 @@ class Offers:
 
         Raises
         ------
+        ParameterError
+            If a file of another kind is there, or a market's.
         DataError
             If a file cannot be written; then whatever was there before still is.
         """
         table = Path(path)
         if table.is_dir() or not table.name:
             raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        certificate = table.with_suffix(".certificate.json")
+        certificate = certificate_of(table)
         write_together(
             {
                 table: lambda file: _write_rows(self.table, file),
                 certificate: lambda file: file.write(
                     json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
                 ),
-            }
+            },
+            private=True,
+            force=force,
         )
         return table, certificate
+
+
+def certificate_of(offers: Path) -> Path:
+    """Return where the certificate of offers is written: offers.certificate.json, for example."""
+    return offers.with_suffix(".certificate.json")
 
 
 def price_offers(

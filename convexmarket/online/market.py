@@ -21,7 +21,6 @@ import pandas as pd
 from convexmarket.arguments import check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.ledger import Ledger
-from convexmarket.ledger.ledger import MARKET_FILE
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
@@ -44,6 +43,7 @@ from convexmarket.online.steps import (
 )
 from convexmarket.online.store import create_market, market_store
 from convexmarket.privacy import Guarantee
+from convexmarket.writing import MARKET_FILE
 
 __all__ = ["MarketPlan", "OnlineMarket"]
 

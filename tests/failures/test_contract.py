@@ -14,6 +14,8 @@ from convexmarket.errors import DataError
 from convexmarket.report import Report, Section, Table, workshop, write_report
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
+    FORMER_CSV,
+    FORMER_JSON,
     INTERRUPTED,
     NO_ROOM,
     PRICE,
@@ -32,7 +34,7 @@ SELLERS = "id,sensitivity\nAnn,0.03\nBob,0.05\n"
 def priced(tmp_path):
     (tmp_path / "sellers.csv").write_text(SELLERS)
     for name in ("offers.csv", "offers.certificate.json"):
-        (tmp_path / name).write_text(f"the former {name}\n")
+        (tmp_path / name).write_text(FORMER_JSON if name.endswith("json") else FORMER_CSV)
     return tmp_path
 
 
