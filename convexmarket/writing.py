@@ -204,7 +204,9 @@ def _is_table(text: str, whole: bool) -> bool:
     """Say whether the rows of a text have two fields or more, all of them as many."""
     for separator in _SEPARATORS:
         try:
-            rows = [row for row in csv.reader(StringIO(text, newline=""), delimiter=separator) if row]
+            rows = [
+                row for row in csv.reader(StringIO(text, newline=""), delimiter=separator) if row
+            ]
         except csv.Error:
             continue
         widths = {len(row) for row in (rows if whole or len(rows) < 2 else rows[:-1])}
@@ -217,7 +219,7 @@ def _check_free(path: Path, kind: str | None, option: str = "", *, force: bool) 
     """Refuse a place where something else is than what will be written."""
     place = f"{option} {path}".strip()
     remedy = "name another file, or give --force" if option else "name another file"
-    if path.exists() and not path.is_file():
+    if path.exists() and not (path.is_file() or path.is_dir()):
         raise ParameterError(f"{place} is a device or a pipe; name a file")
     _check_apart(path, place, remedy, force=force)
     if force:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
 from convexmarket.report.results import plain
 from convexmarket.writing import CSV, JSON, check_place, write_together
@@ -90,7 +92,9 @@ def _tell(one: MechanismAudit) -> None:
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
     if suffix == ".csv":
-        return table.to_csv(index=False)
+        text = StringIO()
+        write_csv(table, text)
+        return text.getvalue()
     return json.dumps(plain(table.to_dict("records")), indent=2) + "\n"
 
 

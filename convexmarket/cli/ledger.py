@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from convexmarket.cli.consoles import Force, errors_in_one_line, out
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.ledger_list import record_list
 from convexmarket.ledger import Ledger
 from convexmarket.privacy import AccountComposition
@@ -22,7 +24,6 @@ from convexmarket.report.ledger_terminal import (
     seller_tables,
 )
 from convexmarket.report.results import plain
-from convexmarket.report.words import without_formulas
 from convexmarket.writing import CSV, JSON, check_place, write_together
 
 __all__ = ["ledger_app"]
@@ -211,7 +212,9 @@ def export(
 def _csv(table: pd.DataFrame) -> str:
     if "assumptions" in table:
         table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
-    return without_formulas(table).to_csv(index=False, lineterminator="\n")
+    text = StringIO()
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def _json(table: pd.DataFrame) -> str:

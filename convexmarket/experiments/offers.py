@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pandas as pd
 
@@ -16,8 +15,8 @@ from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
 from convexmarket.audit import IncentiveAudit, audit_incentives
 from convexmarket.errors import DataError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
-    PIECE,
     checked_reports,
     digest,
     read_list,
@@ -80,7 +79,7 @@ class Offers:
         certificate = certificate_of(table)
         write_together(
             {
-                table: lambda file: _write_rows(self.table, file),
+                table: lambda file: write_csv(self.table, file),
                 certificate: lambda file: file.write(
                     json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
                 ),
@@ -194,15 +193,6 @@ def price_offers(
         "seconds": clock.seconds,
     }
     return Offers(table, certificate)
-
-
-def _write_rows(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table as pandas does, in half the time, and a piece of it at a time."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    for start in range(0, len(table), PIECE):
-        piece = table.iloc[start : start + PIECE]
-        writer.writerows(zip(*(piece[name].tolist() for name in piece), strict=True))
 
 
 def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from convexmarket.columns import ID_NAMES
 from convexmarket.errors import DataError, MarketClosedError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
     blame,
     blank,
@@ -179,7 +180,7 @@ def write_offers(offers: pd.DataFrame, path: Path, *, force: bool = False) -> No
         If the file cannot be written; then whatever was there before still is.
     """
     write_together(
-        {path: lambda file: offers.to_csv(file, index=False, lineterminator="\n")},
+        {path: lambda file: write_csv(offers, file)},
         private=True,
         force=force,
     )

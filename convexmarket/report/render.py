@@ -20,13 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.report.frontier import frontier_json
 from convexmarket.report.latex import latex_document, latex_table
 from convexmarket.report.model import ATTACHMENT, Report
 from convexmarket.report.results import RESULTS, plain, write_results
 from convexmarket.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.report.shown import shown_table
-from convexmarket.report.words import printable, without_formulas
+from convexmarket.report.words import printable
 from convexmarket.report.workshop import FRESH, replace, workshop
 
 __all__ = ["check_replaceable", "markdown_page", "plain", "write_folder"]
@@ -45,7 +46,7 @@ RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
 FOOTER = "Written by convexmarket"
 KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-BLANKS = re.compile(r"[ \t\r\n]+")  # a no-break space is not one of them
+BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is not one of them
 MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 
 
@@ -157,9 +158,9 @@ def _text(file: Path) -> str:
 def _write_contents(report: Report, folder: Path) -> None:
     (folder / "tables").mkdir()
     for table in report.tables:
-        without_formulas(table.stored).to_csv(
-            folder / "tables" / f"{table.name}.csv", index=False, lineterminator="\n"
-        )
+        place = folder / "tables" / f"{table.name}.csv"
+        with open(place, "x", encoding="utf-8", newline="") as file:
+            write_csv(table.stored, file)
     (folder / "figures").mkdir()
     drawings = {}
     with one_note_about_glyphs():
