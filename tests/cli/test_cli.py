@@ -119,7 +119,7 @@ def test_price_writes_offers_and_their_certificate(here):
     (here / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     done = invoke("price", "sellers.csv", *PRICE, "--cap", "1.5", "--out", "offers.csv")
     assert done.exit_code == 0, done.output
-    assert (here / "offers.csv").read_text().startswith("id,sensitivity,virtual_cost,epsilon,")
+    assert (here / "offers.csv").read_text().startswith('"id","sensitivity","virtual_cost",')
     certificate = json.loads((here / "offers.certificate.json").read_text())
     assert certificate["objective"]["cap"] == 1.5
     assert "total payments" in done.stdout
