@@ -84,8 +84,8 @@ EXPORT_EXAMPLES = """
 
   convexmarket ledger export market --what sales --out sales.json
 
-In CSV, text that a spreadsheet would run as a formula has an apostrophe before it; JSON has it as \
-it is.
+In CSV, text that a spreadsheet would run as a formula has an apostrophe before it, which our \
+readers take off; JSON has it as it is.
 """
 
 ledger_app = typer.Typer(
