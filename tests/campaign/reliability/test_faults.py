@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -184,9 +184,9 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
     assert calls
     shutil.rmtree(clean)
 
-    def attempt(number, call, nth, error, repeat):
+    def attempt(number, call, nth, error):
         here = copy(number)
-        inject = f"{call}:error={error}:when={nth}{repeat}"
+        inject = f"{call}:error={error}:when={nth}"
         traced = Traced(command.arguments, here, command.before, [inject])
         code = traced.end()
         try:
@@ -235,26 +235,18 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
         paths = {*seen, *other}
         return sorted(path for path in paths if seen.get(path, 0) != other.get(path, 0))[:5]
 
+    faults = [(*call, error) for call in calls for error in ERRORS]
+    if len(calls) > MANY:
+        faults = [(*call, ERRORS[place % len(ERRORS)]) for place, call in enumerate(calls)]
+    faults += [(call, f"{nth}+", "ENOSPC") for call, nth in calls if call in LASTING]
     tries = [
-        (
-            f"{call} {nth}{repeat} {error}",
-            lambda number=number, call=call, nth=nth, error=error, repeat=repeat: attempt(
-                number, call, nth, error, repeat
-            ),
-        )
-        for number, (call, nth, error, repeat) in enumerate(
-            [
-                (call, nth, error, repeat)
-                for call, nth in calls
-                for error in ERRORS
-                for repeat in ("", "+")
-                if repeat == "" or (error == "ENOSPC" and call in LASTING)
-            ],
-            start=1,
-        )
+        (" ".join(map(str, fault)), partial(attempt, number, *fault))
+        for number, fault in enumerate(faults, start=1)
     ]
     attack(f"a system call fails: {name}", tries)
 
 
+#: Calls of a command beyond which each fails in one way, and all ways take turns.
+MANY = 60
 #: Sellers one after the other, and then a file; a market closed, and then a report.
 SEVERAL_STEPS = ("online quote --csv", "online close")
