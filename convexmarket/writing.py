@@ -56,7 +56,8 @@ _BEGINNINGS = {
 _BEGINNING_OF_A_MODEL = re.compile(rb"PK\x03\x04.{26}document\.npy", re.DOTALL)
 _FIRST_BYTES = 8_192
 _SEPARATORS = ",;\t|"
-_FORMAT = re.compile(r'\{\s*"format":\s*"([^"\n]{1,60})"')
+#: JSON that is more to its owner than another file of JSON.
+_FORMAT = re.compile(r'\{\s*"format":\s*"(convexmarket-(?:model|results))\b')
 #: The database of an online market; the folder that it lies in is the market's own.
 MARKET_FILE = "market.sqlite"
 #: What SQLite, and this package, call the files next to a database.

@@ -9,7 +9,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.experiments import price_offers
-from convexmarket.writing import kind_of, write_together
+from convexmarket.writing import JSON, check_place, kind_of, write_together
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 from tests.cli.writers import CSV_OR_JSON, FOREIGN, PRICE, WRITERS, a_database, a_model
@@ -166,3 +166,15 @@ def test_what_appeared_meanwhile_stays(here):
         write_together({here / "new.json": b"{}", here / "late.csv": json.dumps({}).encode()})
     assert not (here / "new.json").exists()
     assert not [path for path in here.iterdir() if path.name.startswith(".")]
+
+
+def test_a_comparison_takes_the_former_one_s_place(tmp_path):
+    """Also one that says what format it has; a report's results say more, and stay."""
+    place = tmp_path / "found.json"
+    for former in ('["former"]', '{"format": "convexmarket-diff/1"}', "{}"):
+        place.write_text(former)
+        check_place(place, "--json", kind=JSON)
+        write_together({place: b'{"format": "convexmarket-diff/1"}'})
+    place.write_text('{\n "format": "convexmarket-results/1"}')
+    with pytest.raises(ParameterError, match="JSON of the format 'convexmarket-results'"):
+        check_place(place, "--json", kind=JSON)

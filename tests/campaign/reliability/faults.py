@@ -20,7 +20,7 @@ CALLS = (
 #: Calls without which nothing can be tidied up.
 TIDYING = ("unlink", "unlinkat", "rmdir")
 #: Those that may fail from some time on: what others are used for besides has room, and is printed.
-LASTING = ("pwrite64", "fsync", "fdatasync", "link", "mkdir", "rename")
+LASTING = ("pwrite64", "fsync", "fdatasync", "link", "mkdir")
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EINTR")
 CALL = re.compile(r"^(?:\d+ +)?(\w+)\(")
 
