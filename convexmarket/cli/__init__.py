@@ -12,7 +12,7 @@ import typer
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_app
@@ -20,6 +20,7 @@ from convexmarket.cli.online import online_app
 from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
 from convexmarket.experiments import price_offers, run_problem
+from convexmarket.experiments.offers import certificate_of
 from convexmarket.experiments.provenance import package_version
 from convexmarket.priors import parse_prior
 from convexmarket.problems import SolverStudyProblem, json_schema, load_problem, rows_setting
@@ -27,7 +28,7 @@ from convexmarket.report import write_report
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.results_schema import results_schema
 from convexmarket.report.terminal import offers_summary, summary
-from convexmarket.writing import check_place, write_together
+from convexmarket.writing import CSV, JSON, check_place, write_together
 
 __all__ = ["app", "main"]
 
@@ -220,12 +221,14 @@ def price(
             show_default="sensitivity, cost, ...",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Make an offer to every seller of a CSV file."""
     with errors_in_one_line(), err.status("") as status:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
-        check_place(offers_file)
+        check_place(offers_file, kind=CSV, force=force)
+        check_place(certificate_of(offers_file), kind=JSON, force=force)
         offers = price_offers(
             file,
             parse_prior(prior),
@@ -239,7 +242,7 @@ def price(
             progress=lambda stage: status.update(f"{stage} ..."),
         )
         status.update("writing ...")
-        written = offers.write(offers_file)
+        written = offers.write(offers_file, force=force)
     out.print(offers_summary(offers))
     for path in written:
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
@@ -259,6 +262,7 @@ def schema(
     of_results: Annotated[
         bool, typer.Option("--results", help="Of the results.json of reports instead.")
     ] = False,
+    force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
@@ -266,5 +270,6 @@ def schema(
         sys.stdout.write(text)
         return
     with errors_in_one_line():
-        write_together({file: text.encode("utf-8")})
+        check_place(file, kind=JSON, force=force)
+        write_together({file: text.encode("utf-8")}, force=force)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)

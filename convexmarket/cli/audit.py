@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,12 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
 from convexmarket.report.results import plain
-from convexmarket.writing import check_place, write_together
+from convexmarket.writing import CSV, JSON, check_place, write_together
 
 __all__ = ["AUDIT_EXAMPLES", "audit_command"]
 
@@ -51,20 +53,21 @@ def audit_command(
             show_default="all",
         ),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
             raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
         if file is not None:
-            check_place(file)
+            check_place(file, kind=CSV if file.suffix == ".csv" else JSON, force=force)
         with progress_bars() as advance:
             audits = audit_mechanisms(
                 seed, advance, mechanisms=mechanisms or (), found=None if err.is_terminal else _tell
             )
         table = audit_table(audits)
         if file is not None:
-            write_together({file: _text(table, file.suffix).encode("utf-8")})
+            write_together({file: _text(table, file.suffix).encode("utf-8")}, force=force)
     out.print(_shown(table))
     for one in audits:
         if not one.audit.passed:
@@ -89,7 +92,9 @@ def _tell(one: MechanismAudit) -> None:
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
     if suffix == ".csv":
-        return table.to_csv(index=False)
+        text = StringIO()
+        write_csv(table, text)
+        return text.getvalue()
     return json.dumps(plain(table.to_dict("records")), indent=2) + "\n"
 
 

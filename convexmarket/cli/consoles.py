@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,16 @@ from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
 from convexmarket.report.words import printable
 
-__all__ = ["err", "errors_in_one_line", "out", "progress_bars"]
+__all__ = ["Force", "err", "errors_in_one_line", "out", "progress_bars"]
+
+
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Write over a file of another kind, and in a market's folder.",
+    ),
+]
 
 
 class PlainConsole(Console):

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import errors_in_one_line, out
+from convexmarket.cli.consoles import Force, errors_in_one_line, out
 from convexmarket.errors import ParameterError
 from convexmarket.report import write_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_summary
 from convexmarket.report.results import plain
-from convexmarket.writing import check_place, write_together
+from convexmarket.writing import JSON, check_place, write_together
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
 
@@ -44,6 +44,7 @@ def diff_command(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
     ] = False,
+    force: Force = False,
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
     with errors_in_one_line():
@@ -55,12 +56,12 @@ def diff_command(
         if folder is not None:
             check_place(folder, folder=True)
         if data is not None:
-            check_place(data, "--json")
+            check_place(data, "--json", kind=JSON, force=force)
         found = diff_results(a, b, tolerance)
         written = [] if folder is None else [write_report(found, folder)]
         if data is not None:
             text = json.dumps(plain(found.as_data()), indent=2, ensure_ascii=False, allow_nan=False)
-            write_together({data: lambda file: file.write(f"{text}\n")})
+            write_together({data: lambda file: file.write(f"{text}\n")}, private=True, force=force)
             written.append(data)
     out.print(*diff_summary(found), sep="\n")
     for path in written:

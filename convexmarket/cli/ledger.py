@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
 
-from convexmarket.cli.consoles import errors_in_one_line, out
+from convexmarket.cli.consoles import Force, errors_in_one_line, out
 from convexmarket.errors import ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.ledger_list import record_list
 from convexmarket.ledger import Ledger
 from convexmarket.privacy import AccountComposition
@@ -22,8 +24,7 @@ from convexmarket.report.ledger_terminal import (
     seller_tables,
 )
 from convexmarket.report.results import plain
-from convexmarket.report.words import without_formulas
-from convexmarket.writing import check_place, write_together
+from convexmarket.writing import CSV, JSON, check_place, write_together
 
 __all__ = ["ledger_app"]
 
@@ -85,8 +86,8 @@ EXPORT_EXAMPLES = """
 
   convexmarket ledger export market --what sales --out sales.json
 
-In CSV, text that a spreadsheet would run as a formula has an apostrophe before it; JSON has it as \
-it is.
+In CSV, text that a spreadsheet would run as a formula has an apostrophe before it, which our \
+readers take off; JSON has it as it is.
 """
 
 BACKUP_EXAMPLES = """
@@ -205,18 +206,20 @@ def export(
     path: Place,
     file: Annotated[Path, typer.Option("--out", help="File to write, .csv or .json.")],
     what: Annotated[Part, typer.Option(help="What of the ledger.")] = Part.balance,
+    force: Force = False,
 ) -> None:
     """Write a table of the ledger, at once or not at all."""
     with errors_in_one_line():
         if file.suffix.lower() not in (".csv", ".json"):
             raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
-        check_place(file)
+        is_csv = file.suffix.lower() == ".csv"
+        check_place(file, kind=CSV if is_csv else JSON, force=force)
         with Ledger(path) as ledger:
             if file.exists() and file.samefile(ledger.path):
                 raise ParameterError(f"--out {file} is the ledger itself; name another file")
             table = getattr(ledger, what.value)()
-        text = _csv(table) if file.suffix.lower() == ".csv" else _json(table)
-        write_together({file: text.encode()})
+        text = _csv(table) if is_csv else _json(table)
+        write_together({file: text.encode()}, private=True, force=force)
     _say(f"Wrote {file}")
 
 
@@ -236,7 +239,9 @@ def backup(
 def _csv(table: pd.DataFrame) -> str:
     if "assumptions" in table:
         table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
-    return without_formulas(table).to_csv(index=False, lineterminator="\n")
+    text = StringIO()
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def _json(table: pd.DataFrame) -> str:

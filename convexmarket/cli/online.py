@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.experiments.online_market import (
     close_market,
@@ -33,7 +33,7 @@ from convexmarket.report.online_terminal import (
 )
 from convexmarket.report.render import check_replaceable
 from convexmarket.report.terminal import summary
-from convexmarket.writing import check_place
+from convexmarket.writing import CSV, check_place
 
 __all__ = ["online_app"]
 
@@ -198,14 +198,20 @@ def quote(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the offer as a JSON line.")
     ] = False,
+    force: Force = False,
 ) -> None:
     """Quote a seller, or all of a list: what is bought, and what is paid for it."""
     with errors_in_one_line():
         if file is not None:
             _with_list(id=seller, sensitivity=sensitivity, json=as_json or None)
-            _quote_list(folder, file, offers_file, id_column, sensitivity_column)
+            _quote_list(folder, file, offers_file, id_column, sensitivity_column, force)
             return
-        _without_list(out=offers_file, id_column=id_column, sensitivity_column=sensitivity_column)
+        _without_list(
+            out=offers_file,
+            id_column=id_column,
+            sensitivity_column=sensitivity_column,
+            force=force or None,
+        )
         if seller is None or sensitivity is None:
             raise ParameterError(
                 "say who is quoted: give --id and --sensitivity, or --csv with a list of both"
@@ -224,18 +230,19 @@ def _quote_list(
     offers_file: Path | None,
     id_column: str | None,
     sensitivity_column: str | None,
+    force: bool,
 ) -> None:
     clash = offers_file is not None and offers_file.exists() and file.exists()
     if offers_file is not None and clash and offers_file.samefile(file):
         raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
     if offers_file is not None:
-        check_place(offers_file)
+        check_place(offers_file, kind=CSV, force=force)
     with OnlineMarket(folder) as market, progress_bars() as advance:
         quoted = quote_list(market, file, id_column, sensitivity_column, advance)
         expected = market.policy.expected_sellers
     out.print(list_words(quoted))
     if offers_file is not None:
-        write_offers(quoted.offers, offers_file)
+        write_offers(quoted.offers, offers_file, force=force)
         out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
     if quoted.turned_away:
         err.print(
@@ -347,7 +354,8 @@ def close(
         return
     with errors_in_one_line():
         check_replaceable(target.resolve())  # before the market closes for good
-        check_place(target, folder=True)
+        own = target.resolve().parent == folder.resolve()
+        check_place(target, folder=True, force=own)
         with OnlineMarket(folder) as market, progress_bars() as advance:
             result = close_market(
                 market,

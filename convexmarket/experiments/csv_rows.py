@@ -16,6 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from convexmarket.errors import DataError
+from convexmarket.experiments.csv_cells import unguarded
 from convexmarket.problems.files import open_regular
 
 __all__ = ["csv_rows"]
@@ -32,7 +33,8 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 
     Rows without a visible character are left out, and so are empty fields beyond the header. The
     separator is the comma, semicolon, tab or bar that fits the header; the encoding is UTF-8, or
-    UTF-16 with a byte-order mark.
+    UTF-16 with a byte-order mark. Apostrophes that keep text from being run as a formula are taken
+    away, see :mod:`convexmarket.experiments.csv_cells`.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def _fitting(
     if first is None:
         return
     begin, row, _ = first
-    header = [unicodedata.normalize("NFC", name).strip() for name in row]
+    header = [unicodedata.normalize("NFC", unguarded(name)).strip() for name in row]
     twice = [name for name, count in Counter(header).items() if name and count > 1]
     if twice:
         raise DataError(f"{place} {begin}: two columns are called {twice[0]!r}; rename one of them")
@@ -129,4 +131,4 @@ def _fitting(
                 f"{place} {begin}: it has {len(row)} fields, and the header has {width}; quote "
                 f"the fields that contain the separator {separator!r}, and leave none away"
             )
-        yield begin, row
+        yield begin, [unguarded(cell) for cell in row]

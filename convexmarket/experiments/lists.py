@@ -27,7 +27,6 @@ from convexmarket.priors import Prior
 from convexmarket.problems.files import open_regular
 
 __all__ = [
-    "FORMULA",
     "blame",
     "blank",
     "checked_reports",
@@ -41,8 +40,6 @@ __all__ = [
 
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
-#: What spreadsheets take for a formula; a number with its sign is none.
-FORMULA = re.compile(r"\s*(?:[=@]|[+-](?![0-9.,]+(?:[eE][+-]?[0-9]+)?$))")
 #: Cells of a table that is held in memory, in which each takes some 60 bytes.
 MOST_CELLS = 50_000_000
 #: Rows that are read at a time where a list is not held as text.
@@ -160,11 +157,6 @@ def _form(text: str, form_of: Callable[[str], str], place: str) -> str:
     """Return the form of an id that is kept; one without a visible character is none."""
     if not text.strip():
         return ""
-    if FORMULA.match(text.rstrip()):
-        raise DataError(
-            f"{place}: id {_clipped(text)} would be run as a formula by a spreadsheet that opens "
-            "the offers; leave the first character away"
-        )
     try:
         return form_of(text)
     except ParameterError as error:

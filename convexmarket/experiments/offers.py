@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pandas as pd
 
@@ -16,8 +15,8 @@ from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
 from convexmarket.audit import IncentiveAudit, audit_incentives
 from convexmarket.errors import DataError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
-    PIECE,
     checked_reports,
     digest,
     read_list,
@@ -31,7 +30,7 @@ from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import write_together
 
-__all__ = ["Offers", "price_offers", "read_reports"]
+__all__ = ["Offers", "certificate_of", "price_offers", "read_reports"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +49,17 @@ class Offers:
     table: pd.DataFrame
     certificate: dict[str, Any]
 
-    def write(self, path: str | Path) -> tuple[Path, Path]:
+    def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
         """Write the table as CSV, and the certificate as JSON next to it: both or neither.
+
+        Only their owner may read new files; those that are replaced keep their mode.
+
+        Parameters
+        ----------
+        path : path
+        force : bool, default False
+            Whether files of another kind may be replaced, and the files written in the folder of
+            an online market.
 
         Returns
         -------
@@ -60,22 +68,31 @@ class Offers:
 
         Raises
         ------
+        ParameterError
+            If a file of another kind is there, or a market's.
         DataError
             If a file cannot be written; then whatever was there before still is.
         """
         table = Path(path)
         if table.is_dir() or not table.name:
             raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        certificate = table.with_suffix(".certificate.json")
+        certificate = certificate_of(table)
         write_together(
             {
-                table: lambda file: _write_rows(self.table, file),
+                table: lambda file: write_csv(self.table, file),
                 certificate: lambda file: file.write(
                     json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
                 ),
-            }
+            },
+            private=True,
+            force=force,
         )
         return table, certificate
+
+
+def certificate_of(offers: Path) -> Path:
+    """Return where the certificate of offers is written: offers.certificate.json, for example."""
+    return offers.with_suffix(".certificate.json")
 
 
 def price_offers(
@@ -176,15 +193,6 @@ def price_offers(
         "seconds": clock.seconds,
     }
     return Offers(table, certificate)
-
-
-def _write_rows(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table as pandas does, in half the time, and a piece of it at a time."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    for start in range(0, len(table), PIECE):
-        piece = table.iloc[start : start + PIECE]
-        writer.writerows(zip(*(piece[name].tolist() for name in piece), strict=True))
 
 
 def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:

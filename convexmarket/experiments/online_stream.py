@@ -16,6 +16,7 @@ import pandas as pd
 
 from convexmarket.columns import ID_NAMES
 from convexmarket.errors import DataError, MarketClosedError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
     blame,
     blank,
@@ -160,15 +161,29 @@ def answer_list(
     return len(ids)
 
 
-def write_offers(offers: pd.DataFrame, path: Path) -> None:
-    """Write offers as CSV, at once or not at all.
+def write_offers(offers: pd.DataFrame, path: Path, *, force: bool = False) -> None:
+    """Write offers as CSV, at once or not at all; only its owner may read a new file.
+
+    Parameters
+    ----------
+    offers : DataFrame
+        Of a :class:`QuotedList`.
+    path : pathlib.Path
+    force : bool, default False
+        Whether a file of another kind may be replaced, and the file written in the market's folder.
 
     Raises
     ------
+    ParameterError
+        If a file of another kind is there, or a market's.
     DataError
         If the file cannot be written; then whatever was there before still is.
     """
-    write_together({path: lambda file: offers.to_csv(file, index=False, lineterminator="\n")})
+    write_together(
+        {path: lambda file: write_csv(offers, file)},
+        private=True,
+        force=force,
+    )
 
 
 def _known(market: OnlineMarket) -> pd.DataFrame:

@@ -22,11 +22,10 @@ from convexmarket.ledger.store import Kind, Store, now
 from convexmarket.ledger.tables import lay_ledger
 from convexmarket.privacy import AccountComposition
 from convexmarket.privacy.checks import check_delta
+from convexmarket.writing import MARKET_FILE
 
-__all__ = ["MARKET_FILE", "Ledger"]
+__all__ = ["Ledger"]
 
-#: The database of an online market in its folder; its ledger is in there.
-MARKET_FILE = "market.sqlite"
 LEDGER = Kind("ledger", None, lambda path: path, "ledger create", "Ledger")
 
 

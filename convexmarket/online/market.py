@@ -22,7 +22,6 @@ from convexmarket.arguments import check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.backups import back_up
-from convexmarket.ledger.ledger import MARKET_FILE
 from convexmarket.ledger.seals import check_whole
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
@@ -46,6 +45,7 @@ from convexmarket.online.steps import (
 )
 from convexmarket.online.store import create_market, market_store
 from convexmarket.privacy import Guarantee
+from convexmarket.writing import MARKET_FILE
 
 __all__ = ["MarketPlan", "OnlineMarket"]
 

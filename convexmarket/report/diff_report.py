@@ -27,6 +27,7 @@ DRAWN = 25  # how many columns the figure has
 LISTED = 10  # how many rows of a table the terminal shows
 LETTERS = 70  # how much of a text the terminal and the summary show
 
+_BY_ID = r"\bid\b"  # in what rows were matched by
 _DIGITS = {"a": ".8g", "b": ".8g", "largest": ".3g"}
 _SIDES = {"a": "A", "b": "B"}
 
@@ -164,6 +165,7 @@ def diff_report(diff: Diff) -> Report:
             Fact("Cells that differ", f"{diff.n_differ:,} of {int(diff.frames.cells.sum()):,}"),
             Fact("Rows and columns in one run only", f"{len(diff.rows):,}"),
         ),
+        of_sellers=bool(diff.frames["matched by"].astype(str).str.contains(_BY_ID).any()),
     )
 
 

@@ -77,7 +77,7 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("Zoë, 中"))
     Zoë, {[}U+4E2D{]}
     """
-    text = re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
+    text = re.sub(r"[ \t\r\n\u2028\u2029]+", " ", text).strip(" ")
     return "".join(
         _escape_character(one) + ("{}" if one == other and one in LIGATURES else "")
         for one, other in zip_longest(text, text[1:])

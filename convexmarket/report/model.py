@@ -73,6 +73,11 @@ class Table:
         """What the CSV file holds."""
         return self.frame if self.complete is None else self.complete
 
+    @property
+    def of_sellers(self) -> bool:
+        """Whether a row is what a single seller reported."""
+        return {"id", "sensitivity"} <= set(self.stored.columns)
+
 
 @dataclass(frozen=True)
 class Series:
@@ -196,6 +201,9 @@ class Report:
         What ``model.json`` holds, where a model was released.
     attachments : mapping of str to bytes
         Further files of the folder, such as ``runs.jsonl``, by name.
+    of_sellers : bool, default False
+        Whether all of its tables may speak of single sellers, and not only those that say so
+        themselves.
 
     Raises
     ------
@@ -212,6 +220,7 @@ class Report:
     warning: str = ""
     model: str = ""
     attachments: Mapping[str, bytes] = field(default_factory=dict)
+    of_sellers: bool = False
 
     def __post_init__(self) -> None:
         for name in self.attachments:
@@ -235,3 +244,8 @@ class Report:
     def figures(self) -> tuple[Figure, ...]:
         """Every figure, in the order of the page."""
         return tuple(figure for section in self.sections for figure in section.figures)
+
+    @property
+    def private_tables(self) -> tuple[str, ...]:
+        """Names of the tables that tell what single sellers reported."""
+        return tuple(table.name for table in self.tables if self.of_sellers or table.of_sellers)

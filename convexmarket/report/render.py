@@ -2,9 +2,10 @@
 
 The page needs no network: styles, figures and one script stand in it, and without the script it is
 complete. Everything that came from data is escaped on the way in, and a content security policy
-forbids the page to load anything, or to run anything but that script, should escaping fail. The
-folder is built next to its destination and then renamed, so an interrupted run leaves the previous
-report as it was.
+forbids the page to load anything, or to run anything but that script, should escaping fail. What
+single sellers reported only the owner of its files may read, and a file or folder that is replaced
+keeps its mode and owner. The folder is built next to its destination and then renamed, so an
+interrupted run leaves the previous report as it was.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.report.frontier import frontier_json
 from convexmarket.report.latex import latex_document, latex_table
 from convexmarket.report.model import ATTACHMENT, Report
 from convexmarket.report.results import RESULTS, plain, write_results
 from convexmarket.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.report.shown import shown_table
-from convexmarket.report.words import printable, without_formulas
+from convexmarket.report.words import printable
 from convexmarket.report.workshop import FRESH, replace, workshop
+from convexmarket.writing import keep_access
 
 __all__ = ["check_replaceable", "markdown_page", "plain", "write_folder"]
 
@@ -43,9 +46,10 @@ WRITTEN = re.compile(
 LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
 RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
 FOOTER = "Written by convexmarket"
+OWNER_ONLY = 0o600
 KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-BLANKS = re.compile(r"[ \t\r\n]+")  # a no-break space is not one of them
+BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is not one of them
 MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 
 
@@ -87,6 +91,7 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
             fresh.mkdir()
             _write_contents(report, fresh)
             check_replaceable(target, fresh)
+            _close(report, fresh, target)
             replace(target, folder)
     except OSError as error:
         raise DataError(
@@ -157,9 +162,9 @@ def _text(file: Path) -> str:
 def _write_contents(report: Report, folder: Path) -> None:
     (folder / "tables").mkdir()
     for table in report.tables:
-        without_formulas(table.stored).to_csv(
-            folder / "tables" / f"{table.name}.csv", index=False, lineterminator="\n"
-        )
+        place = folder / "tables" / f"{table.name}.csv"
+        with open(place, "x", encoding="utf-8", newline="") as file:
+            write_csv(table.stored, file)
     (folder / "figures").mkdir()
     drawings = {}
     with one_note_about_glyphs():
@@ -191,6 +196,19 @@ def _write_contents(report: Report, folder: Path) -> None:
         (folder / MODEL).write_text(report.model, encoding="utf-8")
     for name, content in report.attachments.items():
         (folder / name).write_bytes(content)
+
+
+def _close(report: Report, fresh: Path, target: Path) -> None:
+    """Let the owner alone read what sellers reported, and nobody what was closed to them before."""
+    public = {LATEX, MODEL, *report.attachments}
+    for table in report.tables:
+        if table.name not in report.private_tables:
+            public |= {f"tables/{table.name}.csv", f"tables/{table.name}.tex"}
+    for path in (fresh, *fresh.rglob("*")):
+        inside = path.relative_to(fresh)
+        if report.private_tables and path.is_file() and inside.as_posix() not in public:
+            path.chmod(OWNER_ONLY)
+        keep_access(target / inside, path)
 
 
 def markdown_page(report: Report) -> str:

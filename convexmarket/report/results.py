@@ -20,6 +20,7 @@ import pandas as pd
 
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.experiments import run_problem
+from convexmarket.experiments.csv_cells import unguarded, write_csv
 from convexmarket.experiments.records import (
     columns_of,
     frame_from_json,
@@ -29,7 +30,6 @@ from convexmarket.experiments.records import (
 )
 from convexmarket.problems import KINDS
 from convexmarket.report.model import Table
-from convexmarket.report.words import without_formulas
 
 __all__ = [
     "FORMAT",
@@ -56,9 +56,9 @@ _READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "uint": int,
     "bool": {"True": True, "False": False}.__getitem__,
-    "str": str,
-    "object": str,
-    "text": lambda cell: cell or None,
+    "str": unguarded,
+    "object": unguarded,
+    "text": lambda cell: unguarded(cell) or None,
 }
 
 
@@ -110,7 +110,8 @@ def _placed(
     file = tables / f"{[*same, own][0]}.csv"
     added = not same
     if added:
-        without_formulas(frame).to_csv(file, index=False, lineterminator="\n", encoding="utf-8")
+        with open(file, "x", encoding="utf-8", newline="") as written_to:
+            write_csv(frame, written_to)
     described = {
         "columns": written["columns"],
         "dtypes": written["dtypes"],
@@ -297,13 +298,11 @@ def read_frame(name: str, written: Mapping[str, Any], folder: Path) -> pd.DataFr
     return _from_csv(name, written, folder)
 
 
-def _readers(
-    columns: list[str], dtypes: list[str], missing: Any
-) -> Iterator[tuple[str, Callable[[str], Any]]]:
+def _readers(columns: list[str], dtypes: list[str], missing: Any) -> Iterator[Callable[[str], Any]]:
     """Yield what turns a cell of each column into what it stands for."""
     for column, dtype in zip(columns, dtypes, strict=True):
         kind = dtype.strip("0123456789")
-        yield column, _READ["text" if column in (missing or ()) else kind]
+        yield _READ["text" if column in (missing or ()) else kind]
 
 
 def _from_csv(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
@@ -313,11 +312,11 @@ def _from_csv(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataF
         text = pd.read_csv(
             folder / described["csv"], dtype=str, keep_default_na=False, encoding="utf-8"
         )
-        if list(text.columns) != columns:
+        if [unguarded(column) for column in text.columns] != columns:
             raise ValueError(f"it has other columns than {name}")
         cells = [
-            [read(cell) for cell in text[column]]
-            for column, read in _readers(columns, dtypes, described.get("missing"))
+            [read(cell) for cell in text.iloc[:, place]]
+            for place, read in enumerate(_readers(columns, dtypes, described.get("missing")))
         ]
     except (ValueError, KeyError) as error:
         raise DataError(f"{described['csv']}: {error}") from None

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.experiments.lists import FORMULA
-
 __all__ = [
     "MISSING",
     "count",
@@ -22,7 +20,6 @@ __all__ = [
     "listing",
     "printable",
     "share",
-    "without_formulas",
 ]
 
 MISSING = "–"
@@ -119,28 +116,6 @@ def printable(text: str) -> str:
     'Ann�[31m'
     """
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """Put an apostrophe before text that a spreadsheet would run as a formula.
-
-    Examples
-    --------
-    >>> without_formulas(pd.DataFrame({"name": ["=A1", "-5", "b"], "x": [1, 2, 3]}))
-       name  x
-    0  '=A1  1
-    1    -5  2
-    2     b  3
-    """
-
-    def quoted(value: Any) -> Any:
-        return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
-
-    changed = table.copy(deep=False)
-    for name in table:
-        if not pd.api.types.is_numeric_dtype(table[name]):
-            changed[name] = table[name].map(quoted)
-    return changed.rename(columns=quoted)
 
 
 def count(number: int, noun: str) -> str:

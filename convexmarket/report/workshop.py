@@ -10,7 +10,7 @@ a lock on a file in it, which ends with the process.
 from __future__ import annotations
 
 import fcntl
-import glob
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -58,8 +58,10 @@ def put_back(target: Path) -> None:
     target : pathlib.Path
         The place of a report.
     """
-    pattern = glob.escape(f".{target.name}-")
-    for folder in sorted(target.parent.glob(f"{pattern}*")):
+    ours = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as mkdtemp makes them
+    for folder in sorted(target.parent.iterdir() if target.parent.is_dir() else ()):
+        if not ours.fullmatch(folder.name):
+            continue  # such as that of NAME-2
         with suppress(OSError), open(folder / OWNER, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not target.exists() and (folder / PREVIOUS).is_dir():

@@ -212,7 +212,9 @@ def test_exports_that_are_refused(here):
     Path("x.csv").mkdir()
     assert "x.csv" in refused("export", "sold.sqlite", "--out", "x.csv")
     Path("alias.csv").symlink_to("sold.sqlite")
-    assert "is the ledger itself" in refused("export", "sold.sqlite", "--out", "alias.csv")
+    export = ["export", "sold.sqlite", "--out", "alias.csv"]
+    assert "alias.csv is an SQLite database" in refused(*export)
+    assert "is the ledger itself" in refused(*export, "--force")
 
 
 def test_a_market_s_folder_is_a_ledger(here):

@@ -27,6 +27,10 @@ def file_with(tmp_path, text, encoding="utf-8"):
     return path
 
 
+#: Offers that were there before.
+OLD = "id,epsilon\nsomebody,0.5\n"
+
+
 @pytest.fixture
 def offers():
     reports = pd.DataFrame({"id": ["a", "b", "c"], "sensitivity": [0.03, 0.05, 0.09]})
@@ -171,19 +175,19 @@ def test_the_certificate_names_its_input(tmp_path):
 
 def test_writing_replaces_earlier_offers(offers, tmp_path):
     target = tmp_path / "offers.csv"
-    target.write_text("old")
+    target.write_text(OLD)
     offers.write(target)
-    assert target.read_text().startswith("id,")
+    assert target.read_text().startswith('"id",')
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_both_files_or_neither(offers, tmp_path):
     target = tmp_path / "offers.csv"
-    target.write_text("old")
+    target.write_text(OLD)
     (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be put there
     with pytest.raises(DataError, match="nothing was written"):
         offers.write(target)
-    assert target.read_text() == "old"
+    assert target.read_text() == OLD
     assert sorted(os.listdir(tmp_path)) == ["offers.certificate.json", "offers.csv"]
 
 

@@ -14,6 +14,8 @@ from convexmarket.errors import DataError
 from convexmarket.report import Report, Section, Table, workshop, write_report
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
+    FORMER_CSV,
+    FORMER_JSON,
     INTERRUPTED,
     NO_ROOM,
     PRICE,
@@ -32,13 +34,13 @@ SELLERS = "id,sensitivity\nAnn,0.03\nBob,0.05\n"
 def priced(tmp_path):
     (tmp_path / "sellers.csv").write_text(SELLERS)
     for name in ("offers.csv", "offers.certificate.json"):
-        (tmp_path / name).write_text(f"the former {name}\n")
+        (tmp_path / name).write_text(FORMER_JSON if name.endswith("json") else FORMER_CSV)
     return tmp_path
 
 
 def check_all_new(folder):
     assert run(COMMAND, folder)[0] == 0
-    assert (folder / "offers.csv").read_text().startswith("id,sensitivity,")
+    assert (folder / "offers.csv").read_text().startswith('"id","sensitivity",')
     assert (folder / "offers.certificate.json").read_text().startswith("{")
 
 
@@ -106,6 +108,25 @@ def test_a_report_that_lost_its_place_is_put_back(here):
     child.kill()
     assert not (here / "target").exists()
     workshop.put_back(here / "target")
+    assert contents(here) == before
+
+
+@needs_fork
+@pytest.mark.parametrize("other", ["target-2", "target-2024abcd", "target-"])
+def test_a_report_that_lost_its_place_is_not_lost_to_a_namesake(here, other):
+    write_report(report("the only copy"), here / other)
+    before = contents(here)
+
+    def work(tell):
+        at(workshop.Path, "rename", 2, after=True)(lambda: (tell("between"), signal.pause()))
+        write_report(report("new"), here / other)
+
+    child = Child(work)
+    child.wait_until_it_tells()
+    child.kill()
+    assert not (here / other).exists()
+    write_report(report("former"), here / "target")  # the name that the other begins with
+    workshop.put_back(here / other)
     assert contents(here) == before
 
 

@@ -87,8 +87,6 @@ def test_what_is_certain_is_read(tmp_path, content, encoding):
         (f"id,c\n{'a' * 201},1\n", "has 201 characters; give from 1 to 200"),
         (f"id,c\na,{'1' * 100_000}x\n", "(100003 characters) is not a number"),
         (f"id,c\n{'a' * 200_000},1\n", "line 2: the row that begins here is not CSV (field larger"),
-        ("id,c\n=1+1,1\n", "line 2: id '=1+1' would be run as a formula"),
-        ("id,c\n-cmd|x,1\n", "would be run as a formula"),
     ],
 )
 def test_what_is_not_is_refused(tmp_path, content, said):
@@ -193,4 +191,5 @@ def test_a_list_is_priced_as_its_frame(tmp_path):
     of_file = price_offers(path, PRIOR, **objective)
     pd.testing.assert_frame_equal(of_file.table, price_offers(frame, PRIOR, **objective).table)
     written, _ = of_file.write(tmp_path / "offers.csv")
-    assert written.read_text() == of_file.table.to_csv(index=False, lineterminator="\n")
+    in_pandas = of_file.table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    assert written.read_text() == in_pandas

@@ -158,7 +158,8 @@ def test_a_table_of_the_same_name_is_left_alone(folder: Path, tmp_path: Path) ->
     [
         (["NA", "", "null"], "csv"),
         (["NA", None, 'é,"'], "csv"),
-        (["a\nb", "\ta "], "csv"),
+        (["=A1", "x;=A1", "'-a"], "csv"),
+        (["a\nb", "\ta "], "data"),
         (["", None], "data"),
         (["a\r\nb", "a\rb"], "data"),
     ],

@@ -21,6 +21,8 @@ PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
 NO_ROOM = 300  # bytes; less than any file that a command writes
+#: What was in the place of a file before.
+FORMER_CSV, FORMER_JSON = "id,the former\nAnn,1\n", '["the former"]\n'
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
 

@@ -17,6 +17,8 @@ from convexmarket.problems import KINDS, load_problem
 from convexmarket.report import render, workshop, write_report
 from tests import PROBLEMS
 from tests.process.failures.builders import (
+    FORMER_CSV,
+    FORMER_JSON,
     INTERRUPTED,
     NO_ROOM,
     PRICE,
@@ -75,7 +77,7 @@ def prepared(result, tmp_path_factory):
     (folder / "target" / "report.md").write_text("the former report\n")
     (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):
-        (folder / name).write_text(f"the former {name}\n")
+        (folder / name).write_text(FORMER_JSON if name.endswith("json") else FORMER_CSV)
     return folder
 
 

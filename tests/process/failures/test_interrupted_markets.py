@@ -16,6 +16,7 @@ from convexmarket.ledger.store import Store
 from convexmarket.report import render
 from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import (
+    FORMER_CSV,
     INTERRUPTED,
     at,
     check_one_line,
@@ -239,7 +240,7 @@ LEDGER = {
 def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ledger")
     (folder / "offers.csv").write_text(OFFERS)
-    (folder / "out.csv").write_text("the former file\n")
+    (folder / "out.csv").write_text(FORMER_CSV)
     code, command = run(["ledger", "create", "sold.sqlite"], folder)
     assert code == 0, command.said
     return folder
@@ -263,7 +264,7 @@ def test_a_ledger_takes_a_step_or_none(kept, tmp_path, name, number):
         check_one_line(command.said, "stopped")
         assert not hidden(here)
     assert shown(here) == before
-    assert (here / "out.csv").read_text() == "the former file\n"
+    assert (here / "out.csv").read_text() == FORMER_CSV
     assert not (here / "new.sqlite").exists()
     code, command = run(["ledger", *arguments], here)
     assert code == 0, command.said
@@ -281,5 +282,5 @@ def test_a_ledger_on_a_full_disk_is_as_before(kept, tmp_path, name):
     assert code == 2
     check_one_line(command.said, "error:")
     assert shown(here) == before
-    assert (here / "out.csv").read_text() == "the former file\n"
+    assert (here / "out.csv").read_text() == FORMER_CSV
     assert not hidden(here)

@@ -1,0 +1,260 @@
+"""Every system call of every command that writes fails once, in every way a disk knows.
+
+The outcome is a typed error in one line, and the former state or the new one; given again, the
+command does its work.
+"""
+
+import json
+import shutil
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket import cli
+from convexmarket.errors import ConvexMarketError
+from convexmarket.experiments import run_problem
+from convexmarket.problems import load_problem
+from convexmarket.report import render, write_report
+from tests import PROBLEMS
+from tests.campaign.reliability.faults import (
+    ERRORS,
+    LASTING,
+    TIDYING,
+    Traced,
+    calls_on,
+    can_trace,
+    was_hit,
+)
+from tests.online.builders import TRAINED_MARKET
+from tests.process.failures.builders import PRICE, contents, run, save_nothing
+
+pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and leave to trace")
+
+QUICKSTART = PROBLEMS / "quickstart.toml"
+SMALL = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
+SMALL += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1"]
+ROWS = "id,a,b,label\n" + "".join(f"{i},0.{k},0.1,{'yes' if k % 2 else 'no'}\n" for k, i in
+                                  enumerate("abcd", start=1))  # fmt: skip
+
+
+@cache
+def a_model(which):
+    """Return a model, the same at every call: what a process fits is charged there."""
+    X, y = np.array([[0.1], [0.9]]), np.array([0.0, 0.5])
+    return cm.PersonalizedRidge().fit(X, y, epsilon=[1.0, 1.0 + (which == "new")])
+
+
+def save(name):
+    """Return what saves a model in the command's process, and ends it as a command would."""
+
+    def before(_tell):
+        try:
+            cm.save_model(a_model("new"), name)
+        except ConvexMarketError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+        sys.exit(0)
+
+    return before
+
+
+#: Calls of a command beyond which each fails in one way, and all ways take turns.
+MANY = 60
+#: Sellers one after the other, and then a file; a market closed, and then a report.
+SEVERAL_STEPS = ("online quote --csv", "online close")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is given, what is done in its place, and whether it may be given twice."""
+
+    arguments: tuple
+    before: object = None
+    once: bool = False
+
+
+COMMANDS = {
+    "run": Command(("run", QUICKSTART, "--out", "target")),
+    "run, a new report": Command(("run", QUICKSTART, "--out", "new")),
+    "report": Command(("report", "reports/one", "--out", "target")),
+    "report in place": Command(("report", "target")),
+    "report --index": Command(("report", "--index", "reports")),
+    "diff --json": Command(("diff", "reports/one", "reports/two", "--json", "found.json")),
+    "price": Command(("price", "sellers.csv", *PRICE, "--out", "offers.csv")),
+    "price, a new list": Command(("price", "sellers.csv", *PRICE, "--out", "new.csv")),
+    "schema": Command(("schema", "--out", "schema.json")),
+    "save_model .json": Command((), save("model.json")),
+    "save_model .npz": Command((), save("model.npz")),
+    "ledger create": Command(("ledger", "create", "new.sqlite"), once=True),
+    "ledger record": Command(("ledger", "record", "sold.sqlite", "sold.csv"), once=True),
+    "ledger export": Command(("ledger", "export", "sold.sqlite", "--out", "out.csv")),
+    "online open": Command(("online", "open", "n", "market.toml"), once=True),
+    "online quote": Command(("online", "quote", "m", "--id", "d", "--sensitivity", "1.2")),
+    "online quote --csv": Command(
+        ("online", "quote", "m", "--csv", "arrivals.csv", "--out", "q.csv")
+    ),
+    "online accept": Command(("online", "accept", "m", "--id", "b")),
+    "online close": Command(("online", "close", "m", "--lapse")),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with all that the commands need; running a problem gives its result at once."""
+    folder = tmp_path_factory.mktemp("faults") / "prepared"
+    folder.mkdir()
+    a_model("new")
+    result = run_problem(load_problem(QUICKSTART, SMALL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "save_figure", save_nothing)
+        patch.setattr(cli, "run_problem", lambda *_: result)
+        for name in ("reports/one", "reports/two", "target"):
+            write_report(result, folder / name)
+        (folder / "target" / "report.md").write_text("the former report\n")
+        (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+        (folder / "arrivals.csv").write_text("id,sensitivity\na,1.1\nd,1.3\n")
+        (folder / "sold.csv").write_text("id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n")
+        (folder / "market.toml").write_text(TRAINED_MARKET)
+        (folder / "rows.csv").write_text(ROWS)
+        (folder / "offers.csv").write_text("id,x\nformer,1\n")
+        (folder / "out.csv").write_text("id,x\nformer,1\n")
+        for name in ("offers.certificate.json", "schema.json", "found.json"):
+            (folder / name).write_text('["the former"]\n')
+        for name in ("model.json", "model.npz"):
+            cm.save_model(a_model("former"), folder / name)
+        for arguments in (
+            ("report", "--index", "reports"),
+            ("ledger", "create", "sold.sqlite"),
+            ("online", "open", "m", "market.toml"),
+            *(("online", "quote", "m", "--id", i, "--sensitivity", "1.1") for i in "abc"),
+            ("online", "accept", "m", "--id", "a"),
+            ("online", "accept", "m", "--id", "c"),
+        ):
+            code, command = run(arguments, folder)
+            assert code == 0, command.said
+        yield folder
+
+
+#: What a database keeps for itself, beside what is stored.
+BESIDE = ("-journal", ".turns", ".closing")
+
+
+def state(folder):
+    """Return what a user finds: files, of databases how much is in them, leaving out times."""
+    found = {}
+    for name, content in contents(folder).items():
+        if name.endswith(BESIDE):
+            continue
+        if name.endswith(".sqlite"):
+            content = stored_in(folder / name)
+        elif name.endswith("certificate.json") and content.startswith(b"{"):
+            content = json.loads(content)
+            content["seconds"] = content["optimality"]["seconds"] = 0
+        elif "m/report/" in name and content is not None:
+            content = "written"  # with times and noise of its own
+        found[name] = content
+    return found
+
+
+def stored_in(path):
+    """Return how much is in a database; to be read, it finishes what was left in its journal."""
+    with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            name: database.execute(f"SELECT count(*) FROM {name}").fetchone() for (name,) in names
+        }
+
+
+def is_hidden(name):
+    return "/." in f"/{name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_call_that_fails(name, prepared, tmp_path, attack):
+    command = COMMANDS[name]
+    old = state(prepared)
+
+    def copy(number):
+        return shutil.copytree(prepared, tmp_path / f"try-{number:05}-here")
+
+    clean = copy(0)
+    traced = Traced(command.arguments, clean, command.before)
+    assert traced.end() == 0, traced.said
+    calls, new = calls_on(clean, traced.log), state(clean)
+    assert calls
+    shutil.rmtree(clean)
+
+    def attempt(number, call, nth, error):
+        here = copy(number)
+        inject = f"{call}:error={error}:when={nth}"
+        traced = Traced(command.arguments, here, command.before, [inject])
+        code = traced.end()
+        try:
+            if not was_hit(here, traced.log):
+                return None
+            return wrong(here, code, traced.said, call)
+        finally:
+            traced.log.unlink()
+            shutil.rmtree(here)
+
+    def wrong(here, code, said, call):
+        found = state(here)
+        left = {path for path in found if is_hidden(path)}
+        seen = {path: content for path, content in found.items() if not is_hidden(path)}
+        if code not in (0, 2) or "Traceback" in said:
+            return f"code {code}: {said[-300:]}"
+        if code == 2 and not (said.startswith("error: ") and said.count("\n") == 1):
+            return f"said {said!r}"
+        if code == 0 and seen != new:
+            return f"code 0, and not the new state: {changed(seen, new)}"
+        if not is_between(seen):
+            return f"code {code}, {said!r}: neither old nor new: {changed(seen, old)}"
+        if left and call not in TIDYING and not in_a_report(left, call):
+            return f"left {sorted(left)[:3]}"
+        again, process = run(command.arguments, here, command.before)
+        if again != 0 and not (command.once and again == 2):
+            return f"given again, code {again}: {process.said}"
+        found = state(here)
+        if call not in TIDYING and any(map(is_hidden, found)):
+            return "what was left stays when the command is given again"
+        seen = {path: content for path, content in found.items() if not is_hidden(path)}
+        return None if seen == new else f"given again: {changed(seen, new)}"
+
+    def in_a_report(left, call):
+        """Whether it is a report's workshop, which could not be listed to be removed."""
+        return call == "openat" and all(path.startswith(".") for path in left)
+
+    def is_between(seen):
+        """Whether it is the old state, or the new one, or a former step of several."""
+        if name in SEVERAL_STEPS:
+            return all(
+                seen.get(path) in (old.get(path), new.get(path), "written")
+                or path.endswith(".sqlite")
+                for path in {*seen, *old, *new}
+            )
+        strip = {path: content for path, content in seen.items() if content is not None}
+        return any(
+            strip == {path: content for path, content in whole.items() if content is not None}
+            for whole in (old, new)
+        )
+
+    def changed(seen, other):
+        paths = {*seen, *other}
+        return sorted(path for path in paths if seen.get(path, 0) != other.get(path, 0))[:5]
+
+    faults = [(*call, error) for call in calls for error in ERRORS]
+    if len(calls) > MANY:
+        faults = [(*call, ERRORS[place % len(ERRORS)]) for place, call in enumerate(calls)]
+    faults += [(call, f"{nth}+", "ENOSPC") for call, nth in calls if call in LASTING]
+    tries = [
+        (" ".join(map(str, fault)), partial(attempt, number, *fault))
+        for number, fault in enumerate(faults, start=1)
+    ]
+    attack(f"a system call fails: {name}", tries)

@@ -1,0 +1,187 @@
+"""Files and reports under attack: written over, lost, read by others, run by a spreadsheet."""
+
+import csv
+import io
+import os
+import stat
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.experiments import price_offers
+from convexmarket.experiments.lists import read_reports
+from convexmarket.report import Report, Section, Table, workshop, write_report
+from tests.cli.builders import invoke
+from tests.cli.writers import CSV_OR_JSON, FOREIGN, WRITERS, a_database
+from tests.online.builders import TRAINED_MARKET
+
+DATABASES = ("m/market.sqlite", "m/market.sqlite-journal", "m/new.csv", "books.sqlite",
+             "books.sqlite-journal", "books.sqlite.turns")  # fmt: skip
+SIGNS = "=+-@＝＋－＠\t\r"
+SEPARATORS = ",;\t"
+NAMES = ["wdbc", "a", "report 1", "é", "x.y", "[a]*"]
+ENDS = ["-2", "-", "-abcdefgh", "-2024-01", "-abcdefgh-abcdefgh", "-é"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sellers.csv").write_text("id,sensitivity\nAnn,1.1\nBob,2.5\n")
+    (tmp_path / "market.toml").write_text(TRAINED_MARKET.replace("= 8", "= 5000"))
+    (tmp_path / "rows.csv").write_text("id,a,b,label\nAnn,0.1,0.2,yes\nBob,0.2,0.1,no\n")
+    a_database(tmp_path / "books.sqlite")
+    assert invoke("online", "open", "m", "market.toml").exit_code == 0
+    return tmp_path
+
+
+def keeps(here, arguments, place):
+    """Say what is wrong if a command does not leave a file as it is, with an error in a line."""
+    path = here / place
+    before = path.read_bytes() if path.exists() else None
+    done = invoke(*arguments, place)
+    after = path.read_bytes() if path.exists() else None
+    if before is None and after is not None:
+        path.unlink()
+    elif after != before:
+        path.write_bytes(before)
+    if after != before:
+        return f"exit code {done.exit_code}, and it was replaced"
+    return None if done.exit_code == 2 else f"exit code {done.exit_code}"
+
+
+def test_a_file_of_another_kind(here, attack):
+    def attempt(name, kind, place):
+        (here / place).unlink(missing_ok=True)
+        FOREIGN[kind](here / place)
+        arguments, option = WRITERS[name]
+        return keeps(here, [*arguments, option], place)
+
+    cases = [
+        (name, kind, place)
+        for name, kind, place in product(
+            sorted(set(WRITERS) - {"diff"}), FOREIGN, ["f.csv", "f.json"]
+        )
+        if place == "f.csv" or name in CSV_OR_JSON
+    ]
+    attack(
+        "a file of another kind is written over", ((str(c), partial(attempt, *c)) for c in cases)
+    )
+
+
+def test_among_the_files_of_a_database(here, attack):
+    def attempt(name, place):
+        arguments, option = WRITERS[name]
+        return keeps(here, [*arguments, option], place)
+
+    cases = product(("price", "online quote", "schema"), DATABASES)
+    attack(
+        "a database, or its folder, is written to", ((str(c), partial(attempt, *c)) for c in cases)
+    )
+
+
+def report(title, *tables):
+    return Report(title, ("A page.",), (Section("All", tables=tables),), {})
+
+
+def test_reports_that_wait_in_a_workshop(tmp_path, attack):
+    def attempt(name, end):
+        folder = tmp_path / f"{name}{end} all"
+        other = folder / f"{name}{end}"
+        write_report(report("the only copy"), other)
+        waiting = folder / f".{other.name}-k3_9zzab"
+        waiting.mkdir()
+        (waiting / workshop.OWNER).touch()
+        other.rename(waiting / workshop.PREVIOUS)
+        write_report(report("another"), folder / name)
+        workshop.put_back(other)
+        return None if (other / "index.html").exists() else "the only copy is gone"
+
+    cases = product(NAMES, ENDS)
+    attack("a report is lost to a namesake", ((str(c), partial(attempt, *c)) for c in cases))
+
+
+def is_formula(cell):
+    return cell.strip('" ').startswith(tuple(SIGNS))
+
+
+def cells_in(text, separator):
+    return [cell for row in csv.reader(io.StringIO(text), delimiter=separator) for cell in row]
+
+
+def hostile_names(number):
+    drawn = np.random.default_rng()
+    letters = np.array(list(f"{SIGNS},;|'\" x1\n"))
+    for _ in range(number):
+        yield "".join(drawn.choice(letters, drawn.integers(1, 9))).strip() or "x"
+
+
+def test_names_in_tables(here, attack):
+    """Of a report's table, in which any text may stand."""
+
+    def attempt(name, separator):
+        table = pd.DataFrame({"number": [1.5], "name": [name], "after": [name]})
+        write_report(report("names", Table("names", "Names.", table)), here / "report")
+        text = (here / "report" / "tables" / "names.csv").read_text(encoding="utf-8")
+        found = list(filter(is_formula, cells_in(text, separator)))
+        torn = len(text.splitlines()) != 2
+        return f"formulas: {found}" if found else ("torn rows" if torn else None)
+
+    cases = [(name, s) for name in hostile_names(500) for s in SEPARATORS]
+    attack("a name in a table is a formula, or tears a row",
+           ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip
+
+
+def test_ids_in_offers(here, attack):
+    """Ids come back as they were, through the offers and our own reader."""
+    ids = sorted({" ".join(name.split()) for name in hostile_names(1_000)} - {""})
+    table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
+    offers = price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)
+    path, _ = offers.write(here / "offers.csv")
+    text, back = path.read_text(encoding="utf-8"), read_reports(path)["id"].tolist()
+    bad = {
+        separator: list(filter(is_formula, cells_in(text, separator))) for separator in SEPARATORS
+    }
+
+    def attempt(place, separator):
+        if back[place] != ids[place]:
+            return f"comes back as {back[place]!r}"
+        bare = ids[place].lstrip("'")
+        return "a formula" if any(bare in cell for cell in bad[separator]) else None
+
+    cases = product(range(len(ids)), SEPARATORS)
+    attack("an id in offers is a formula, or another id",
+           ((repr((ids[p], s)), partial(attempt, p, s)) for p, s in cases))  # fmt: skip
+
+
+def test_who_may_read(here, attack):
+    os.umask(0o022)
+    table = Table("sellers", "Sellers.", pd.DataFrame({"id": ["Ann"], "sensitivity": [0.5]}))
+    writers = {
+        "offers.csv": ["price", "sellers.csv", *WRITERS["price"][0][2:], "--out", "offers.csv"],
+        "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv"],
+        "balance.csv": ["ledger", "export", "books.sqlite", "--out", "balance.csv"],
+        "sales.json": ["ledger", "export", "m", "--what", "sales", "--out", "sales.json"],
+        **{f"report/{name}": None for name in ("results.json", "index.html", "report.md",
+                                               "tables/sellers.csv", "tables/sellers.tex")},
+    }  # fmt: skip
+
+    def attempt(name, mode):
+        path = here / name
+        if mode is None and path.exists() and not name.startswith("report"):
+            path.unlink()
+        if mode is not None:
+            path.chmod(mode)
+        if writers[name] is None:
+            write_report(report("sellers", table), here / "report")
+        else:
+            assert invoke(*writers[name]).exit_code == 0
+        found = stat.S_IMODE(path.stat().st_mode)
+        return None if found == (mode or 0o600) else f"{found:o}"
+
+    cases = product(writers, (None, 0o600, 0o640, 0o400))
+    attack("a private file is readable, or its mode is lost",
+           ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip

@@ -1,0 +1,56 @@
+"""What LibreOffice makes of the CSV files that are written."""
+
+import shutil
+import subprocess
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.experiments.csv_cells import guarded, write_csv
+from tests.experiments.test_csv_cells import DIALECTS, NASTY, PLAIN
+
+OFFICE = shutil.which("soffice")
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """Return what gives the XML of a CSV file as LibreOffice opens it, by the separator."""
+    folder = tmp_path_factory.mktemp("office")
+    names = [*NASTY, *PLAIN, "Ann\r=1+1", "Ann\n=1+1", "\t=1+1"]
+    with open(folder / "names.csv", "w", encoding="utf-8", newline="") as file:
+        write_csv(pd.DataFrame({"number": np.arange(len(names)), "id": names, "after": 0.5}), file)
+    with open(folder / "bare.csv", "w") as file:
+        file.write("number,id\n1,=1+1\n")
+
+    def convert(name, separator):
+        out = folder / f"{name}-{separator}"
+        subprocess.run(
+            [OFFICE, f"-env:UserInstallation=file://{folder}/profile", "--headless",
+             f"--infilter=CSV:{ord(DIALECTS[separator])},34,76,1", "--convert-to", "ods",
+             "--outdir", out, folder / f"{name}.csv"],
+            check=True, capture_output=True, timeout=300,
+        )  # fmt: skip
+        with zipfile.ZipFile(out / f"{name}.ods") as file:
+            return file.read("content.xml").decode()
+
+    return lambda name, separator: (convert(name, separator), names)
+
+
+@pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
+@pytest.mark.parametrize("separator", DIALECTS)
+def test_libreoffice_runs_nothing(converted, separator):
+    content, names = converted("names", separator)
+    assert "table:formula" not in content
+    assert "Ann" in content
+    if separator == "comma":
+        assert content.count("<table:table-row") == len(names) + 1
+        assert content.count('office:value-type="float"') == 2 * len(names)
+        assert guarded("=1+1").replace("'", "&apos;") in content
+
+
+@pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
+def test_libreoffice_would_run_it(converted):
+    """The test above looks for the right thing."""
+    assert "table:formula" in converted("bare", "comma")[0]
