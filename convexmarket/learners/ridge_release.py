@@ -349,7 +349,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             low, high = float(y.min()), float(y.max())
             return (low, high) if high > low else (low - 1.0, high + 1.0)
         bottom, top = pair_of_bounds("target_range", self.target_range)
-        if bottom.size != 1 or top.size != 1:
+        if bottom.ndim or top.ndim:
             raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
         positive_width("target_range", bottom, top)
         return float(bottom), float(top)

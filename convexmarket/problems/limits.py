@@ -38,8 +38,6 @@ COPIES = 8
 PER_SELLER = 10
 #: For a record of a table, while it is a dict.
 PER_RECORD = 100
-#: For a process that works beside the first: Python and the libraries.
-_PER_PROCESS = 40e6
 
 #: Where a name may begin: bare, or at a quote.
 _NAME = re.compile(r"[\w-]+|[\"']")
@@ -129,23 +127,20 @@ def _start(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def check_memory(needs: Mapping[str, float], workers: int = 1) -> None:
+def check_memory(needs: Mapping[str, float]) -> None:
     """Refuse a run that would hold more than the memory there is, before any of it is drawn.
 
     Parameters
     ----------
     needs : mapping from str to float
         Numbers of eight bytes that are held at once, by the keys whose product they are.
-    workers : int
-        Processes.
 
     Raises
     ------
     ValueError
         Naming the keys that ask for most.
     """
-    numbers = sum(needs.values()) + _PER_PROCESS * (workers - 1)
-    need, there_are = 8 * numbers / 2**30, _free_memory() / 2**30
+    need, there_are = 8 * sum(needs.values()) / 2**30, _free_memory() / 2**30
     if need > there_are:
         raise ValueError(
             f"{max(needs, key=lambda keys: needs[keys])}: a run would hold about {need:,.1f} GiB "

@@ -155,7 +155,7 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
             lines.append(f"{path}: {len(details) - MOST_MISTAKES} more mistakes")
         raise ProblemFileError("\n".join(lines)) from None
     try:
-        check_memory(problem.memory(), problem.run.workers)
+        check_memory(problem.memory())
     except ValueError as error:
         raise ProblemFileError(f"{path}: {error}") from None
     problem._source = source

@@ -240,8 +240,13 @@ def _build(document: Document) -> PublicPredictor:
         raise DataError("a PublicPredictor has a kernel and points, and no parameters")
     names = document.features.names
     labels = read_labels(document.labels)
+    kernel = Kernel(**model.kernel.model_dump())
+    kernel.check_domain(model.points, "points")
+    largest = kernel.feature_bound * kernel.feature_bound  # of the kernel
+    if not np.isfinite(largest * np.abs(model.coefficients).sum()):
+        raise DataError("the coefficients are so large that predictions would overflow")
     return PublicPredictor(
-        Kernel(**model.kernel.model_dump()),
+        kernel,
         model.points.reshape(model.coefficients.size, document.features.count),
         model.coefficients,
         read_guarantee(document.guarantee),
