@@ -11,10 +11,10 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import shown
+from convexmarket.arguments import where_no_number
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = ["Granted", "dense_rows"]
+__all__ = ["Granted", "dense_rows", "without_cells"]
 
 Vector = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class Granted:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ParameterError(
-                f"epsilon must be numbers, one per row or one for all, not {shown(given)}."
+                f"epsilon must be numbers, one per row or one for all: {where_no_number(given)}."
             ) from None
         if array.ndim == 0:
             array = np.full(n_rows, float(array))
@@ -167,4 +167,15 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, **options: Any) -> Any:
     try:
         return validate_data(estimator, X, *labels, **options)
     except (ValueError, OverflowError) as error:
-        raise DataError(str(error)) from error
+        raise DataError(without_cells(str(error), X, *labels)) from None
+
+
+def without_cells(message: str, X: Any, *labels: Any) -> str:
+    """Return scikit-learn's words, unless they quote a cell: then say where it stands."""
+    if "convert" not in message:
+        return message
+    for name, values in zip(("X", "y"), (X, *labels), strict=False):
+        where = where_no_number(values)
+        if where:
+            return f"{name} must hold numbers: {where}"
+    return "X must hold numbers"

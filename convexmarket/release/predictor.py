@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import where_no_number
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved.document import (
@@ -281,8 +282,8 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
         )
     try:
         rows = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"X must hold numbers: {error}.") from error
+    except (TypeError, ValueError):
+        raise DataError(f"X must hold numbers: {where_no_number(X)}.") from None
     if rows.ndim == 1 and rows.size == n_features:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != n_features:

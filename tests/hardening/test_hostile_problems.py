@@ -288,7 +288,10 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     assert "missing.csv: No such file" in said.stderr
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
     said = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
-    assert "mine.csv: line 2: 'maybe' is none of the classes" in said.stderr.replace("\n", " ")
+    assert (
+        "mine.csv: line 2: the cell of the column 'label' is none of the classes"
+        in said.stderr.replace("\n", " ")
+    )
 
 
 def test_schemas_are_json():

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import unicodedata
 import warnings
 from functools import partial
 from itertools import cycle
@@ -12,6 +14,7 @@ from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
+from convexmarket.ledger.names import checked_id
 from convexmarket.report import render, rewrite_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_report
@@ -115,3 +118,30 @@ def dumped(found):
 def sign(found):
     """Return a changed model as whoever changes it on purpose writes it: the checksum fits."""
     return signed({"sha256": "", **found})
+
+
+# ----------------------------------------------------------------------------------------- ids
+
+
+def unseen():
+    """Yield every character that shows nothing, or a blank that is none."""
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        blank = unicodedata.category(character) == "Zs" and character != " "
+        if blank or unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}:
+            yield character
+    yield from "\u034f\u115f\u1160\u17b4\u17b5\u180b\u2800\u3164\ufe00\ufe0f\uffa0\U000e0100"
+
+
+def taken(id):
+    return f"taken as {checked_id(id)!a}"
+
+
+def test_ids_with_what_is_not_seen(attack):
+    characters = list(unseen())
+    private = [c for c in characters if unicodedata.category(c) == "Co"]
+    few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
+    attack(
+        "ids with a character that is not seen",
+        ((ascii(c), partial(taken, f"Ann{c}Lee")) for c in few),
+    )
