@@ -36,6 +36,7 @@ __all__ = [
     "labels_of",
     "shown",
     "warn_user",
+    "where_no_number",
 ]
 
 #: Characters of an object that an error message shows.
@@ -141,12 +142,32 @@ def check_callable(name: str, value: object, *, optional: bool = True) -> None:
         raise ParameterError(f"{name} is {shown(value)}; give a function{', or None' * optional}")
 
 
+def where_no_number(values: Any) -> str:
+    """Say in which row, and which column, the first cell stands that is no number.
+
+    What it holds may be private, so it is not said, as NumPy and scikit-learn would.
+    """
+    named = isinstance(values, pd.DataFrame)
+    try:
+        table = values if named else pd.DataFrame(np.array(values, dtype=object))
+    except (TypeError, ValueError):
+        return "the rows have different lengths"
+    for column in table:
+        for row, cell in enumerate(table[column]):
+            try:
+                float(cell)
+            except (TypeError, ValueError, OverflowError):
+                where = f" of column {column!r}" if named or table.shape[1] > 1 else ""
+                return f"row {row}{where} is not a number"
+    return ""
+
+
 def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     """Return an array of floats, whatever its shape."""
     try:
         return np.asarray(values, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(f"{name} must hold numbers: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
 
 
 def labels_of(value: object) -> pd.Index[Any] | None:

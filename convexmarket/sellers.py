@@ -20,6 +20,7 @@ from convexmarket.arguments import (
     is_default,
     is_iterable,
     labels_of,
+    where_no_number,
 )
 from convexmarket.errors import DataError, ParameterError, PriorError, SellersError
 from convexmarket.notebook import Shown
@@ -295,7 +296,7 @@ class Sellers(Shown):
         for prior, who in _parts(self.priors, self._prior_of, np.arange(reports.size)):
             try:
                 prior.check_reports(reports[who])
-            except PriorError as error:
+            except PriorError:
                 if len(self.priors) == 1:
                     raise
                 low, high = prior.support
@@ -303,8 +304,8 @@ class Sellers(Shown):
                 first = who[np.argmax(outside)]
                 group = "" if self.groups is None else f" (group {self.groups.tolist()[first]!r})"
                 raise PriorError(
-                    f"sensitivities[{first}] is {reports[first]}{group}, outside the support of "
-                    f"its prior: {error}"
+                    f"sensitivities[{first}]{group} is outside the support [{low:g}, "
+                    f"{high:g}] of its prior {prior!r}"
                 ) from None
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
@@ -451,8 +452,8 @@ def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:
     """Return ``values`` as a read-only vector of finite numbers >= 0."""
     try:
         costs = np.array(values, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise SellersError(f"{name} must be numbers: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise SellersError(f"{name} must be numbers: {where_no_number(values)}") from None
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"

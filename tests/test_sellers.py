@@ -266,12 +266,12 @@ BAD = {
     "a report outside its own prior": (
         lambda: cm.Sellers([0.7, 0.2], two_groups(), groups=["young", "old"]),
         cm.PriorError,
-        r"sensitivities\[1\] is 0.2 \(group 'old'\), outside .*\[0.5, 2\]",
+        r"sensitivities\[1\] \(group 'old'\) is outside .*\[0.5, 2\]",
     ),
     "a report outside its seller's prior": (
         lambda: cm.Sellers([0.7, 0.2], [uniform(), cm.Uniform(1, 2)]),
         cm.PriorError,
-        r"sensitivities\[1\] is 0.2, outside",
+        r"sensitivities\[1\] is outside",
     ),
     "nobody drawn": (
         lambda: cm.Sellers.draw(0, uniform(), np.random.default_rng(0)),
@@ -316,7 +316,7 @@ BAD = {
     "words": (
         lambda: cm.Sellers(["cheap", "dear"], uniform()),
         cm.SellersError,
-        "sensitivities must be numbers: .*cheap",
+        "sensitivities must be numbers: row 0 is not a number",
     ),
     "None among them": (
         lambda: cm.Sellers(virtual_costs=[0.2, None]),

@@ -160,7 +160,10 @@ def run(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Parallel jobs, -1 for all cores.", show_default="as the file says"),
+        typer.Option(
+            help="Parallel jobs, at most one per core; -1 for all cores.",
+            show_default="as the file says",
+        ),
     ] = None,
     show: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
@@ -172,6 +175,12 @@ def run(
         problem = load_problem(file, overrides)
         if data is not None:
             problem = load_problem(file, [*overrides, rows_setting(problem, data)])
+        if problem.run.workers < problem.run.jobs:
+            err.print(
+                f"run.jobs is {problem.run.jobs}; as there are {problem.run.workers} cores, so "
+                "many jobs run",
+                highlight=False,
+            )
         target = folder or Path("reports", file.stem)
         check_replaceable(target.resolve())
         check_place(target, folder=True)

@@ -19,6 +19,7 @@ __all__ = [
     "PARTLY",
     "READER_GONE",
     "WRONG",
+    "memory_ended",
     "reason",
     "run_to_the_end",
 ]
@@ -41,6 +42,12 @@ def reason(error: OSError) -> str:
     return f"{error.filename}: {why}" if error.filename else why
 
 
+def memory_ended(error: MemoryError) -> str:
+    """Say in a line that there was not enough memory, and what to do."""
+    asked = f" ({error})" if str(error) else ""
+    return f"not enough memory{asked}; use fewer rows, sellers, draws or jobs, or a larger machine"
+
+
 def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run the command line, and exit with the code that says how it ended."""
     _settle_streams()
@@ -58,6 +65,9 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         code = INTERRUPTED
     except OSError as error:  # a command handles those of its files: this is of what it prints
         code = _of_output(error)
+    except MemoryError as error:
+        print(f"error: {memory_ended(error)}", file=sys.stderr)
+        code = WRONG
     except Exception:
         sys.excepthook(*sys.exc_info())
         print(DEFECT, file=sys.stderr)

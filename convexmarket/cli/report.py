@@ -13,7 +13,7 @@ from rich.table import Table
 
 from convexmarket.cli.compare import run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
-from convexmarket.cli.ending import BUG, DONE, PARTLY, reason
+from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import Problem, SolverStudyProblem, load_problem
@@ -167,6 +167,8 @@ def _failure(error: Exception) -> tuple[str, int]:
     """Return what is told of a report that could not be written, and the exit code for it."""
     if isinstance(error, OSError):
         return reason(error), PARTLY
+    if isinstance(error, MemoryError):
+        return memory_ended(error), PARTLY
     if isinstance(error, ConvexMarketError):
         return str(error), PARTLY
     return f"{type(error).__name__}: {error} (a defect of convexmarket: please report it)", BUG

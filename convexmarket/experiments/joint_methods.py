@@ -153,7 +153,7 @@ def run_joint_methods(
     stages = Stages(progress)
     places = [(g, k) for g, group in enumerate(problem.groups) for k in range(group.instances)]
     calls = (delayed(_study)(problem, place) for place in places)
-    found = stages.parallel("solve", problem.run.jobs, calls)
+    found = stages.parallel("solve", problem.run.workers, calls)
     instances = pd.DataFrame([row for row, _, _ in found])
     runs = pd.DataFrame([row for _, rows, _ in found for row in rows])
     descents = pd.DataFrame([row for _, _, rows in found for row in rows])

@@ -124,7 +124,7 @@ def run_joint_sweep(
     points = [sweep.points[number] for number, _, _ in places]
     found = stages.parallel(
         "solve",
-        problem.run.jobs,
+        problem.run.workers,
         (
             delayed(_solve)(point, rows[point.data], seed, draw)
             for point, (_, _, draw) in zip(points, places, strict=True)

@@ -185,7 +185,7 @@ def run_joint_tradeoff(
     regularization, baseline = _baseline(problem, rows, settings[0], stages)
     found = stages.parallel(
         "buy and train",
-        problem.run.jobs,
+        problem.run.workers,
         (delayed(buy_and_train)(problem, rows, setting) for setting in settings),
     )
     tried = [

@@ -58,8 +58,8 @@ def read_sales(
         open_offers = np.flatnonzero(table[status].str.strip().str.lower() != "accepted")
         if open_offers.size:
             lines = table.index.to_numpy()[open_offers]
-            why = "in the column 'status': only what was accepted is sold; leave the others out"
-            raise DataError(blame(place, lines, table[status].iloc[open_offers[0]], why))
+            why = "is not 'accepted': only what was accepted is sold; leave the others out"
+            raise DataError(blame(place, lines, f"the cell of the column {status!r}", why))
     ids = checked_ids(table[column_named(table, id_column, ID_NAMES, "--id-column")], place)
     columns = {
         "epsilon": _amounts(table, epsilon_column, EPSILON_NAMES, "--epsilon-column", place),
@@ -121,6 +121,7 @@ def _amounts(
     numbers = numbers_in(texts)
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if bad.size:
-        why = f"in the column {texts.name!r} is no finite number >= 0"
-        raise DataError(blame(place, table.index.to_numpy()[bad], texts.iloc[bad[0]], why))
+        cell = f"the cell of the column {texts.name!r}"
+        why = "is no finite number >= 0"
+        raise DataError(blame(place, table.index.to_numpy()[bad], cell, why))
     return numbers

@@ -132,13 +132,7 @@ def read_list(
     listed = pd.DataFrame(
         {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
     ).set_axis(np.frombuffer(lines, dtype=np.int64))
-    _check(
-        listed,
-        prior,
-        place,
-        ids=lambda line: _field(path, line, id_at),
-        texts=lambda line: _field(path, line, report_at),
-    )
+    _check(listed, prior, place, lambda line: _field(path, line, id_at))
     return listed
 
 
@@ -187,8 +181,7 @@ def checked_reports(
     empty = (blank(ids) & blank(reports)).to_numpy()
     ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]
     listed = pd.DataFrame({"id": ids, "sensitivity": numbers_in(reports)}).set_axis(rows)
-    ids, reports = ids.set_axis(rows), reports.set_axis(rows)
-    _check(listed, prior, place, ids.__getitem__, reports.__getitem__)
+    _check(listed, prior, place, ids.set_axis(rows).__getitem__)
     return listed
 
 
@@ -196,12 +189,11 @@ def _check(
     listed: pd.DataFrame,
     prior: Prior,
     place: str,
-    ids: Callable[[int], Any],
-    texts: Callable[[int], Any],
+    id_of: Callable[[int], Any],
 ) -> None:
-    """Refuse a list without sellers, or with wrong rows; ``ids`` and ``texts`` show what they hold.
+    """Refuse a list without sellers, or with wrong rows; ``id_of`` finds an id as it was written.
 
-    What is shown is looked for only then, because a long list does not keep it.
+    It is looked for only then, because a long list does not keep it.
     """
     if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
@@ -211,19 +203,21 @@ def _check(
         f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
         "prior that covers it"
     )
-    checks: list[tuple[Callable[[int], Any], pd.Series[bool], str]] = [
-        (texts, numbers.isna(), NO_NUMBER),
-        (texts, numbers < 0, "is negative, and a sensitivity is >= 0"),
-        (texts, numbers == np.inf, "is not finite"),
-        (texts, ~numbers.between(low, high), beyond),
-        (ids, blank(listed["id"]), "is no id"),
-        (ids, listed["id"].duplicated(), "is the id of an earlier seller; ids must be distinct"),
+    twice = "is the id of an earlier seller; ids must be distinct"
+    checks: list[tuple[str, pd.Series[bool], str]] = [
+        ("the report", numbers.isna(), NO_NUMBER),
+        ("the report", numbers < 0, "is negative, and a sensitivity is >= 0"),
+        ("the report", numbers == np.inf, "is not finite"),
+        ("the report", ~numbers.between(low, high), beyond),
+        ("", blank(listed["id"]), "is no id"),
+        ("", listed["id"].duplicated(), twice),
     ]
     rows = listed.index.to_numpy()
-    for shown, wrong, why in checks:
+    for what, wrong, why in checks:
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, rows[bad], shown(int(rows[bad[0]])), why))
+            named = what or clipped(id_of(int(rows[bad[0]])))
+            raise DataError(blame(place, rows[bad], named, why))
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
@@ -310,16 +304,19 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def blame(place: str, rows: NDArray[np.intp], value: Any, why: str) -> str:
-    """Say which rows are wrong, what the first of them holds, and why that is wrong."""
+def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
+    """Say which rows are wrong, what of them, and why.
+
+    What a cell holds is private and is never said; ``what`` is an id, or the name of a column.
+    """
     more = ""
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
         more = f" ({rows.size - 1} more: {others})"
-    return f"{place} {rows[0]}: {_clipped(value)} {why}{more}"
+    return f"{place} {rows[0]}: {what} {why}{more}"
 
 
-def _clipped(value: Any) -> str:
+def clipped(value: Any) -> str:
     """Return a value as a message shows it."""
     found = repr(value) if isinstance(value, str) else str(value)
     return found if len(found) <= SHOWN else f"{found[:SHOWN]}... ({len(found)} characters)"

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.experiments.lists import blame, numbers_in, read_reports
+from convexmarket.experiments.lists import blame, clipped, numbers_in, read_reports
 from convexmarket.online.offers import checked_id
 from convexmarket.problems import CsvRows, InlineData, OnlineMarketProblem
 from convexmarket.problems.rows import load_rows
@@ -134,7 +134,8 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
     twice = np.flatnonzero(known.duplicated())
     if twice.size:
         why = "is the id of an earlier line; ids must be distinct"
-        raise DataError(blame(place, ids.index.to_numpy()[twice], known.iloc[twice[0]], why))
+        lines = ids.index.to_numpy()[twice]
+        raise DataError(blame(place, lines, clipped(known.iloc[twice[0]]), why))
     return known
 
 
@@ -192,10 +193,10 @@ def _checked(
     place = f"{path}: line"
     lines = table.index.to_numpy()
 
-    def refuse(values: pd.Series[Any], wrong: Any, why: str) -> None:
+    def refuse(what: str, wrong: Any, why: str) -> None:
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, lines[bad], values.iloc[bad[0]], why))
+            raise DataError(blame(place, lines[bad], what, why))
 
     def column(name: str, key: str) -> pd.Series[Any]:
         if name not in table.columns:
@@ -212,19 +213,19 @@ def _checked(
         ids = tuple(checked_ids(column(id_column, "id"), place))
     columns = []
     for name in features:
-        texts = column(name, "features")
-        numbers = numbers_in(texts)
-        refuse(texts, ~np.isfinite(numbers), f"in the column {name!r} is not a finite number")
+        numbers = numbers_in(column(name, "features"))
+        cell = f"the cell of the column {name!r}"
+        refuse(cell, ~np.isfinite(numbers), "is not a finite number")
         columns.append(numbers.to_numpy())
     negative, positive = (_is_class(labels, known) for known in data.classes)
     allowed = f"is none of the classes {data.classes[0]!r} and {data.classes[1]!r}"
-    refuse(labels, ~(negative | positive), allowed)
+    refuse(f"the cell of the column {data.label!r}", ~(negative | positive), allowed)
     X = np.column_stack(columns).astype(np.float64)
     norms = np.linalg.norm(X, axis=1)
     refuse(
-        pd.Series(norms),
+        "the norm of the row",
         norms > data.data_norm * (1.0 + NORM_SLACK),
-        f"is the norm of the row, above data_norm = {data.data_norm:g}; scale the rows by public "
+        f"is above data_norm = {data.data_norm:g}; scale the rows by public "
         "constants, or declare a larger bound",
     )
     return ids, X, np.where(positive, 1.0, -1.0)

@@ -20,6 +20,7 @@ from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
     blame,
     blank,
+    clipped,
     column_named,
     read_list,
     read_reports,
@@ -152,7 +153,7 @@ def answer_list(
     for wrong, why in checks:
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, lines[bad], ids.iloc[bad[0]], why))
+            raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
     record: Callable[[str], Any] = market.accept if answer == "accepted" else market.decline
     for done, owner in enumerate(ids, start=1):
         record(owner)
@@ -196,13 +197,11 @@ def _check_terms(listed: pd.DataFrame, known: pd.DataFrame, place: str) -> None:
     before = listed["id"].map(known["sensitivity"])
     bad = np.flatnonzero(before.notna() & (before != listed["sensitivity"]))
     if bad.size:
-        row = listed.iloc[bad[0]]
         raise DataError(
             blame(
                 place,
                 listed.index.to_numpy()[bad],
-                row["id"],
-                f"reports {row['sensitivity']:g} here, and was quoted at {before.iloc[bad[0]]:g}; "
-                "a seller is quoted once",
+                clipped(listed["id"].iloc[bad[0]]),
+                "reports another sensitivity here than it was quoted at; a seller is quoted once",
             )
         )

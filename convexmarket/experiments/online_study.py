@@ -133,7 +133,7 @@ def run_online_study(
         for draw in range(study.draws)
     ]
     found = stages.parallel(
-        "draws", problem.run.jobs, (delayed(_bought)(problem, *place) for place in places)
+        "draws", problem.run.workers, (delayed(_bought)(problem, *place) for place in places)
     )
     draws = pd.DataFrame([row for rows in found for row in rows])
     order = draws.policy.map({name: place for place, name in enumerate(study.policies)})

@@ -201,7 +201,9 @@ def run_regression_market(
         for draw in range(problem.learner.draws)
     ]
     trials: list[Trial] = stages.parallel(
-        "train", problem.run.jobs, (delayed(_trial)(problem, rows, sale, seeds) for sale in sales)
+        "train",
+        problem.run.workers,
+        (delayed(_trial)(problem, rows, sale, seeds) for sale in sales),
     )
     constant_rmse = _rmse(rows.y_test - _constant(problem))
     pairs = list(zip(sales, trials, strict=True))
@@ -483,7 +485,7 @@ def _audits(problem: RegressionMarketProblem, sales: list[Sale], stages: Stages)
     }
     found = stages.parallel(
         "audit",
-        problem.run.jobs,
+        problem.run.workers,
         (delayed(audit_incentives)(market, misreports=MISREPORTS) for market in markets.values()),
     )
     audits = dict(zip(markets, found, strict=True))

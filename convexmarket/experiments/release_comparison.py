@@ -156,7 +156,9 @@ def run_release_comparison(
     places = [(size, fit) for size in study.sizes for fit in range(study.fits)]
     # The largest first, so that no job is left with them at the end.
     found = stages.parallel(
-        "releases", problem.run.jobs, (delayed(make_releases)(problem, *at) for at in places[::-1])
+        "releases",
+        problem.run.workers,
+        (delayed(make_releases)(problem, *at) for at in places[::-1]),
     )[::-1]
     models = pd.DataFrame([each.model for each in found])
     draws = _ordered(problem, [row for each in found for row in each.draws], DRAWS)
@@ -253,7 +255,7 @@ def _useful(
     ]
     by_theory = stages.parallel(
         "theory",
-        problem.run.jobs,
+        problem.run.workers,
         (
             delayed(_by_theory)(problem, public, release, epsilon, n_queries)
             for epsilon, release in pairs

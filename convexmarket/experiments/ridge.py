@@ -157,7 +157,7 @@ def run_ridge_comparison(
     stages = Stages(progress)
     tables = _published(problem)  # before any work
     calls = [delayed(_one_draw)(problem, draw) for draw in range(problem.run.draws)]
-    records = stages.parallel("losses", problem.run.jobs, calls)
+    records = stages.parallel("losses", problem.run.workers, calls)
     draws = pd.DataFrame([record for part in records for record in part])
     cells = _summarise(draws)
     with stages("confirmation", 1) as advance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -48,13 +49,22 @@ class Stages:
         self.seconds[stage] = time.perf_counter() - start
 
     def parallel(self, stage: str, jobs: int, calls: Iterable[Any]) -> list[Any]:
-        """Return the results of delayed calls, in their order, shared between so many jobs."""
+        """Return the results of delayed calls, in their order, shared between so many jobs.
+
+        Raises
+        ------
+        MemoryError
+            Also where a job was ended from outside, as a system does that runs out of memory.
+        """
         calls = list(calls)
         results = []
         with self(stage, len(calls)) as advance:
-            for result in Parallel(n_jobs=jobs, return_as="generator")(calls):
-                results.append(result)
-                advance()
+            try:
+                for result in Parallel(n_jobs=jobs, return_as="generator")(calls):
+                    results.append(result)
+                    advance()
+            except BrokenProcessPool:
+                raise MemoryError("the system ended a parallel job") from None
         return results
 
     def timings(self) -> dict[str, float]:

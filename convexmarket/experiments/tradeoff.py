@@ -272,7 +272,7 @@ def _train(
         for draw in range(problem.learner.draws)
     ]
     calls = (delayed(_trained)(problem, rows, design, seeds) for design in designs)
-    return stages.parallel("train", problem.run.jobs, calls)
+    return stages.parallel("train", problem.run.workers, calls)
 
 
 def _trained(
@@ -343,7 +343,7 @@ def _audit(problem: TradeoffProblem, choices: list[Choice], stages: Stages) -> p
     markets = {_reports_of(purchase): purchase.market for purchase in chosen}
     audits = stages.parallel(
         "audit",
-        problem.run.jobs,
+        problem.run.workers,
         (delayed(audit_incentives)(market, misreports=MISREPORTS) for market in markets.values()),
     )
     found = dict(zip(markets, audits, strict=True))

@@ -153,7 +153,7 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
     """
     stages = Stages(progress)
     variants = _points(problem)
-    jobs = problem.run.jobs
+    jobs = problem.run.workers
     units = [unit for points in variants for unit in _units(points, problem)]
     found = stages.parallel("allocate", jobs, (delayed(_answers)(unit) for unit in units))
     points = [point for unit in units for point in unit]

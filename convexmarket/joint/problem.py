@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
-from convexmarket.arguments import aligned, check_choice, labels_of
+from convexmarket.arguments import aligned, check_choice, labels_of, where_no_number
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
@@ -233,8 +233,10 @@ class JointMarket:
 def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
     try:
         rows, labels = np.array(X, dtype=float), np.array(y, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"X and y must hold numbers: {error}") from error
+    except (TypeError, ValueError, OverflowError):
+        found = {name: where_no_number(values) for name, values in (("X", X), ("y", y))}
+        wrong = "; ".join(f"{name}: {where}" for name, where in found.items() if where)
+        raise DataError(f"X and y must hold numbers: {wrong}") from None
     if rows.ndim != 2 or rows.shape[0] != n_sellers or rows.shape[1] == 0:
         raise DataError(
             f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"

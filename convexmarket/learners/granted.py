@@ -11,11 +11,11 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import check_instance, shown
+from convexmarket.arguments import check_instance, where_no_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = ["Granted", "dense_rows"]
+__all__ = ["Granted", "dense_rows", "without_cells"]
 
 Vector = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class Granted:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ParameterError(
-                f"epsilon must be numbers, one per row or one for all, not {shown(given)}."
+                f"epsilon must be numbers, one per row or one for all: {where_no_number(given)}."
             ) from None
         if array.ndim == 0:
             array = np.full(n_rows, float(array))
@@ -175,4 +175,15 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     try:
         return validate_data(estimator, X, *labels, **options)
     except (ValueError, OverflowError) as error:
-        raise DataError(str(error)) from error
+        raise DataError(without_cells(str(error), X, *labels)) from None
+
+
+def without_cells(message: str, X: Any, *labels: Any) -> str:
+    """Return scikit-learn's words, unless they quote a cell: then say where it stands."""
+    if "convert" not in message:
+        return message
+    for name, values in zip(("X", "y"), (X, *labels), strict=False):
+        where = where_no_number(values)
+        if where:
+            return f"{name} must hold numbers: {where}"
+    return "X must hold numbers"

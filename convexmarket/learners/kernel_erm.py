@@ -26,7 +26,13 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_positives, checked_numbers, labels_of
+from convexmarket.arguments import (
+    aligned,
+    check_positives,
+    checked_numbers,
+    labels_of,
+    where_no_number,
+)
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.granted import Granted, dense_rows
@@ -402,8 +408,8 @@ class KernelERM(BaseEstimator):
         if not loss.classifies:
             try:
                 return None, np.asarray(y, dtype=np.float64)
-            except ValueError as error:
-                raise DataError(f"loss 'huber' fits numbers: {error}.") from error
+            except ValueError:
+                raise DataError(f"loss 'huber' fits numbers: {where_no_number(y)}.") from None
         return binary_signs(y, self.classes)
 
 

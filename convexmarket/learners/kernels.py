@@ -96,7 +96,14 @@ class Kernel:
             check_positives(data_norm=self.data_norm)
         if self.stated_bound is not None:
             check_positives(feature_bound=self.stated_bound)
-        if self.stated_bound is None and self._bound_from_domain() is None:
+        bound = self._bound_from_domain()
+        if bound == np.inf:
+            raise ParameterError(
+                f"the features of kernel {self.name!r} have no finite bound at gamma ="
+                f" {self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm ="
+                f" {self.data_norm:g}: give smaller numbers."
+            )
+        if self.stated_bound is None and bound is None:
             raise ParameterError(
                 f"nothing public bounds the features of kernel {self.name!r}: pass data_norm, a"
                 " bound on the Euclidean norm of every row, or feature_bound, one on that of its"
@@ -189,8 +196,9 @@ class Kernel:
             return None
         if self.name == "linear":
             return float(self.data_norm)
-        square = (self.gamma * self.data_norm**2 + self.coef0) ** self.degree
-        return float(np.sqrt(square))
+        with np.errstate(over="ignore"):
+            square = self.gamma * np.float64(self.data_norm) ** 2 + self.coef0
+            return float(np.sqrt(square**self.degree))
 
 
 def _refuse_long(norms: Floats, bound: float, name: str, what: str) -> None:

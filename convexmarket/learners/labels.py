@@ -24,7 +24,9 @@ def check_classes(classes: tuple[Any, Any] | None) -> None:
     """
     if classes is None:
         return
-    if not isinstance(classes, (tuple, list, np.ndarray)) or len(set(classes)) != 2:
+    labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
+    single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
+    if len(labels) != 2 or not single or labels[0] == labels[1]:
         raise ParameterError(f"classes must be two different labels, not {classes!r}.")
 
 

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_X_y
 
 from convexmarket.arguments import aligned, check_count, check_instance, is_number
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.granted import Granted, without_cells
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
@@ -93,7 +93,7 @@ def expected_loss(
     try:
         test_rows, test_labels = check_X_y(X_test, y_test, dtype=np.float64, y_numeric=True)
     except ValueError as error:
-        raise DataError(f"the test rows: {error}") from error
+        raise DataError(f"the test rows: {without_cells(str(error), X_test, y_test)}") from None
     if test_rows.shape[1] != X.shape[1]:
         raise DataError(
             f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}."

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, is_number
+from convexmarket.arguments import aligned, is_number, where_no_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
@@ -280,8 +280,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             return self.features.n_features_out_
         try:
             shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
-        except ValueError as error:
-            raise DataError(f"X must be a matrix: {error}") from error
+        except ValueError:
+            raise DataError(f"X must be a matrix: {where_no_number(X)}") from None
         if len(shape) != 2 or 0 in shape:
             self._validated(X, y)  # says what is wrong
             raise DataError(f"X must have rows and columns, not the shape {shape}.")
@@ -290,7 +290,11 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
         """Return rows and labels as arrays of finite numbers."""
         checked = dense_rows(self, X, y, box=True, dtype=np.float64, y_numeric=True)
-        return np.asarray(checked[0], dtype=np.float64), np.asarray(checked[1], dtype=np.float64)
+        try:
+            labels = np.asarray(checked[1], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"y must hold numbers: {where_no_number(y)}") from None
+        return np.asarray(checked[0], dtype=np.float64), labels
 
     def _lattice(self, plan: Plan, n_features: int) -> RidgeLattice | None:
         """Plan exact noise on a lattice, unless there is no noise, or no exact form."""
@@ -353,7 +357,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             low, high = float(y.min()), float(y.max())
             return (low, high) if high > low else (low - 1.0, high + 1.0)
         bottom, top = pair_of_bounds("target_range", self.target_range)
-        if bottom.size != 1 or top.size != 1:
+        if bottom.ndim or top.ndim:
             raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
         positive_width("target_range", bottom, top)
         return float(bottom), float(top)

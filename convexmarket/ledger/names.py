@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -13,9 +14,13 @@ from convexmarket.errors import ParameterError
 __all__ = ["MODEL", "UNNAMED", "check_text", "checked_id", "checked_ids", "checked_release"]
 
 _LONGEST = 200
-#: Controls, halves of characters, ends of lines; invisible marks but those some scripts need.
-_UNFIT = {"Cc", "Cs", "Zl", "Zp", "Cf"}
-_JOINERS = "\u200c\u200d"
+#: Controls, halves of characters, ends of lines, invisible marks, what has no look of its own.
+_UNFIT = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+#: Letters and marks that are not seen either: fillers, an empty pattern of braille, selectors.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 #: What a ledger calls releases itself: those without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
@@ -35,11 +40,15 @@ def checked_id(id: str, what: str = "id") -> str:
         )
     if form != form.strip():
         raise ParameterError(f"{what} {form!r} begins or ends with a blank; leave it away")
-    unfit = [c for c in form if unicodedata.category(c) in _UNFIT and c not in _JOINERS]
-    if unfit:
-        raise ParameterError(
-            f"{what} {form!r} holds {unfit[0]!r}, which cannot be seen; leave it away"
-        )
+    for c in form:
+        if unicodedata.category(c) in _UNFIT or _UNSEEN.match(c):
+            raise ParameterError(
+                f"{what} {form!a} holds {c!a}, which cannot be seen; leave it away"
+            )
+        if unicodedata.category(c) == "Zs" and c != " ":
+            raise ParameterError(
+                f"{what} {form!a} holds {c!a}, which looks like a blank; write a blank"
+            )
     return form
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from convexmarket.arguments import where_no_number
 from convexmarket.errors import ParameterError, PriorError
 
 __all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_support", "shaped"]
@@ -28,8 +29,8 @@ def floats(name: str, values: ArrayLike) -> FloatArray:
     """Return the values as an array of floats."""
     try:
         return np.asarray(values, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(f"{name} must hold numbers: {error}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
 
 
 def finite(prior: object, name: str, value: float) -> float:

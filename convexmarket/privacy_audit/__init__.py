@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_count, is_number
+from convexmarket.arguments import aligned, check_count, is_number, where_no_number
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
@@ -168,8 +168,8 @@ def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     """Return finite rows and their labels."""
     try:
         matrix, labels = np.array(X, dtype=np.float64), np.array(y)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"X must hold numbers: {error}.") from error
+    except (TypeError, ValueError):
+        raise DataError(f"X must hold numbers: {where_no_number(X)}.") from None
     if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
         raise DataError(
             f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}."

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import joblib
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -127,10 +128,19 @@ class ProblemSource:
 
 
 class RunTable(TableModel):
-    """How to run: the seed of every draw, and the number of parallel jobs (-1: all cores)."""
+    """How to run: the seed of every draw, and the number of parallel jobs (-1: all cores).
+
+    There are never more jobs than cores, whatever a file asks for; results do not depend on it.
+    """
 
     seed: Seed = 0
     jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
+
+    @property
+    def workers(self) -> int:
+        """How many processes work at a time: as many as asked for, and at most one per core."""
+        cores = int(joblib.cpu_count())
+        return cores if self.jobs == -1 else min(self.jobs, cores)
 
     @field_validator("jobs")
     @classmethod
@@ -152,6 +162,10 @@ class ProblemModel(TableModel):
     notes: Annotated[tuple[Words, ...], Field(strict=False, max_length=100)] = ()
 
     _source: ProblemSource | None = PrivateAttr(default=None)
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        raise NotImplementedError
 
     @property
     def source(self) -> ProblemSource | None:

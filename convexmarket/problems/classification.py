@@ -15,6 +15,7 @@ from convexmarket.problems.base import (
     Share,
     TableModel,
 )
+from convexmarket.problems.limits import COPIES, PER_SELLER
 from convexmarket.problems.market import SellersTable, check_reports
 
 __all__ = [
@@ -30,7 +31,21 @@ __all__ = [
 Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
 
 
-class WdbcData(TableModel):
+class RowsTable(TableModel):
+    """Rows for training (the sellers'), validation and test."""
+
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        raise NotImplementedError
+
+
+class WdbcData(RowsTable):
     """The Wisconsin breast-cancer data, scikit-learn's copy; the training rows are the sellers."""
 
     source: Literal["wdbc"]
@@ -49,8 +64,18 @@ class WdbcData(TableModel):
             )
         return self
 
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold, at most."""
+        return 569
 
-class SyntheticData(TableModel):
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return 569 * 30
+
+
+class SyntheticData(RowsTable):
     """Gaussian rows with a linear separator through the origin (A, section X)."""
 
     source: Literal["synthetic"]
@@ -61,8 +86,18 @@ class SyntheticData(TableModel):
     data_seed: Seed = 0
     data_norm: Positive = 1.0
 
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        return self.n_sellers
 
-class InlineData(TableModel):
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return (self.n_sellers + self.n_validation + self.n_test) * self.n_features
+
+
+class InlineData(RowsTable):
     """Rows written in the file itself; they serve as validation and test rows as well."""
 
     source: Literal["inline"]
@@ -87,6 +122,16 @@ class InlineData(TableModel):
             )
         return self
 
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        return len(self.labels)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return len(self.labels) * len(self.features[0])
+
 
 #: Where the rows come from: ``source`` says.
 ClassificationData: TypeAlias = Annotated[
@@ -107,6 +152,14 @@ class ClassificationMarket(ProblemModel):
     data: ClassificationData
     prior: PriorTable
     sellers: SellersTable = SellersTable()
+
+    def _memory_of(self, n_purchases: int) -> dict[str, float]:
+        """Return what a run holds that buys so often for each gamma of each scenario."""
+        bought = len(self.sellers.scenarios) * n_purchases * self.data.n_owned
+        return {
+            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
+            "data.n_sellers x objective.gamma x mu x sigma": PER_SELLER * bought,
+        }
 
     @field_validator("sellers")
     @classmethod

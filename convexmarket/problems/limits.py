@@ -6,7 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["LONGEST_KEY", "LONGEST_TEXT", "MOST_ENTRIES", "check_text", "check_values"]
+import psutil
+
+__all__ = [
+    "COPIES",
+    "LONGEST_KEY",
+    "LONGEST_TEXT",
+    "MOST_ENTRIES",
+    "PER_RECORD",
+    "PER_SELLER",
+    "check_memory",
+    "check_text",
+    "check_values",
+]
 
 #: Keys, tables and lists within one another; the deepest that a schema allows is less than half.
 DEEPEST = 20
@@ -17,10 +29,20 @@ MOST_ENTRIES = 100_000
 #: TOML asks for integers of 64 bits.
 LARGEST_INTEGER = 2**63 - 1
 
-_PART = r"(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
-#: Keys joined by dots; the parser takes a time that grows with the square of their number.
-_DEEP_KEY = re.compile(rf"(?:{_PART}[ \t]*+\.[ \t]*+){{{DEEPEST}}}{_PART}")
-_LONG_NUMBER = re.compile(r"[0-9_]{1000}")
+MOST_DIGITS = 1_000
+
+# What a run holds at its peak, in numbers of eight bytes; rounded up from runs that were measured.
+#: For every number of the rows.
+COPIES = 8
+#: For every seller of a market that was allocated, paid and written down.
+PER_SELLER = 10
+#: For a record of a table, while it is a dict.
+PER_RECORD = 100
+
+#: Where a name may begin: bare, or at a quote.
+_NAME = re.compile(r"[\w-]+|[\"']")
+_DOT = re.compile(r"[ \t]*+\.[ \t]*+")
+_DIGITS = re.compile(r"[0-9_]+")
 
 
 def check_text(text: str) -> None:
@@ -32,12 +54,32 @@ def check_text(text: str) -> None:
         Saying what is too much.
     """
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") >= DEEPEST and (found := _DEEP_KEY.search(line)):
+        if line.count(".") >= DEEPEST and (found := _deep_key(line)):
             raise ValueError(
-                f"line {number} joins more than {DEEPEST} names by dots ({_start(found[0])})"
+                f"line {number} joins more than {DEEPEST} names by dots ({_start(found)})"
             )
-        if len(line) >= 1_000 and _LONG_NUMBER.search(line):
-            raise ValueError(f"line {number} has a number of more than 1000 digits")
+        if any(len(digits) >= MOST_DIGITS for digits in _DIGITS.findall(line)):
+            raise ValueError(f"line {number} has a number of more than {MOST_DIGITS} digits")
+
+
+def _deep_key(line: str) -> str:
+    """Return the beginning of a key that joins too many names, for which parsers take long.
+
+    Whether a quote opens or closes a name depends on the lines before, so each is tried as the
+    beginning of one. Going from right to left, every place is looked at once.
+    """
+    joined: dict[int, int] = {}  # by the place where a name begins: dots from there on
+    closing: dict[str, int] = {}
+    for name in reversed(list(_NAME.finditer(line))):
+        begin, end = name.span()
+        if name[0] in "\"'":
+            end = closing.get(name[0], len(line)) + 1
+            closing[name[0]] = begin
+        dot = _DOT.match(line, end)
+        joined[begin] = 1 + joined[dot.end()] if dot and dot.end() in joined else 0
+        if joined[begin] >= DEEPEST:
+            return line[begin:]
+    return ""
 
 
 def check_values(table: Mapping[str, Any]) -> None:
@@ -83,3 +125,28 @@ def _entries(
 
 def _start(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def check_memory(needs: Mapping[str, float]) -> None:
+    """Refuse a run that would hold more than the memory there is, before any of it is drawn.
+
+    Parameters
+    ----------
+    needs : mapping from str to float
+        Numbers of eight bytes that are held at once, by the keys whose product they are.
+
+    Raises
+    ------
+    ValueError
+        Naming the keys that ask for most.
+    """
+    need, there_are = 8 * sum(needs.values()) / 2**30, _free_memory() / 2**30
+    if need > there_are:
+        raise ValueError(
+            f"{max(needs, key=lambda keys: needs[keys])}: a run would hold about {need:,.1f} GiB "
+            f"at once, and {there_are:,.1f} GiB of memory are free; give smaller numbers"
+        )
+
+
+def _free_memory() -> int:
+    return int(psutil.virtual_memory().available)

@@ -24,7 +24,7 @@ from convexmarket.problems.files import open_regular, read_limited
 from convexmarket.problems.joint_methods import JointMethodsProblem
 from convexmarket.problems.joint_sweep import JointSweepProblem
 from convexmarket.problems.joint_tradeoff import JointTradeoffProblem
-from convexmarket.problems.limits import check_text, check_values
+from convexmarket.problems.limits import check_memory, check_text, check_values
 from convexmarket.problems.online_market import CsvRows, OnlineMarketProblem
 from convexmarket.problems.online_study import OnlineStudyProblem
 from convexmarket.problems.regression_market import RegressionMarketProblem
@@ -154,6 +154,10 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
         if len(details) > MOST_MISTAKES:
             lines.append(f"{path}: {len(details) - MOST_MISTAKES} more mistakes")
         raise ProblemFileError("\n".join(lines)) from None
+    try:
+        check_memory(problem.memory())
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
     problem._source = source
     return problem
 

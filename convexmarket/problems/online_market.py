@@ -14,7 +14,7 @@ from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 from convexmarket.problems.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
 from convexmarket.problems.classification import InlineData, SyntheticData, WdbcData
-from convexmarket.problems.limits import LONGEST_KEY, LONGEST_TEXT
+from convexmarket.problems.limits import COPIES, LONGEST_KEY, LONGEST_TEXT, PER_RECORD
 
 __all__ = [
     "CsvRows",
@@ -193,6 +193,18 @@ class OnlineMarketProblem(ProblemModel):
                 "as many"
             )
         return simulation
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are.
+
+        A list of rows is bounded where it is read.
+        """
+        if isinstance(self.data, CsvRows):
+            return {"data.rows": 0}
+        return {
+            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
+            "data.n_sellers": PER_RECORD * self.data.n_owned,
+        }
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers of this market.

@@ -30,6 +30,7 @@ from convexmarket.problems.base import (
     TableModel,
     without_repeats,
 )
+from convexmarket.problems.limits import PER_RECORD, PER_SELLER
 
 __all__ = [
     "KNOWING",
@@ -245,6 +246,18 @@ class OnlineStudyProblem(ProblemModel):
             if wrong := _unmeasured(claim, study):
                 raise _blamed((position,), claim, wrong)
         return claims
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        study = self.study
+        places = len(study.sizes) * len(study.fractions) * study.draws
+        arriving = study.sizes[-1] * study.fractions[-1]
+        return {
+            "study.sizes": self.run.workers * PER_SELLER * arriving,
+            "study.draws x study.sizes x study.fractions x study.policies": (
+                PER_RECORD * places * len(study.policies)
+            ),
+        }
 
     def policy(self, name: PolicyName, expected: int) -> OnlinePolicy | AdaptivePolicy:
         """Return a policy of the study for so many expected sellers."""

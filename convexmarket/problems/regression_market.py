@@ -25,6 +25,7 @@ from convexmarket.problems.base import (
     low_under_high,
     without_repeats,
 )
+from convexmarket.problems.limits import COPIES, PER_SELLER
 from convexmarket.problems.market import BuyerTable, SellersTable, check_reports
 
 __all__ = [
@@ -36,12 +37,21 @@ __all__ = [
 ]
 
 
+#: Rows and features of the medical cost data.
+MEDICAL_SHAPE = (1338, 9)
+
+
 class MedicalData(TableModel):
     """Insurance charges of patients, with labels in [0, 1]; the training rows are the sellers."""
 
     source: Literal["medical"]
     train_fraction: Share = 0.8
     split_seed: Seed = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are."""
+        return MEDICAL_SHAPE
 
 
 class SyntheticRegressionData(TableModel):
@@ -53,6 +63,11 @@ class SyntheticRegressionData(TableModel):
     train_fraction: Share = 0.8
     label_noise: Nonnegative = 0.0
     data_seed: Seed = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are."""
+        return self.n_rows, self.n_features
 
 
 class RidgeTable(TableModel):
@@ -102,6 +117,19 @@ class RegressionMarketProblem(ProblemModel):
     learner: RidgeTable
     units: UnitsTable = UnitsTable()
     run: RunTable = RunTable()
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        n_rows, n_features = self.data.shape
+        markets = len(self.sellers.scenarios) * len(self.objective.gamma)
+        return {
+            "data.n_rows x data.n_features": COPIES * n_rows * n_features,
+            "data.n_features x data.n_features": self.run.workers * COPIES * n_features**2,
+            "data.n_features x learner.draws": self.run.workers * n_features * self.learner.draws,
+            "data.n_rows x objective.gamma x learner.regularization": (
+                PER_SELLER * n_rows * markets * len(self.learner.regularization)
+            ),
+        }
 
     @field_validator("sellers")
     @classmethod

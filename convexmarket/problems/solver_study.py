@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from convexmarket.problems.base import ProblemModel, RunTable, TableModel
+from convexmarket.problems.limits import PER_RECORD
 
 __all__ = [
     "SETTINGS",
@@ -176,6 +177,19 @@ class SolverStudyProblem(ProblemModel):
                 "tolerance"
             )
         return self
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a study holds at once, by the keys whose product they are.
+
+        Every run has the limit of [limits]; these are the runs' records.
+        """
+        study = self.study
+        methods = len(study.solvers) * max(1, len(study.formulations)) * len(study.settings)
+        runs = len(study.problems) * len(study.sizes) * study.seeds * methods
+        return {
+            "study.problems x study.sizes x study.seeds x study.solvers x study.formulations x "
+            "study.settings": 10 * PER_RECORD * runs
+        }
 
     def setting(self, name: str) -> SettingTable:
         """Return a setting by its name; the file's own come first."""

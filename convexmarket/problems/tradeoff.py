@@ -20,6 +20,10 @@ class ObjectiveTable(BuyerTable):
     mu: Positives
     sigma: Positives
 
+    def n_purchases(self, naive: NaiveTable) -> int:
+        """Return how often each scenario's sellers are bought from."""
+        return len(self.gamma) * (len(self.mu) * len(self.sigma) + naive.grid)
+
 
 class LearnerTable(TrainingTable):
     """The private logistic regression: candidates for Lambda, noise draws, accounting."""
@@ -43,3 +47,7 @@ class TradeoffProblem(ClassificationMarket):
     learner: LearnerTable
     naive: NaiveTable
     run: RunTable = RunTable()
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        return self._memory_of(self.objective.n_purchases(self.naive))

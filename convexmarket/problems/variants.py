@@ -31,6 +31,7 @@ from convexmarket.problems.base import (
     TableModel,
 )
 from convexmarket.problems.completing import merged, plain, with_value
+from convexmarket.problems.limits import PER_SELLER
 from convexmarket.problems.pieces import ConstraintsTable, Number, TermsTable, objective_of
 from convexmarket.sellers import Sellers
 
@@ -93,6 +94,11 @@ class ReportsTable(TableModel):
         if sum(given) != 1:
             raise ValueError("give one of count, sensitivities and groups")
         return self
+
+    @property
+    def size(self) -> int:
+        """How many sellers there are."""
+        return sum(map(_size, self.groups or (self,)))
 
 
 class SolveTable(TableModel):
@@ -248,6 +254,9 @@ def _complete(variant: VariantTable, info: ValidationInfo) -> VariantTable:
     base = {name: found for name in _BASE if (found := plain(info.data[name]))}
     changes = {name: value for name in _BASE if (value := getattr(variant, name)) != {}}
     whole = merged(base, changes)
+    swept = variant.sweep.key if variant.sweep is not None else ""
+    if "sellers" in base and "sellers" not in changes and not swept.startswith("sellers."):
+        whole["sellers"] = info.data["sellers"]  # one list of reports for all markets
     seed = info.data["run"].seed
     markets = []
     for value in variant.values:
@@ -274,6 +283,12 @@ class VariantsProblem(ProblemModel):
         tuple[Annotated[VariantTable, AfterValidator(_complete)], ...],
         Field(strict=False, min_length=1, max_length=50),
     ]
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        markets = [table for variant in self.variants for table in variant.markets]
+        n_sellers = sum(table.sellers.size for table in markets)
+        return {"sellers x variants x sweep.values": 4 * PER_SELLER * n_sellers}
 
     @field_validator("variants")
     @classmethod

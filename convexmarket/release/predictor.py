@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.arguments import where_no_number
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved.document import (
@@ -240,8 +241,13 @@ def _build(document: Document) -> PublicPredictor:
         raise DataError("a PublicPredictor has a kernel and points, and no parameters")
     names = document.features.names
     labels = read_labels(document.labels)
+    kernel = Kernel(**model.kernel.model_dump())
+    kernel.check_domain(model.points, "points")
+    largest = kernel.feature_bound * kernel.feature_bound  # of the kernel
+    if not np.isfinite(largest * np.abs(model.coefficients).sum()):
+        raise DataError("the coefficients are so large that predictions would overflow")
     return PublicPredictor(
-        Kernel(**model.kernel.model_dump()),
+        kernel,
         model.points.reshape(model.coefficients.size, document.features.count),
         model.coefficients,
         read_guarantee(document.guarantee),
@@ -276,8 +282,8 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
         )
     try:
         rows = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"X must hold numbers: {error}.") from error
+    except (TypeError, ValueError):
+        raise DataError(f"X must hold numbers: {where_no_number(X)}.") from None
     if rows.ndim == 1 and rows.size == n_features:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != n_features:

@@ -12,7 +12,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.experiments.joint_methods import JointMethodsResult
 from convexmarket.experiments.joint_sweep import JointSweepResult
 from convexmarket.experiments.joint_tradeoff import JointTradeoffResult
@@ -167,7 +167,9 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
     try:
         report = replace(build_report(result), attachments=attached)
         return write_folder(report, out_dir or source)
-    except (LookupError, TypeError, ArithmeticError) as error:
+    except (ConvexMarketError, OSError, MemoryError):
+        raise
+    except Exception as error:  # the results are a stranger's: columns renamed, words for numbers
         raise DataError(
             f"{source} holds results that this version cannot show ({type(error).__name__}: "
             f"{error}); run the problem again"

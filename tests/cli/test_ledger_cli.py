@@ -102,9 +102,15 @@ def test_what_price_writes_can_be_recorded(here):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("id,epsilon,payment\nAnn,1,1\nBob,-1,1\n", r"line 3: '-1' in the column 'epsilon' is no"),
-        ("id,epsilon,payment\nAnn,1,inf\n", r"line 2: 'inf' in the column 'payment' is no finite"),
-        ("id,epsilon,price\nAnn,much,1\n", r"line 2: 'much' in the column 'epsilon'"),
+        (
+            "id,epsilon,payment\nAnn,1,1\nBob,-1,1\n",
+            r"line 3: the cell of the column 'epsilon'",
+        ),
+        (
+            "id,epsilon,payment\nAnn,1,inf\n",
+            r"line 2: the cell of the column 'payment'",
+        ),
+        ("id,epsilon,price\nAnn,much,1\n", r"line 2: the cell of the column 'epsilon'"),
         ("id,epsilon,price\nAnn,1,1\nAnn,1,1\n", r"line 3: 'Ann' is the id of an earlier line"),
         ("id,epsilon\nAnn,1\n", r"no column is called 'payment' or 'price'.*--price-column"),
         ("id,payment\nAnn,1\n", r"no column is called 'epsilon'.*--epsilon-column"),
@@ -251,7 +257,9 @@ def test_only_accepted_offers_are_sales(here):
     states = ["status", "accepted", "offered", "accepted"]
     marked = "\n".join(f"{line},{word}" for line, word in zip(lines, states, strict=True))
     (here / "answers.csv").write_text(marked)
-    assert "line 3: 'offered'" in refused("record", "sold.sqlite", "answers.csv")
+    assert "line 3: the cell of the column 'status'" in refused(
+        "record", "sold.sqlite", "answers.csv"
+    )
     (here / "answers.csv").write_text(marked.replace("offered", "accepted"))
     assert invoke("record", "sold.sqlite", "answers.csv").exit_code == 0
 

@@ -115,7 +115,10 @@ def test_open_says_the_terms(here):
     [
         (['buyer.rule="algorithm-3"'], "prior, buyer and plan make no market"),
         (['data.test="none.csv"'], "none.csv: No such file or directory"),
-        (['data.classes=["no", "maybe"]'], "test.csv: line 2: 'yes' is none of the classes"),
+        (
+            ['data.classes=["no", "maybe"]'],
+            "line 2: the cell of the column 'label' is none of",
+        ),
         (['data.label="result"'], "no column is called 'result'"),
         (['data.features=["one", "three"]'], "no column is called 'three'"),
         (["plan.first=5"], "plan: first and growth say when new plans are made"),
@@ -132,8 +135,8 @@ def test_open_checks_everything_first(settings, words):
     [
         (ROWS + "a,0.1,0.1,no\n", "rows.csv: line 8: 'a' is the id of an earlier line"),
         (ROWS + ",0.1,0.1,no\n", "rows.csv: line 8: id '' has 0 characters"),
-        (ROWS + "g,0.1,nan,no\n", "line 8: 'nan' in the column 'two' is not a finite number"),
-        (ROWS + "g,0.9,0.9,no\n", "line 8: 1.27279220613578"),
+        (ROWS + "g,0.1,nan,no\n", "line 8: the cell of the column 'two' is not a finite number"),
+        (ROWS + "g,0.9,0.9,no\n", "line 8: the norm of the row is above data_norm"),
         ("id,label\n", "there is no column of features"),
         ("", "the file is empty"),
     ],
@@ -270,12 +273,12 @@ def test_a_list_that_was_interrupted_goes_on():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: 'abc' is not a number"),
-        (ARRIVALS + "z,0.5\n", "line 7: '0.5' is outside the support"),
+        (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: the report is not a number"),
+        (ARRIVALS + "z,0.5\n", "line 7: the report is outside the support"),
         (ARRIVALS + "a,1.1\n", "line 7: 'a' is the id of an earlier seller"),
         (ARRIVALS + ",1.1\n", "line 7: '' is no id"),
         (ARRIVALS + "z ,1.1\n", "line 7: id 'z ' begins or ends with a blank"),
-        (ARRIVALS + "first,1.3\n", "line 7: 'first' reports 1.3 here, and was quoted at 1.1"),
+        (ARRIVALS + "first,1.3\n", "line 7: 'first' reports another sensitivity here"),
         ("id,sensitivity\n", "the list has a header and no sellers"),
     ],
 )

@@ -109,17 +109,20 @@ def test_columns_can_be_named(tmp_path):
         ("", "the file is empty"),
         ("id,sensitivity\n", "no sellers"),
         ("who,what\na,0.03\n", "the columns are 'who', 'what'"),
-        ("id,sensitivity\na,0.03\nb,abc\n", "sellers.csv: line 3: 'abc' is not a number"),
-        ("id,sensitivity\na,0.03\n\nb,\n", "line 4: '' is not a number"),
-        ("id,sensitivity\na,-0.03\n", "line 2: '-0.03' is negative"),
-        ("id,sensitivity\na,inf\n", "line 2: 'inf' is not finite"),
-        ("id,sensitivity\na,0.5\nb,0.03\nc,0.6\n", r"line 2: '0.5' is outside .* \(1 more: 4\)"),
+        ("id,sensitivity\na,0.03\nb,abc\n", "sellers.csv: line 3: the report is not a number"),
+        ("id,sensitivity\na,0.03\n\nb,\n", "line 4: the report is not a number"),
+        ("id,sensitivity\na,-0.03\n", "line 2: the report is negative"),
+        ("id,sensitivity\na,inf\n", "line 2: the report is not finite"),
+        (
+            "id,sensitivity\na,0.5\nb,0.03\nc,0.6\n",
+            r"line 2: the report is outside .* \(1 more: 4\)",
+        ),
         ("id,sensitivity\na,0.03\na,0.05\n", "line 3: 'a' is the id of an earlier seller"),
         ("id,sensitivity\na,0.03\n ,0.05\n", "line 3: ' ' is no id"),
         ("id,sensitivity\na,0,03\nb,0,05\n", "line 2: it has 3 fields, and the header has 2"),
         ("id,sensitivity\na,0.03\nb,0,05\n", "line 3: it has 3 fields, and the header has 2"),
-        ("id;sensitivity\na;1,000\nb;2,000\n", "line 2: '1,000' is not a number"),
-        ("id;sensitivity\na;0.03\nb;0,05\n", "line 3: '0,05' is not a number"),
+        ("id;sensitivity\na;1,000\nb;2,000\n", "line 2: the report is not a number"),
+        ("id;sensitivity\na;0.03\nb;0,05\n", "line 3: the report is not a number"),
     ],
 )
 def test_refusals_name_the_line(tmp_path, text, said):
@@ -134,7 +137,7 @@ def test_many_bad_rows_are_counted(tmp_path):
 
 
 def test_bad_rows_of_a_frame_are_counted_from_one():
-    with pytest.raises(DataError, match=r"^row 2: nan is not a number"):
+    with pytest.raises(DataError, match=r"^row 2: the report is not a number"):
         priced(pd.DataFrame({"id": [1, 2], "c": [0.03, np.nan]}))
     with pytest.raises(DataError, match=r"^row 2: 1 is the id of an earlier seller"):
         priced(pd.DataFrame({"id": [1, 1], "c": [0.03, 0.05]}))
@@ -142,7 +145,7 @@ def test_bad_rows_of_a_frame_are_counted_from_one():
 
 def test_infinite_reports_are_refused_under_any_prior():
     frame = pd.DataFrame({"id": [1, 2], "c": [0.03, np.inf]})
-    with pytest.raises(DataError, match="row 2: inf is not finite"):
+    with pytest.raises(DataError, match="row 2: the report is not finite"):
         price_offers(frame, Exponential(0.05), **OBJECTIVE)
 
 

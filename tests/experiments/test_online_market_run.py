@@ -291,6 +291,6 @@ def test_what_the_learner_adds_is_said_where_the_file_asks_for_it(tmp_path):
 def test_a_market_needs_public_rows_that_can_be_read_before_it_opens(tmp_path):
     (tmp_path / "test.csv").write_text("x,ill\n2.0,0\n")
     problem = clinic(tmp_path, "", "data.test='test.csv'")
-    with pytest.raises(DataError, match=r"line 2: 2.0 is the norm of the row, above data_norm = 1"):
+    with pytest.raises(DataError, match=r"line 2: the norm of the row is above data_norm = 1"):
         open_market(problem, tmp_path / "m")
     assert not (tmp_path / "m").exists()

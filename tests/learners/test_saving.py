@@ -23,7 +23,7 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import model_schema
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved import files, kinds
-from convexmarket.learners.saved.document import Document
+from convexmarket.learners.saved.document import LARGEST, Document
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor
 from tests import ROOT
@@ -145,7 +145,7 @@ def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
     assert refit.coef_.tobytes() == model.coef_.tobytes()
 
 
-finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+finite = st.floats(-LARGEST, LARGEST)
 
 
 @given(
@@ -158,7 +158,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
     labels=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2, unique=True),
     detail=st.sampled_from(["rows", "summary"]),
 )
-@example(np.array([-0.0, 5e-324, 1.7976931348623157e308]), np.array([np.inf]), -0.0,
+@example(np.array([-0.0, 5e-324, LARGEST]), np.array([np.inf]), -0.0,
          ["", "\0", "\u2028", '"', "\\", "é"], [-(2**63), 2**63 - 1], "rows")  # fmt: skip
 def test_every_number_and_name_comes_back(
     tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
@@ -364,6 +364,8 @@ def signed(found):
         ({"model": {"coefficients": [[1.0], [2.0], [3.0]]}}, "a list of numbers"),
         ({"model": {"coefficients": {"0": 1.0}}}, "a list of numbers"),
         ({"model": {"coefficients": [1.0, 2.0, "Infinity"]}}, "a list of numbers"),
+        ({"model": {"coefficients": [1.0, 2.0, -1e200]}}, "would overflow"),
+        ({"model": {"intercept": 1e200}}, "intercept"),
         ({"model": {"form": "pickle"}}, "model"),
         ({"model": {"intercept": "Infinity"}}, "intercept"),
         ({"model": {"extra": 1}}, "extra"),
@@ -409,6 +411,45 @@ def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
     path = cm.save_model(logistic(), tmp_path / "l.json")
     found = json.loads(path.read_bytes()) | {"labels": labels}
     refused(path, signed(found), match)
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters", "match"),
+    [
+        (logistic, {"classes": 3}, "classes must be two different labels, not 3"),
+        (logistic, {"classes": ["no", [1.5, "a"]]}, "classes must be two different labels"),
+        (logistic, {"classes": [["no"], ["yes"]]}, "classes must be two different labels"),
+        (logistic, {"classes": ["no", "no", "yes"]}, "classes must be two different labels"),
+        (logistic, {"tol": -1.0}, "tol must be positive"),
+        (ridge, {"alpha": "1"}, "alpha must be a number"),
+        (ridge, {"rounding": "x"}, "rounding must be 'auto'"),
+    ],
+)
+def test_parameters_that_a_model_could_not_have_had_are_refused(make, parameters, match, tmp_path):
+    original = cm.save_model(make(), tmp_path / "l.json").read_bytes()
+    refused(tmp_path / "m.json", change(original, parameters=parameters), f"{match}.*get it again")
+
+
+@pytest.mark.parametrize("target_range", [([-1.0], 1.0), (-1.0, [1.0]), ([-1.0], [1.0])])
+def test_a_range_of_lists_is_refused(target_range):
+    with pytest.raises(ParameterError, match="target_range must be two numbers"):
+        ridge(target_range=target_range)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "match"),
+    [
+        ({"name": "poly", "gamma": 1e200, "degree": 3}, "no finite bound at gamma"),
+        ({"name": "poly", "data_norm": 1e150, "degree": 300}, "no finite bound at gamma"),
+        ({"name": "poly", "degree": 10**9}, "kernel.degree"),
+        ({"data_norm": 1e-3}, "exceed data_norm"),
+        ({"stated_bound": 1e200}, "rows of points exceed|would overflow"),
+    ],
+)
+def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path):
+    original = json.loads(cm.save_model(predictor(), tmp_path / "p.json").read_bytes())
+    original["model"]["kernel"] |= kernel
+    refused(tmp_path / "m.json", signed(original), match)
 
 
 @pytest.mark.parametrize("bound", ["abc", [1, 2], -1, 0.0, True, -1.5])

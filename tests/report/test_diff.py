@@ -382,6 +382,14 @@ def test_what_became_of_the_problem_file(
     assert compare(tmp_path, content(), b).problem_file == expected
 
 
+@pytest.mark.parametrize("overrides", [[["a=1"]], [None], "a=1", {"a": 1}])
+def test_overrides_that_are_no_texts_are_damage(tmp_path: Path, overrides: Any) -> None:
+    b = content()
+    b["provenance"]["problem_file"] |= {"overrides": overrides}
+    with pytest.raises(DataError, match="overrides is no list of texts"):
+        compare(tmp_path, content(), b)
+
+
 def test_a_run_without_a_problem_file(tmp_path: Path) -> None:
     b = content()
     b["provenance"]["problem_file"] = None

@@ -235,6 +235,18 @@ def test_a_damaged_field_is_named_with_the_file(folder: Path) -> None:
         read_results(folder)
 
 
+@pytest.mark.parametrize(
+    ("frame", "column"), [("curve", "error_std"), ("audits", "individually_rational")]
+)
+def test_a_renamed_column_is_damage(tmp_path: Path, frame: str, column: str) -> None:
+    folder = written(stored("tradeoff"), tmp_path)
+    found = content(folder)[frame]
+    names = [name if name != column else f"{name} renamed" for name in found["columns"]]
+    damage(folder, **{frame: found | {"columns": names}})
+    with pytest.raises(DataError, match="results that this version cannot show"):
+        rewrite_report(folder, tmp_path / "again")
+
+
 def test_there_must_be_results(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="give the folder of a report"):
         read_results(tmp_path)

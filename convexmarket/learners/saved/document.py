@@ -35,6 +35,9 @@ VERSION: Literal[1] = 1
 #: Rows that a saved guarantee may speak of; each takes eight bytes again when it is loaded.
 MOST_ROWS = 10_000_000
 MOST_FEATURES = 10_000_000
+#: Of coefficients and points: their products are finite.
+LARGEST = 1e150
+MOST_DEGREE = 1_000
 _INFINITY = "Infinity"
 
 
@@ -56,6 +59,12 @@ def _vector(value: Any) -> Floats:
     array = _numbers(value)
     if array.ndim != 1 or not np.all(np.isfinite(array)):
         raise ValueError("a list of finite numbers was expected")
+    return _not_too_large(array)
+
+
+def _not_too_large(array: Floats) -> Floats:
+    if np.any(np.abs(array) > LARGEST):
+        raise ValueError(f"a number is larger than {LARGEST:g}, and predictions would overflow")
     return array
 
 
@@ -68,7 +77,7 @@ def _matrix(value: Any) -> Floats:
     array = _numbers(value)
     if array.ndim != 2 or not np.all(np.isfinite(array)):
         raise ValueError("rows of finite numbers were expected")
-    return array if array.size else np.zeros((0, 0))
+    return _not_too_large(array) if array.size else np.zeros((0, 0))
 
 
 def _guarantees(value: Any) -> Floats:
@@ -169,7 +178,7 @@ class LinearModel(_Part):
 
     form: Literal["linear"] = "linear"
     coefficients: Vector
-    intercept: Number
+    intercept: Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class SavedKernel(_Part):
@@ -177,7 +186,7 @@ class SavedKernel(_Part):
 
     name: str
     gamma: Number
-    degree: int
+    degree: Annotated[int, Field(le=MOST_DEGREE)]
     coef0: Number
     data_norm: Number | None
     stated_bound: Number | None

@@ -253,6 +253,7 @@ def _restored(cls: type[Any], document: Document) -> tuple[Any, float]:
     if not isinstance(document.model, LinearModel):
         raise DataError(f"a {document.kind} has coefficients of features, and no points")
     model = _constructed(cls, dict(document.parameters))
+    model._check_parameters()
     model.n_features_in_ = document.features.count
     if document.features.names is not None:
         model.feature_names_in_ = np.array(document.features.names, dtype=object)

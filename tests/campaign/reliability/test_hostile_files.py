@@ -1,0 +1,147 @@
+"""Files from strangers: refused with an error of ours, or taken, and right."""
+
+import json
+import shutil
+import sys
+import unicodedata
+import warnings
+from functools import partial
+from itertools import cycle
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from matplotlib import pyplot
+
+import convexmarket as cm
+from convexmarket.ledger.names import checked_id
+from convexmarket.report import render, rewrite_report
+from convexmarket.report.diff import diff_results
+from convexmarket.report.diff_report import diff_report
+from convexmarket.report.saving import report_style
+from tests import ROOT
+from tests.campaign.reliability.mutations import mutations
+from tests.learners.test_saving import MODELS, ROWS, TARGETS, signed
+
+REPORTS = sorted(path.parent for path in (ROOT / "reports").glob("*/results.json"))
+
+
+def numbers():
+    """Return random numbers, drawn anew, and how often each property is tried."""
+    seed = np.random.SeedSequence().entropy if not settings().derandomize else 0
+    print(f"seed {seed}")
+    return np.random.default_rng(seed), settings().max_examples
+
+
+# ------------------------------------------------------------------------------- results.json
+
+
+@pytest.fixture
+def drawn_only(monkeypatch):
+    """Draw every fourth report's figures, and save none, which takes most of the time."""
+    left = cycle([True, False, False, False])
+
+    def draw(drawing, stem):
+        if next(left):
+            with report_style(stem.name):
+                drawing()
+            pyplot.close("all")
+        return ""
+
+    monkeypatch.setattr(render, "save_figure", draw)
+    monkeypatch.setattr(render, "inline_svg", lambda svg, name: svg)
+
+
+def read_again(folder, changed, twin, out, compared):
+    folder.joinpath("results.json").write_text(json.dumps(changed), encoding="utf-8")
+    if compared:
+        diff_report(diff_results(twin, folder))
+        return
+    shutil.rmtree(out, ignore_errors=True)
+    rewrite_report(folder, out)
+    json.loads(out.joinpath("results.json").read_text())
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name)
+def test_results_of_strangers(report, attack, tmp_path, drawn_only):
+    rng, tries = numbers()
+    twin = tmp_path / report.name
+    shutil.copytree(report / "tables", twin / "tables")
+    document = json.loads((report / "results.json").read_text())
+    changed = mutations(document, tries * 7 // 25, rng)
+    attempts = (
+        (label, partial(read_again, twin, other, report, tmp_path / "out", number % 3 == 0))
+        for number, (label, other) in enumerate(changed)
+    )
+    attack(f"hostile results.json of {report.name}", attempts)
+
+
+# --------------------------------------------------------------------------------- saved models
+
+
+def load_and_use(path, content):
+    path.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = cm.load_model(path)
+        repr(model)
+        said = [np.asarray(model.predict(ROWS))]
+        if hasattr(model, "predict_proba"):
+            said.append(model.predict_proba(ROWS))
+        again = cm.load_model(cm.save_model(model, path.with_suffix(".npz")))
+        same = np.array_equal(again.predict(ROWS), said[0])
+        if hasattr(model, "fit"):
+            labels = model.classes_[[0, 1] * 6] if hasattr(model, "classes_") else TARGETS
+            model.fit(ROWS, labels, epsilon=1.0)
+    finite = all(np.all(np.isfinite(part)) for part in said if part.dtype.kind == "f")
+    if not finite:
+        return "a prediction is not finite"
+    return None if same else "it predicts something else once it was saved again"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_strangers(name, attack, tmp_path):
+    rng, tries = numbers()
+    path = cm.save_model(MODELS[name](), tmp_path / "m.json", guarantee="rows")
+    changed = mutations(json.loads(path.read_text()), 3 * tries, rng)
+    attempts = (
+        (label, partial(load_and_use, path, sign(other) if number % 10 else dumped(other)))
+        for number, (label, other) in enumerate(changed)
+    )
+    attack(f"hostile models: {name}", attempts)
+
+
+def dumped(found):
+    return json.dumps(found).encode()
+
+
+def sign(found):
+    """Return a changed model as whoever changes it on purpose writes it: the checksum fits."""
+    return signed({"sha256": "", **found})
+
+
+# ----------------------------------------------------------------------------------------- ids
+
+
+def unseen():
+    """Yield every character that shows nothing, or a blank that is none."""
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        blank = unicodedata.category(character) == "Zs" and character != " "
+        if blank or unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}:
+            yield character
+    yield from "\u034f\u115f\u1160\u17b4\u17b5\u180b\u2800\u3164\ufe00\ufe0f\uffa0\U000e0100"
+
+
+def taken(id):
+    return f"taken as {checked_id(id)!a}"
+
+
+def test_ids_with_what_is_not_seen(attack):
+    characters = list(unseen())
+    private = [c for c in characters if unicodedata.category(c) == "Co"]
+    few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
+    attack(
+        "ids with a character that is not seen",
+        ((ascii(c), partial(taken, f"Ann{c}Lee")) for c in few),
+    )
