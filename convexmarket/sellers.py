@@ -297,19 +297,22 @@ class Sellers(Shown):
             try:
                 prior.check_reports(reports[who])
             except PriorError:
-                if len(self.priors) == 1:
-                    raise
                 low, high = prior.support
-                outside = (reports[who] < low) | (reports[who] > high)
-                first = who[np.argmax(outside)]
-                group = "" if self.groups is None else f" (group {self.groups.tolist()[first]!r})"
+                outside = who[~((reports[who] >= low) & (reports[who] <= high))]
                 raise PriorError(
-                    f"sensitivities[{first}]{group} is outside the support [{low:g}, "
-                    f"{high:g}] of its prior {prior!r}"
+                    f"{outside.size} of {who.size} sensitivities are not in the support [{low:g}, "
+                    f"{high:g}] of {prior!r}; the first is {self._named(outside[0])}. "
+                    "Correct the reports, or declare a prior that covers them"
                 ) from None
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
         return costs
+
+    def _named(self, position: int) -> str:
+        """Say which seller it is, and no more of it than its id and its group."""
+        name = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
+        group = "" if self.groups is None else f" (group {self.groups.tolist()[position]!r})"
+        return f"sensitivities[{position}]{name}{group}"
 
 
 def _index(columns: Mapping[str, Any], named: bool) -> pd.Index[Any] | None:

@@ -197,7 +197,7 @@ class NonPrivateRidge(RidgeRelease):
     ----------
     alpha : float, default 1.0
         Nonnegative; zero is least squares, of least norm where it is not unique.
-    feature_range, target_range
+    feature_range, target_range, features
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Examples
@@ -218,10 +218,12 @@ class NonPrivateRidge(RidgeRelease):
         *,
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
+        features: PublicFeatures | None = None,
     ) -> None:
         self.alpha = alpha
         self.feature_range = feature_range
         self.target_range = target_range
+        self.features = features
 
     def fit(
         self,

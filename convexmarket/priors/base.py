@@ -247,7 +247,7 @@ class Prior(ABC):
         first = int(np.argmax(outside))
         return PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
-            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}] = {reports.flat[first]}. "
+            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]. "
             "Correct the reports, or declare a prior that covers them"
         )
 

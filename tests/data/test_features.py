@@ -164,3 +164,38 @@ def test_a_pipeline_takes_it_too():
 def test_what_is_no_table_is_refused():
     with pytest.raises(cm.DataError, match="a ndarray is no table with named columns"):
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
+
+
+def test_a_saved_model_takes_the_same_tables(tmp_path):
+    table = pd.concat([PATIENTS] * 20, ignore_index=True)
+    labels = np.where(table["smoker"] == "yes", 1, -1)
+    public = cm.PublicFeatures(COLUMNS, missing="indicator", data_norm=0.5)
+    for learner in (
+        cm.PrivateLogisticRegression(features=public),
+        cm.PersonalizedRidge(features=public),
+    ):
+        learner.fit(table, labels, epsilon=9.0, random_state=Simulation(0))
+        cm.save_model(learner, tmp_path / "model.json")
+        loaded = cm.load_model(tmp_path / "model.json")
+        assert loaded.features.get_params() == public.get_params()
+        assert np.array_equal(loaded.predict(table), learner.predict(table))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        3,
+        "age",
+        [["range", "age", 3, 1]],
+        [["range"]],
+        [["colour", 1]],
+        [["categories", [], "a"]],
+        [],
+    ],
+    ids=str,
+)
+def test_a_saved_model_with_damaged_features_is_refused(tmp_path, features):
+    from convexmarket.learners.saved.kinds import _declared
+
+    with pytest.raises(cm.DataError, match="features are no public features"):
+        _declared(features)

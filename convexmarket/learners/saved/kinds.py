@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import check_positives
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.logistic import PrivateLogisticRegression
 from convexmarket.learners.ridge import PersonalizedRidge
@@ -192,13 +193,17 @@ def read_labels(labels: Labels | None) -> Any:
 
 def _parameters(model: Any, detail: Detail) -> dict[str, Any]:
     """Return the public parameters, without those of single rows unless they are asked for."""
-    found = {name: value for name, value in model.get_params().items() if name not in _NEVER}
+    found = {
+        name: value for name, value in model.get_params(deep=False).items() if name not in _NEVER
+    }
     if not isinstance(found.get("weights", ""), str) and detail != "rows":
         found["weights"] = WITHHELD
     return {name: _plain(name, value) for name, value in found.items()}
 
 
 def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, PublicFeatures):
+        value = _declaration(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -218,7 +223,40 @@ def _constructed(cls: type[Any], parameters: dict[str, Any]) -> Any:
         raise DataError(
             f"parameters has {unknown[0]!r}, which {cls.__name__} of this version does not know"
         )
-    return cls(**{name: _tuples(value) for name, value in parameters.items()})
+    built = {name: _tuples(value) for name, value in parameters.items()}
+    if built.get("features") is not None:
+        built["features"] = _declared(built["features"])
+    return cls(**built)
+
+
+def _declaration(features: PublicFeatures) -> list[list[Any]]:
+    """Return what is public of a table's columns as lists that begin with what they are."""
+    lists: list[list[Any]] = []
+    for name, public in features.columns.items():
+        lists.append(["range" if isinstance(public, tuple) else "categories", name, *public])
+    lists += [[key, getattr(features, key)] for key in ("missing", "intercept", "data_norm")]
+    return lists
+
+
+def _declared(lists: Any) -> PublicFeatures:
+    """Return the features that were written so.
+
+    Raises
+    ------
+    DataError
+        If they were not.
+    """
+    columns: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    try:
+        for what, name, *public in lists:
+            if what in ("range", "categories"):
+                columns[name] = tuple(public) if what == "range" else public
+            else:
+                options[what] = name
+        return PublicFeatures(columns, **options).fit()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"parameters.features are no public features: {error}") from None
 
 
 def _tuples(value: Any) -> Any:
