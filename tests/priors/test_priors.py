@@ -667,7 +667,7 @@ def test_check_reports_names_the_first_outside():
         Uniform(0.02, 0.1).check_reports([0.05, 0.2, 0.01])
     with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\]"):
         Exponential(1).check_reports([np.inf])
-    with pytest.raises(PriorError, match="nan"):
+    with pytest.raises(PriorError, match=r"the first is c\[0\]"):
         Exponential(1).check_reports([np.nan])
 
 
