@@ -7,7 +7,6 @@ _interrupts_end_at_once()  # before the imports that take long
 # ruff: noqa: E402
 from importlib.metadata import version as _version
 
-from convexmarket import datasets
 from convexmarket.allocation import (
     Allocation,
     ConvexProgram,
@@ -18,15 +17,8 @@ from convexmarket.allocation import (
     sweep,
     weights_for_guarantees,
 )
-from convexmarket.audit import (
-    IncentiveAudit,
-    PaymentIdentity,
-    audit_incentives,
-    check_payment_identity,
-    truthful_payment,
-    virtual_cost_payment,
-)
-from convexmarket.calibration import GammaCalibration, calibrate_gamma
+from convexmarket.attacks import PrivacyAudit, audit_privacy
+from convexmarket.data import datasets
 from convexmarket.data.features import PublicFeatures
 from convexmarket.deal import Deal, buy, price
 from convexmarket.errors import (
@@ -53,6 +45,16 @@ from convexmarket.errors import (
     UpdatesExhaustedError,
     WeakGuaranteeWarning,
 )
+from convexmarket.incentives.audit import (
+    IncentiveAudit,
+    PaymentIdentity,
+    audit_incentives,
+    check_payment_identity,
+    truthful_payment,
+    virtual_cost_payment,
+)
+from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
+from convexmarket.incentives.payments import PaymentEstimate, estimate_payments, payments
 from convexmarket.joint import (
     FirstOrderResiduals,
     JointAllocation,
@@ -93,7 +95,6 @@ from convexmarket.online import (
     policy_from_dict,
     run_online,
 )
-from convexmarket.payments import PaymentEstimate, estimate_payments, payments
 from convexmarket.priors import (
     Beta,
     EmpiricalPrior,
@@ -108,7 +109,6 @@ from convexmarket.priors import (
     parse_prior,
 )
 from convexmarket.privacy import Guarantee, PrivacyAccountant
-from convexmarket.privacy_audit import PrivacyAudit, audit_privacy
 from convexmarket.release import (
     FunctionRelease,
     InteractiveRelease,

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import check_positive
-from convexmarket.audit import IncentiveAudit, audit_incentives
-from convexmarket.calibration import calibrate_gamma
-from convexmarket.columns import feature_columns
+from convexmarket.data.columns import feature_columns
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.calibration import calibrate_gamma
+from convexmarket.incentives.payments import payments
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
-from convexmarket.payments import payments
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convexmarket.audit import IncentiveAudit
+from convexmarket.incentives.audit import IncentiveAudit
 
 __all__ = ["MISREPORTS", "audit_row"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.datasets import MarketData
+from convexmarket.data.datasets import MarketData
 
 __all__ = ["Trial", "row_counts", "try_out"]
 

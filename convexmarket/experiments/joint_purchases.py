@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.datasets import MarketData
+from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ConvexMarketError
 from convexmarket.experiments.classification import Trial, try_out
 from convexmarket.experiments.failures import failure_status

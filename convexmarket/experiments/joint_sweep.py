@@ -16,7 +16,7 @@ from joblib import delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
-from convexmarket.datasets import MarketData
+from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ConvexMarketError
 from convexmarket.experiments.claims import Claim, check_shape
 from convexmarket.experiments.failures import failure_status

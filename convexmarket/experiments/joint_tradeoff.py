@@ -19,7 +19,7 @@ import pandas as pd
 from joblib import delayed
 from numpy.typing import NDArray
 
-from convexmarket.datasets import MarketData
+from convexmarket.data.datasets import MarketData
 from convexmarket.experiments.claims import Claim
 from convexmarket.experiments.classification import Trial, row_counts
 from convexmarket.experiments.joint_claims import compare_models, tradeoff_claims

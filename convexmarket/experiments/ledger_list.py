@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.columns import ID_NAMES
+from convexmarket.data.columns import ID_NAMES
 from convexmarket.errors import DataError
 from convexmarket.experiments.lists import (
     blame,

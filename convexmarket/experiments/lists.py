@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.experiments.csv_rows import csv_rows
 from convexmarket.online.offers import checked_id

@@ -13,7 +13,6 @@ import pandas as pd
 
 from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
-from convexmarket.audit import IncentiveAudit, audit_incentives
 from convexmarket.errors import DataError
 from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
@@ -24,8 +23,9 @@ from convexmarket.experiments.lists import (
     trimmed_id,
 )
 from convexmarket.experiments.provenance import versions
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.payments import payments
 from convexmarket.market import Market
-from convexmarket.payments import payments
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import write_together

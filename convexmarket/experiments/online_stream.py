@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from convexmarket.columns import ID_NAMES
+from convexmarket.data.columns import ID_NAMES
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.datasets import MarketData, wdbc
+from convexmarket.attacks import PrivacyAudit, audit_privacy
+from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import (
     KernelERM,
@@ -21,7 +22,6 @@ from convexmarket.learners import (
     SampledRidge,
 )
 from convexmarket.privacy import Simulation
-from convexmarket.privacy_audit import PrivacyAudit, audit_privacy
 from convexmarket.release import (
     FunctionRelease,
     InteractiveRelease,

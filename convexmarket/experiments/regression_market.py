@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.audit import audit_incentives
-from convexmarket.datasets import RegressionData, medical, synthetic_regression
+from convexmarket.data.datasets import RegressionData, medical, synthetic_regression
 from convexmarket.experiments.audits import MISREPORTS, audit_row
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
+from convexmarket.incentives.audit import audit_incentives
+from convexmarket.incentives.payments import payments
 from convexmarket.learners import NonPrivateRidge, PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
     RidgeErrorBound,
@@ -34,7 +35,6 @@ from convexmarket.learners.ridge_math import (
     ridge_risk_constants,
 )
 from convexmarket.market import Market
-from convexmarket.payments import payments
 from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.problems import MedicalData, RegressionMarketProblem
 from convexmarket.sellers import Sellers

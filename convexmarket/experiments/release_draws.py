@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.datasets import circles
+from convexmarket.data.datasets import circles
 from convexmarket.errors import ConvexMarketError, UpdatesExhaustedError
 from convexmarket.experiments.release_useful import PublicModel
 from convexmarket.learners import KernelERM, PrivateLogisticRegression

@@ -19,7 +19,7 @@ from joblib import delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation import weights_for_guarantees
-from convexmarket.datasets import RegressionData, medical, synthetic_regression
+from convexmarket.data.datasets import RegressionData, medical, synthetic_regression
 from convexmarket.errors import ProblemFileError
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.datasets import correlate
+from convexmarket.data.datasets import correlate
 from convexmarket.errors import ProblemFileError
 from convexmarket.priors import Prior
 from convexmarket.problems import SellersTable

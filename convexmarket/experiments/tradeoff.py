@@ -22,17 +22,17 @@ from joblib import delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.audit import audit_incentives
-from convexmarket.datasets import MarketData
+from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ParameterError
 from convexmarket.experiments.audits import MISREPORTS, audit_row
 from convexmarket.experiments.classification import Trial, row_counts, try_out
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
+from convexmarket.incentives.audit import audit_incentives
+from convexmarket.incentives.payments import payments
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
-from convexmarket.payments import payments
 from convexmarket.privacy import Simulation
 from convexmarket.problems import TradeoffProblem
 from convexmarket.problems.rows import load_rows

@@ -18,14 +18,14 @@ from joblib import delayed
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation import Allocation, allocate, sweep
-from convexmarket.audit import IncentiveAudit, audit_incentives
 from convexmarket.errors import AllocationError, ConvexMarketError
 from convexmarket.experiments.audits import audit_row
 from convexmarket.experiments.failures import failure_status
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.payments import estimate_payments, payments
 from convexmarket.market import Market
-from convexmarket.payments import estimate_payments, payments
 from convexmarket.priors import Prior
 from convexmarket.problems import MarketTable, VariantsProblem
 from convexmarket.terms import Objective

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 from pydantic import WithJsonSchema as Schema
 
-from convexmarket.columns import feature_columns, refuse_reports
+from convexmarket.data.columns import feature_columns, refuse_reports
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 from convexmarket.problems.base import Positive, PriorTable, ProblemModel, RunTable, TableModel

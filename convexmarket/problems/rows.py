@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from convexmarket.datasets import MarketData, synthetic, wdbc
+from convexmarket.data.datasets import MarketData, synthetic, wdbc
 from convexmarket.problems.classification import ClassificationData, InlineData, SyntheticData
 
 __all__ = ["load_rows"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from convexmarket.allocation import allocate
-from convexmarket.datasets import medical, synthetic_regression
+from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.joint import JointMarket
 from convexmarket.learners import ridge_risk_constants

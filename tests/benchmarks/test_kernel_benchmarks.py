@@ -16,7 +16,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from convexmarket.datasets import scale_rows
+from convexmarket.data.datasets import scale_rows
 from convexmarket.learners import KernelERM
 
 REGULARIZATION = 0.01

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from convexmarket.datasets import scale_rows
+from convexmarket.data.datasets import scale_rows
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Simulation
 

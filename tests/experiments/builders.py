@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from convexmarket.datasets import wdbc
+from convexmarket.data.datasets import wdbc
 from convexmarket.experiments import privacy_audits, run_online_study
 from convexmarket.problems import load_problem, parse_problem
 from tests import ROOT

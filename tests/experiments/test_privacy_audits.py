@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from convexmarket.attacks import Neighbours, PrivacyAudit
 from convexmarket.cli import app
 from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
-from convexmarket.privacy_audit import Neighbours, PrivacyAudit
 from tests.experiments.builders import LONG_AUDITS, audits_with, check_audits, few_rows
 
 

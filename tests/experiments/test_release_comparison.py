@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 import convexmarket as cm
-from convexmarket.datasets import circles, wdbc
+from convexmarket.data.datasets import circles, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.experiments import ReleaseComparisonResult, run_problem, run_release_comparison
 from convexmarket.experiments.release_useful import (

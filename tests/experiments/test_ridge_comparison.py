@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.datasets import medical, synthetic_regression
+from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.errors import ProblemFileError
 from convexmarket.experiments import ridge as experiment
 from convexmarket.experiments import run_problem

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.datasets import synthetic
+from convexmarket.data.datasets import synthetic
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.experiments import run_problem, run_tradeoff
 from convexmarket.learners import PrivateLogisticRegression

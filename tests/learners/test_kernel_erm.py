@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
-from convexmarket.datasets import scale_rows
+from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import (
     DataError,
     NotSupportedError,

@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import (
     rbf_kernel,
 )
 
-from convexmarket.datasets import scale_rows
+from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.kernels import INDEFINITE, NAMES, TAKES, Kernel, cholesky_features
 

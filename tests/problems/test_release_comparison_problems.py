@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import convexmarket as cm
-from convexmarket.datasets import wdbc
+from convexmarket.data.datasets import wdbc
 from convexmarket.errors import ProblemFileError
 from convexmarket.problems import ReleaseComparisonProblem, load_problem, parse_problem
 from tests import PROBLEMS

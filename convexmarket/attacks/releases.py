@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.attacks.checks import draw_seeds, loss_of_frequencies, quietly
+from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy_audit.checks import draw_seeds, loss_of_frequencies, quietly
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["Mechanism", "audit_draws"]
 

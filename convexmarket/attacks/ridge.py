@@ -19,12 +19,12 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.base import clone
 
+from convexmarket.attacks.checks import draw_seeds, published_check, quietly
+from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy.lattice import discrete_laplace
 from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
-from convexmarket.privacy_audit.checks import draw_seeds, published_check, quietly
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["audit_ridge"]
 

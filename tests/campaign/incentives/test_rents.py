@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from tests.payments.builders import (
+from tests.incentives.builders import (
     assert_one_seller_is_paid_for_an_exponential_cost,
     assert_sums_enclose_the_payment,
     prior_of,
@@ -13,7 +13,7 @@ from tests.payments.builders import (
     spread_market,
     spread_under_budget,
 )
-from tests.payments.test_rents import check_eq_8_without_its_promise, check_rough_allocation
+from tests.incentives.test_rents import check_eq_8_without_its_promise, check_rough_allocation
 
 
 @pytest.mark.parametrize("name", ["truncated normal", "mixture, ironed", "empirical"])

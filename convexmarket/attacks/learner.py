@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.attacks.checks import quietly
+from convexmarket.attacks.releases import audit_draws
+from convexmarket.attacks.result import AuditCheck, PrivacyAudit
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import Simulation
-from convexmarket.privacy_audit.checks import quietly
-from convexmarket.privacy_audit.releases import audit_draws
-from convexmarket.privacy_audit.result import AuditCheck, PrivacyAudit
 
 __all__ = ["audit_learner", "published_numbers"]
 

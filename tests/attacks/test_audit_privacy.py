@@ -11,7 +11,7 @@ from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.noise import gamma_sphere_noise
 from tests import one_in
-from tests.privacy_audit.builders import (
+from tests.attacks.builders import (
     check_release,
     check_statistical_bound,
     laplace_audit,

@@ -14,6 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.base import clone
 
+from convexmarket.attacks.checks import (
+    draw_seeds,
+    gamma_sphere_check,
+    noise_scale,
+    published_check,
+    quietly,
+)
+from convexmarket.attacks.logistic_loss import LossSetting, WorstCase, worst_loss
+from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 from convexmarket.errors import ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.density import objective_perturbation_log_density
@@ -22,15 +31,6 @@ from convexmarket.learners.labels import binary_signs
 from convexmarket.learners.minimiser import LogisticObjective
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation
-from convexmarket.privacy_audit.checks import (
-    draw_seeds,
-    gamma_sphere_check,
-    noise_scale,
-    published_check,
-    quietly,
-)
-from convexmarket.privacy_audit.logistic_loss import LossSetting, WorstCase, worst_loss
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 
 __all__ = ["audit_logistic"]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.calibration import calibrate_gamma
-from tests.payments.builders import BUDGETS, assert_the_budget_is_met
+from convexmarket.incentives.calibration import calibrate_gamma
+from tests.incentives.builders import BUDGETS, assert_the_budget_is_met
 
 
 @pytest.mark.parametrize("name", BUDGETS)

@@ -9,7 +9,7 @@ virtual cost y, has the slope gamma*eps(y). Where the virtual cost is affine in 
 a uniform prior, the integral is therefore a difference of two optimal objectives, jumps of the
 optimum between branches included. Elsewhere it is computed by vectorised adaptive quadrature of
 the exact curve. Markets of another form are solved again, one report at a time
-(:mod:`convexmarket.rents`).
+(:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from convexmarket.errors import (
     SellersError,
     SolverError,
 )
-from convexmarket.market import Incentives, Market
-from convexmarket.priors import Prior
-from convexmarket.rents import (
+from convexmarket.incentives.rents import (
     Estimate,
     SolvedCurve,
     chord_rent,
     for_each_seller,
     quadrature_rent,
 )
+from convexmarket.market import Incentives, Market
+from convexmarket.priors import Prior
 
 __all__ = [
     "PaymentEstimate",
@@ -198,8 +198,8 @@ def estimate_payments(
     """Return payments under Eq. (8) in any market, and how far each may be off.
 
     ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, where
-    eps_i(z) is what seller i would sell if it reported z. :mod:`convexmarket.rents` says how it
-    is integrated.
+    eps_i(z) is what seller i would sell if it reported z. :mod:`convexmarket.incentives.rents` says how
+    it is integrated.
 
     Parameters
     ----------

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import audit as module
-from convexmarket.audit import audit_incentives, check_payment_identity, virtual_cost_payment
+from convexmarket.incentives.audit import (
+    audit_incentives,
+    check_payment_identity,
+    virtual_cost_payment,
+)
 from tests import one_in
-from tests.payments.builders import (
+from tests.incentives.builders import (
     PRIORS,
     assert_identity_holds,
     assert_ties_are_broken_evenly,

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
+from convexmarket.attacks.checks import loss_of_frequencies
 from convexmarket.privacy import Simulation
-from convexmarket.privacy_audit.checks import loss_of_frequencies
 from convexmarket.release import PublicPredictor
 from convexmarket.release import noise as noise_of
 from tests import one_in

@@ -27,27 +27,23 @@ from convexmarket.arguments import (
     check_jobs,
     check_share,
 )
-from convexmarket.coalitions import CoalitionAudit, audit_pairs
 from convexmarket.errors import ConvexMarketError, ParameterError
-from convexmarket.market import Market
-from convexmarket.notebook import Shown, axes
-from convexmarket.payments import (
+from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
+from convexmarket.incentives.payments import (
     information_rents,
     last_sale,
     method_of,
     payments,
     reports_of,
 )
-from convexmarket.priors import Prior
-from convexmarket.rents import (
+from convexmarket.incentives.rents import (
     Chords,
     SolvedCurve,
     end_of_sales,
     for_each_seller,
     sales_end_between,
 )
-from convexmarket.sellers import PriorOrPriors, Sellers
-from convexmarket.trials import (
+from convexmarket.incentives.trials import (
     Build,
     PaymentRule,
     built_market,
@@ -56,6 +52,10 @@ from convexmarket.trials import (
     truthful_payment,
     virtual_cost_payment,
 )
+from convexmarket.market import Market
+from convexmarket.notebook import Shown, axes
+from convexmarket.priors import Prior
+from convexmarket.sellers import PriorOrPriors, Sellers
 
 __all__ = [
     "Build",

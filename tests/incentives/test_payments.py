@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
 from tests import one_in
-from tests.payments.builders import (
+from tests.incentives.builders import (
     AFFINE,
     PRIORS,
     accuracy_under,
@@ -30,8 +30,10 @@ from tests.payments.builders import (
 
 # NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module("convexmarket.payments")  # not the function of that name
-rents = importlib.import_module("convexmarket.rents")
+module = importlib.import_module(
+    "convexmarket.incentives.payments"
+)  # not the function of that name
+rents = importlib.import_module("convexmarket.incentives.rents")
 
 
 def test_the_list_has_priors_of_every_kind():

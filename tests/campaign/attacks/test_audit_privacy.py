@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from tests.privacy_audit.builders import (
+from tests.attacks.builders import (
     check_release,
     check_statistical_bound,
     laplace_audit,
@@ -12,7 +12,7 @@ from tests.privacy_audit.builders import (
     ridge_audit,
     rows,
 )
-from tests.privacy_audit.test_audit_privacy import (
+from tests.attacks.test_audit_privacy import (
     BROKEN,
     BROKEN_RIDGES,
     RIDGES,

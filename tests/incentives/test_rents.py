@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import erf
 
 import convexmarket as cm
-from convexmarket.rents import (
+from convexmarket.incentives.rents import (
     Chords,
     CurvePoint,
     SolvedCurve,
@@ -29,7 +29,7 @@ from convexmarket.rents import (
     quadrature_rent,
     sales_end_between,
 )
-from tests.payments.builders import (
+from tests.incentives.builders import (
     PRIORS,
     alone,
     assert_one_seller_is_paid_for_an_exponential_cost,
@@ -43,7 +43,7 @@ from tests.payments.builders import (
     spread_under_budget,
 )
 
-module = importlib.import_module("convexmarket.rents")
+module = importlib.import_module("convexmarket.incentives.rents")
 
 
 # ------------------------------------------------------- the papers' problem is the oracle

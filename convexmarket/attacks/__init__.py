@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_count, is_number, where_no_number
+from convexmarket.attacks.learner import audit_learner
+from convexmarket.attacks.logistic import audit_logistic
+from convexmarket.attacks.releases import Mechanism, audit_draws
+from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.attacks.ridge import audit_ridge
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PrivateLogisticRegression, SampledRidge
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, open_generator
-from convexmarket.privacy_audit.learner import audit_learner
-from convexmarket.privacy_audit.logistic import audit_logistic
-from convexmarket.privacy_audit.releases import Mechanism, audit_draws
-from convexmarket.privacy_audit.result import AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.privacy_audit.ridge import audit_ridge
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
-from tests.payments.builders import (
+from tests.incentives.builders import (
     BUDGETS,
     PRIORS,
     assert_fresh_sellers_cost_the_budget,
@@ -17,7 +17,7 @@ from tests.payments.builders import (
     draw,
     prior_of,
 )
-from tests.payments.test_audit import (
+from tests.incentives.test_audit import (
     check_building_again,
     check_gains_are_found,
     check_nobody_gains,

@@ -3,7 +3,7 @@
 import numpy as np
 
 import convexmarket as cm
-from tests.payments.builders import spread_market
+from tests.incentives.builders import spread_market
 
 
 def test_payments_by_two_processes():

@@ -16,10 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.datasets import load_breast_cancer, make_circles
 
 from convexmarket.arguments import aligned, warn_user
-from convexmarket.columns import feature_columns
+from convexmarket.data.columns import feature_columns
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -176,6 +175,8 @@ def wdbc(
     ParameterError
         If ``fractions`` are not positive or do not sum to one, or ``data_norm`` is not positive.
     """
+    from sklearn.datasets import load_breast_cancer
+
     bunch = load_breast_cancer()
     names = tuple(str(name) for name in bunch.feature_names)
     labels = np.where(bunch.target == 0, 1.0, -1.0)
@@ -230,6 +231,8 @@ def circles(
     if not 0 <= factor < 1:
         raise ParameterError(f"factor must be at least 0 and below 1, not {factor!r}.")
     state = np.random.RandomState(np.random.default_rng(seed).bit_generator)
+    from sklearn.datasets import make_circles
+
     X, inner = make_circles(n_rows, noise=noise, factor=factor, random_state=state)
     return scale_rows(X / CIRCLES_RADIUS), np.where(inner == 1, 1.0, -1.0)
 

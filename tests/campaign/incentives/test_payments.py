@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from tests.payments.builders import (
+from tests.incentives.builders import (
     PRIORS,
     accuracy_under,
     assert_paid_exactly,

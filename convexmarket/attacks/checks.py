@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from convexmarket.attacks.result import AuditCheck
 from convexmarket.errors import ConvexMarketError, PrivacyLeakWarning
-from convexmarket.privacy_audit.result import AuditCheck
 
 __all__ = [
     "draw_seeds",

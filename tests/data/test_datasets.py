@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_breast_cancer
 
-from convexmarket import datasets
-from convexmarket.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
+from convexmarket.data import datasets
+from convexmarket.data.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 
