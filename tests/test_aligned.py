@@ -7,6 +7,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import terms
 from convexmarket.arguments import aligned
+from convexmarket.errors import DataError, ParameterError
 
 NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
 
@@ -40,8 +41,10 @@ def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_
     assert np.all(crossed.epsilon_ <= table["granted"])
     np.testing.assert_array_equal(crossed.epsilon_, straight.epsilon_)
     np.testing.assert_array_equal(crossed.coef_, straight.coef_)
-    loss = cm.expected_loss(ridge(), X, y, X, y, epsilon=backwards(table["granted"]))
-    assert loss.mean == cm.expected_loss(ridge(), X, y, X, y, epsilon=table["granted"]).mean
+    loss = cm.learners.expected_loss(ridge(), X, y, X, y, epsilon=backwards(table["granted"]))
+    assert (
+        loss.mean == cm.learners.expected_loss(ridge(), X, y, X, y, epsilon=table["granted"]).mean
+    )
 
 
 def test_what_the_constructor_was_given_is_matched_too():
@@ -89,7 +92,7 @@ def test_a_kernel_model_and_the_epsilon_of_its_releases():
     ]
     assert np.all(releases[1].guarantee.epsilon <= table["granted"])
     np.testing.assert_array_equal(releases[0].guarantee.epsilon, releases[1].guarantee.epsilon)
-    with pytest.raises(cm.errors.DataError, match="the rows of erm and epsilon have different"):
+    with pytest.raises(DataError, match="the rows of erm and epsilon have different"):
         cm.TestSetRelease(erm, X.to_numpy()[:1], pd.Series(np.ones(6)), delta=1e-6)
 
 
@@ -114,7 +117,7 @@ def test_sellers_are_matched_by_name_and_called_by_it():
 def test_ids_in_a_list_are_labels_too():
     asks = [0.1, 0.6]
     group = pd.Series(["old", "young"], index=["Bob", "Ann"])
-    with pytest.raises(cm.errors.DataError, match="in another order than ids has"):
+    with pytest.raises(DataError, match="in another order than ids has"):
         cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=group)
     rows = group.reset_index(drop=True)  # labels that are not names
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
@@ -133,9 +136,9 @@ def test_pieces_about_sellers_in_another_order_are_refused(piece):
     column = pd.Series(np.arange(1.0, 7.0), index=NAMES)
     base = cm.Spread() + cm.Noise() + cm.Payments()
     cm.Market(sellers, base + piece(column))
-    with pytest.raises(cm.errors.DataError, match="not the sellers' ids in their order"):
+    with pytest.raises(DataError, match="not the sellers' ids in their order"):
         cm.Market(sellers, base + piece(backwards(column)))
-    with pytest.raises(cm.errors.DataError, match="not the sellers' ids in their order"):
+    with pytest.raises(DataError, match="not the sellers' ids in their order"):
         cm.Market(sellers, base + piece(column.reset_index(drop=True)))
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
     cm.Market(unnamed, base + piece(backwards(column)))  # only one of them has labels
@@ -148,7 +151,7 @@ def test_a_quota_by_name_and_a_limit_by_name():
     base = cm.Spread() + cm.Noise() + cm.Payments()
     cm.Market(sellers, base, [cm.GroupShare(site, {"A": 0.5}), cm.MaxEpsilon(limit)])
     for piece in (cm.GroupShare(backwards(site), {"A": 0.5}), cm.MaxEpsilon(backwards(limit))):
-        with pytest.raises(cm.errors.DataError, match=type(piece).__name__):
+        with pytest.raises(DataError, match=type(piece).__name__):
             cm.Market(sellers, base, [piece])
 
 
@@ -160,9 +163,9 @@ def test_buyers_who_list_the_same_sellers_in_another_order_are_refused():
         sellers = cm.Sellers(column, prior=cm.Uniform(0, 1))
         return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
 
-    with pytest.raises(cm.ParameterError, match="in another order"):
+    with pytest.raises(ParameterError, match="in another order"):
         cm.allocate_together([buyer(asks), buyer(backwards(asks))], [cm.MaxEpsilon(2.0)])
-    with pytest.raises(cm.errors.DataError, match="MaxEpsilon"):
+    with pytest.raises(DataError, match="MaxEpsilon"):
         cm.allocate_together([buyer(asks)], [cm.MaxEpsilon(backwards(limit))])
 
 
@@ -179,7 +182,7 @@ def test_the_joint_problem_and_the_ledger(tmp_path):
     X, y = table[["age", "bmi"]], table["ill"]
     joint = cm.JointMarket(market, X, backwards(y), regularization=0.1)
     np.testing.assert_array_equal(joint.y, y)
-    with pytest.raises(cm.errors.DataError, match="labels of X"):
+    with pytest.raises(DataError, match="labels of X"):
         cm.JointMarket(market, backwards(X), y, regularization=0.1)
     ledger = cm.Ledger.create(tmp_path / "sold.sqlite", delta=1e-6)
     names = pd.Series(NAMES, index=NAMES)
@@ -201,10 +204,10 @@ def test_default_labels_may_be_positions_and_are_refused_beside_others():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"].to_numpy()
     granted = pd.Series(table["granted"].to_numpy())
-    with pytest.raises(cm.errors.DataError, match=r"default .* epsilon\.to_numpy\(\)"):
+    with pytest.raises(DataError, match=r"default .* epsilon\.to_numpy\(\)"):
         ridge().fit(X, y, epsilon=granted)
     shuffled = X.reset_index(drop=True).iloc[::-1]
-    with pytest.raises(cm.errors.DataError, match="default"):
+    with pytest.raises(DataError, match="default"):
         ridge().fit(shuffled, y, epsilon=granted)
     ridge().fit(X, y, epsilon=granted.to_numpy())
     ridge().fit(X.reset_index(drop=True), y, epsilon=granted)
@@ -212,17 +215,17 @@ def test_default_labels_may_be_positions_and_are_refused_beside_others():
 
 def test_what_cannot_be_matched_is_refused_with_its_name():
     ask = pd.Series([1.0, 2.0], index=["a", "b"])
-    with pytest.raises(cm.errors.DataError, match="only one of them has the label 'a'"):
+    with pytest.raises(DataError, match="only one of them has the label 'a'"):
         aligned(ask=ask, site=ask.set_axis(["b", "c"]))
-    with pytest.raises(cm.errors.DataError, match="only one of them has the label 'c'"):
+    with pytest.raises(DataError, match="only one of them has the label 'c'"):
         aligned(ask=ask, site=pd.Series([1, 2, 3], index=list("abc")))
     twice = ask.set_axis(["a", "a"])
     for pair in ((ask, twice), (twice, twice)):
-        with pytest.raises(cm.errors.DataError, match="'a' stands for more than one row"):
+        with pytest.raises(DataError, match="'a' stands for more than one row"):
             aligned(ask=pair[0], site=pair[1])
-    with pytest.raises(cm.errors.DataError, match="'a' stands for more than one row of sensitiv"):
+    with pytest.raises(DataError, match="'a' stands for more than one row of sensitiv"):
         cm.Sellers(twice, cm.Uniform(0, 3))
-    with pytest.raises(cm.errors.DataError, match=r"y\s+has none, so whose order"):
+    with pytest.raises(DataError, match=r"y\s+has none, so whose order"):
         aligned(ask=ask, site=backwards(ask), y=[1, 2])
     assert aligned(ask=ask, site=ask, y=[1, 2])[2] == [1, 2]
     assert aligned(ask=ask, level=0.5, none=None)[1:] == (0.5, None)

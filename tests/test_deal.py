@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.errors import BudgetExceededError, DataError, ParameterError, PriorError
 from convexmarket.privacy import Simulation, account
 
 PRIOR = cm.Uniform(0.02, 0.10)
@@ -81,12 +82,12 @@ def test_a_model_keeps_what_was_bought_and_its_account_says_so():
     assert np.all(whole.model.epsilon_ <= whole.offers["epsilon"])
     assert np.array_equal(whole.account.budget, whole.offers["epsilon"])
     assert np.array_equal(whole.account.spent, whole.model.epsilon_)
-    with pytest.raises(cm.BudgetExceededError, match="P"):
+    with pytest.raises(BudgetExceededError, match="P"):
         whole.account.charge(whole.model.guarantee_)
 
 
 def test_a_real_deal_is_charged_to_the_accounts_that_are_open():
-    with account(budget=1.0), pytest.raises(cm.BudgetExceededError):
+    with account(budget=1.0), pytest.raises(BudgetExceededError):
         deal(patients(), random_state=None)
 
 
@@ -190,10 +191,14 @@ def test_it_is_audited():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"gamma": None}, cm.ParameterError, "how much payments weigh: give gamma, or budget"),
-        ({"budget": 3.0}, cm.ParameterError, "gamma or budget, not both"),
-        ({"id": "name"}, cm.DataError, "id is 'name', and the table has no such column"),
-        ({"group": "region"}, cm.DataError, "group is 'region', and the table has no such"),
+        (
+            {"gamma": None},
+            ParameterError,
+            "how much payments weigh: give gamma, or budget",
+        ),
+        ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
+        ({"id": "name"}, DataError, "id is 'name', and the table has no such column"),
+        ({"group": "region"}, DataError, "group is 'region', and the table has no such"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, error, words):
@@ -203,14 +208,14 @@ def test_what_does_not_fit_is_refused(options, error, words):
 
 def test_a_report_is_no_feature():
     own = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
-    with pytest.raises(cm.ParameterError, match="'ask' is what the sellers report"):
+    with pytest.raises(ParameterError, match="'ask' is what the sellers report"):
         deal(patients(), learner=own)
 
 
 def test_an_ask_outside_of_the_prior_names_the_seller():
     table = patients().set_index("patient")
     table.loc["P007", "ask"] = 0.5
-    with pytest.raises(cm.PriorError, match="P007"):
+    with pytest.raises(PriorError, match="P007"):
         deal(table)
 
 
@@ -219,10 +224,10 @@ def test_a_learner_that_exceeds_what_was_bought_is_caught():
         def fit(self, X, y, *, epsilon, **options):
             return super().fit(X, y, epsilon=2.0 * np.asarray(epsilon), **options)
 
-    with pytest.raises(cm.BudgetExceededError):
+    with pytest.raises(BudgetExceededError):
         deal(patients(), learner=Greedy(0.1, features=PUBLIC))
 
 
 def test_an_empty_table_is_refused():
-    with pytest.raises(cm.DataError, match="nobody to buy from"):
+    with pytest.raises(DataError, match="nobody to buy from"):
         deal(patients().iloc[:0])

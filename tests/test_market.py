@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import StandardForm
 
 COSTS = [0.5, 1.0, 2.0, 4.0]
@@ -25,7 +26,7 @@ class SquaredSpread(cm.Term):
         return cp.sum_squares(quantities.weights)
 
 
-class NobodyAlone(cm.Constraint):
+class NobodyAlone(cm.terms.Constraint):
     def constraints(self, quantities):
         return [quantities.weights <= 0.9]
 
@@ -102,7 +103,8 @@ def test_what_is_not_recognised_is_refused_by_the_exact_solver(objective, constr
     market = cm.Market(sellers(), objective, constraints)
     assert market.standard_form is None
     with pytest.raises(
-        cm.NotSupportedError, match=r"exact solver .* Spread, Noise and Payments .* this market is"
+        NotSupportedError,
+        match=r"exact solver .* Spread, Noise and Payments .* this market is",
     ):
         cm.allocate(market, method="exact")
 
@@ -156,115 +158,135 @@ def test_an_allocation_cannot_be_written_to():
 BAD = {
     "sellers as a list": (
         lambda: cm.Market(COSTS, 1 * cm.Spread()),
-        cm.ParameterError,
+        ParameterError,
         "sellers must be a Sellers object, got list",
     ),
     "sellers as an array": (
         lambda: cm.Market.standard(np.array(COSTS), mu=1, sigma=1, gamma=1),
-        cm.ParameterError,
+        ParameterError,
         "sellers must be a Sellers object, got ndarray",
     ),
     "no objective": (
         lambda: cm.Market(sellers(), 3.0),
-        cm.ParameterError,
+        ParameterError,
         r"objective must be a sum of terms such as mu \* Spread\(\), got 3.0",
     ),
     "a class of terms": (
         lambda: cm.Market(sellers(), cm.Spread),
-        cm.ParameterError,
+        ParameterError,
         "objective must be a sum of terms",
     ),
     "a number among constraints": (
         lambda: cm.Market(sellers(), 1 * cm.Spread(), [5]),
-        cm.ParameterError,
+        ParameterError,
         r"5 is not a constraint such as Cap\(5\)",
     ),
     "a term among constraints": (
         lambda: cm.Market(sellers(), 1 * cm.Spread(), [cm.Noise()]),
-        cm.ParameterError,
+        ParameterError,
         r"Noise\(\) is not a constraint",
     ),
     "free payments": (
         lambda: cm.Market(sellers(), cm.Spread() + 0 * cm.Payments()),
-        cm.ParameterError,
+        ParameterError,
         "gamma, the weight of Payments, is 0.*give gamma > 0",
     ),
-    "gamma = 0": (lambda: papers(gamma=0), cm.ParameterError, "gamma is 0; .* > 0"),
-    "gamma < 0": (lambda: papers(gamma=-0.1), cm.ParameterError, "gamma is -0.1; give a finite"),
-    "gamma NaN": (lambda: papers(gamma=np.nan), cm.ParameterError, "gamma is nan"),
-    "gamma infinite": (lambda: papers(gamma=np.inf), cm.ParameterError, "gamma is inf"),
-    "mu < 0": (lambda: papers(mu=-1), cm.ParameterError, "mu is -1; give a finite number >= 0"),
-    "mu NaN": (lambda: papers(mu=np.nan), cm.ParameterError, "mu is nan"),
-    "sigma < 0": (lambda: papers(sigma=-1), cm.ParameterError, "sigma is -1; .* >= 0"),
-    "sigma infinite": (lambda: papers(sigma=np.inf), cm.ParameterError, "sigma is inf"),
-    "cap < 1": (lambda: papers(cap=0.5), cm.ParameterError, "cap is 0.5.*cap >= 1"),
-    "cap NaN": (lambda: papers(cap=np.nan), cm.ParameterError, "cap is nan"),
-    "mu in words": (lambda: papers(mu="1"), cm.ParameterError, "mu is '1'; give a finite number"),
-    "mu missing": (lambda: papers(mu=None), cm.ParameterError, "mu is None; give a finite number"),
+    "gamma = 0": (lambda: papers(gamma=0), ParameterError, "gamma is 0; .* > 0"),
+    "gamma < 0": (
+        lambda: papers(gamma=-0.1),
+        ParameterError,
+        "gamma is -0.1; give a finite",
+    ),
+    "gamma NaN": (lambda: papers(gamma=np.nan), ParameterError, "gamma is nan"),
+    "gamma infinite": (lambda: papers(gamma=np.inf), ParameterError, "gamma is inf"),
+    "mu < 0": (
+        lambda: papers(mu=-1),
+        ParameterError,
+        "mu is -1; give a finite number >= 0",
+    ),
+    "mu NaN": (lambda: papers(mu=np.nan), ParameterError, "mu is nan"),
+    "sigma < 0": (lambda: papers(sigma=-1), ParameterError, "sigma is -1; .* >= 0"),
+    "sigma infinite": (lambda: papers(sigma=np.inf), ParameterError, "sigma is inf"),
+    "cap < 1": (lambda: papers(cap=0.5), ParameterError, "cap is 0.5.*cap >= 1"),
+    "cap NaN": (lambda: papers(cap=np.nan), ParameterError, "cap is nan"),
+    "mu in words": (
+        lambda: papers(mu="1"),
+        ParameterError,
+        "mu is '1'; give a finite number",
+    ),
+    "mu missing": (
+        lambda: papers(mu=None),
+        ParameterError,
+        "mu is None; give a finite number",
+    ),
     "several gammas": (
         lambda: papers(gamma=[0.1, 0.2]),
-        cm.ParameterError,
+        ParameterError,
         r"gamma is \[0.1, 0.2\]; give a finite number > 0",
     ),
     "an array of sigmas": (
         lambda: papers(sigma=np.ones(2)),
-        cm.ParameterError,
+        ParameterError,
         r"sigma is array\(\[1., 1.\]\)",
     ),
     "one constraint, not a list": (
         lambda: cm.Market(sellers(), 1 * cm.Spread(), cm.Cap(5)),
-        cm.ParameterError,
+        ParameterError,
         r"constraints must be a list such as \[Cap\(5\)\], got Cap\(k=5\)",
     ),
     "one eta": (
         lambda: papers(eta_range=3),
-        cm.ParameterError,
+        ParameterError,
         r"eta_range is 3; give a pair \(low, high\)",
     ),
     "three etas": (
         lambda: papers(eta_range=(1, 2, 3)),
-        cm.ParameterError,
+        ParameterError,
         r"eta_range is \(1, 2, 3\); give a pair",
     ),
     "eta range upside down": (
         lambda: papers(eta_range=(3, 2)),
-        cm.ParameterError,
+        ParameterError,
         r"eta range is \(3, 2\)",
     ),
     "eta range from zero": (
         lambda: papers(eta_range=(0, 2)),
-        cm.ParameterError,
+        ParameterError,
         "0 < low <= high",
     ),
     "an unknown method": (
         lambda: cm.allocate(papers(), method="guess"),
-        cm.ParameterError,
+        ParameterError,
         "method is 'guess'; choose one of 'auto', 'exact', .*'convex_program', .*'line_search'",
     ),
     "an option of another method": (
         lambda: cm.allocate(papers(), max_solves=3),
-        cm.ParameterError,
+        ParameterError,
         "method 'exact' takes no max_solves; leave it out, or choose method='projections' or ",
     ),
     "an unknown formulation": (
         lambda: cm.declare(papers(), eta=1.0, formulation="tertiary"),
-        cm.ParameterError,
+        ParameterError,
         "formulation is 'tertiary'; choose one of 'primal', 'dual', 'projection'",
     ),
-    "eta = 0": (lambda: cm.declare(papers(), eta=0.0), cm.ParameterError, "eta is 0.0; .* > 0"),
+    "eta = 0": (
+        lambda: cm.declare(papers(), eta=0.0),
+        ParameterError,
+        "eta is 0.0; .* > 0",
+    ),
     "eta outside its range": (
         lambda: cm.declare(papers(eta_range=(1, 2)), eta=3.0),
-        cm.ParameterError,
+        ParameterError,
         r"eta is 3.0, outside the market's EtaRange \(1, 2\)",
     ),
     "an unknown solver": (
         lambda: cm.allocate(papers(), method="line_search", solver="ABACUS"),
-        cm.NotSupportedError,
+        NotSupportedError,
         "solver 'ABACUS' is not installed; CVXPY finds .*CLARABEL",
     ),
     "no gap": (
         lambda: cm.allocate(papers(), method="line_search", gap=0),
-        cm.ParameterError,
+        ParameterError,
         "gap is 0; give a number > 0",
     ),
 }

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 import convexmarket as cm
+from convexmarket.errors import ParameterError, PriorError, SellersError
 
 
 def uniform():
@@ -41,7 +42,7 @@ def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
     costs = cp.Parameter(2, nonneg=True, name="costs")
     sellers = cm.Sellers(virtual_costs=costs)
     assert len(sellers) == 2
-    with pytest.raises(cm.ParameterError, match="'costs' has no value; set its value"):
+    with pytest.raises(ParameterError, match="'costs' has no value; set its value"):
         _ = sellers.virtual_costs
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
     for now in ([0.1, 0.2], [0.3, 0.4]):
@@ -84,9 +85,9 @@ def test_another_report_of_one_seller():
     np.testing.assert_allclose(changed.virtual_costs, [0.3, 0.5])
     assert changed.ids == ("a", "b")
     np.testing.assert_array_equal(sellers.sensitivities, [0.2, 0.5])
-    with pytest.raises(cm.PriorError, match="not in the support"):
+    with pytest.raises(PriorError, match="not in the support"):
         sellers.with_report(0, 1.5)
-    with pytest.raises(cm.SellersError, match="no reports to change"):
+    with pytest.raises(SellersError, match="no reports to change"):
         cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5)
 
 
@@ -161,9 +162,9 @@ def test_another_report_with_several_priors():
     assert (changed.priors, changed.ids) == (again.priors, ("a", "b"))
     assert changed.groups.tolist() == ["old", "young"]
     assert changed.prior_of(0) == two_groups()["old"]
-    with pytest.raises(cm.PriorError, match=r"not in the support \[0, 1\]"):
+    with pytest.raises(PriorError, match=r"not in the support \[0, 1\]"):
         sellers.with_report(1, 1.8)
-    with pytest.raises(cm.SellersError, match=r"sensitivity\[0\] is nan"):
+    with pytest.raises(SellersError, match=r"sensitivity\[0\] is nan"):
         sellers.with_report(1, np.nan)
 
 
@@ -174,7 +175,7 @@ def test_another_virtual_cost_of_one_seller():
     assert (out.sensitivities, out.priors, out.ids) == (None, (), ("a", "b"))
     assert out.groups.tolist() == ["x", "y"]
     assert not out.virtual_costs.flags.writeable
-    with pytest.raises(cm.SellersError, match="virtual_cost is -1; give a number >= 0, or inf"):
+    with pytest.raises(SellersError, match="virtual_cost is -1; give a number >= 0, or inf"):
         sellers.with_virtual_cost(0, -1)
 
 
@@ -192,223 +193,227 @@ def test_drawn_sellers_come_from_their_own_priors():
 
 # Each row: what is wrong, the call, the error, and what the message says.
 BAD = {
-    "nothing": (lambda: cm.Sellers(), cm.SellersError, "give either sensitivities .* got neither"),
+    "nothing": (
+        lambda: cm.Sellers(),
+        SellersError,
+        "give either sensitivities .* got neither",
+    ),
     "both": (
         lambda: cm.Sellers([0.2], uniform(), virtual_costs=[0.3]),
-        cm.SellersError,
+        SellersError,
         "give either sensitivities .* got both",
     ),
     "virtual costs and prior": (
         lambda: cm.Sellers(prior=uniform(), virtual_costs=[0.3]),
-        cm.SellersError,
+        SellersError,
         "virtual_costs already contain the prior; leave prior out",
     ),
     "a parameter of any sign": (
         lambda: cm.Sellers(virtual_costs=cp.Parameter(2)),
-        cm.SellersError,
+        SellersError,
         r"a parameter of shape \(2,\); give cp.Parameter\(m, nonneg=True\)",
     ),
     "a matrix parameter": (
         lambda: cm.Sellers(virtual_costs=cp.Parameter((2, 2), nonneg=True)),
-        cm.SellersError,
+        SellersError,
         r"a parameter of shape \(2, 2\)",
     ),
     "no prior": (
         lambda: cm.Sellers([0.2]),
-        cm.SellersError,
+        SellersError,
         r"need the prior .* prior=Uniform\(0.02, 0.10\); without one, give virtual_costs",
     ),
     "a scipy distribution": (
         lambda: cm.Sellers([0.2], scipy.stats.uniform(0, 1)),
-        cm.SellersError,
+        SellersError,
         r"prior is <scipy.*which is not a prior; give .*Prior.from_scipy\(frozen",
     ),
     "a prior in words": (
         lambda: cm.Sellers([0.2], "uniform:0,1"),
-        cm.SellersError,
+        SellersError,
         r"prior is 'uniform:0,1', which is not a prior; give one such as Uniform\(0.02, 0.10\)",
     ),
     "a class": (
         lambda: cm.Sellers([0.2], cm.Uniform),
-        cm.SellersError,
+        SellersError,
         "which is not a prior",
     ),
     "too few priors": (
         lambda: cm.Sellers([0.2, 0.3], [uniform()]),
-        cm.SellersError,
+        SellersError,
         "1 priors for 2 sellers; give one for each",
     ),
     "not all priors": (
         lambda: cm.Sellers([0.2, 0.3], [uniform(), 3]),
-        cm.SellersError,
+        SellersError,
         r"prior\[1\] is 3, which is not a prior",
     ),
     "no groups": (
         lambda: cm.Sellers([0.2], two_groups()),
-        cm.SellersError,
+        SellersError,
         "groups is missing; give the group of each seller",
     ),
     "a group without prior": (
         lambda: cm.Sellers([0.2, 0.3], two_groups(), groups=["young", "middle"]),
-        cm.SellersError,
+        SellersError,
         r"groups\[1\] is 'middle', but prior has no such group; it has 'young', 'old'",
     ),
     "a group's prior is none": (
         lambda: cm.Sellers([0.2], {"young": "uniform"}, groups=["young"]),
-        cm.SellersError,
+        SellersError,
         r"prior\['young'\] is 'uniform', which is not a prior",
     ),
     "groups of another length": (
         lambda: cm.Sellers([0.2], uniform(), groups=["a", "b"]),
-        cm.SellersError,
+        SellersError,
         r"groups has shape \(2,\) for 1 sellers; give one group for each",
     ),
     "a report outside its own prior": (
         lambda: cm.Sellers([0.7, 0.2], two_groups(), groups=["young", "old"]),
-        cm.PriorError,
+        PriorError,
         r"not in the support \[0.5, 2\] .* the first is sensitivities\[1\] \(group 'old'\)",
     ),
     "a report outside its seller's prior": (
         lambda: cm.Sellers([0.7, 0.2], [uniform(), cm.Uniform(1, 2)]),
-        cm.PriorError,
+        PriorError,
         r"not in the support .* the first is sensitivities\[1\]\.",
     ),
     "nobody drawn": (
         lambda: cm.Sellers.draw(0, uniform(), np.random.default_rng(0)),
-        cm.ParameterError,
+        ParameterError,
         "n_sellers is 0; give a whole number >= 1",
     ),
     "half a seller drawn": (
         lambda: cm.Sellers.draw(0.5, uniform(), np.random.default_rng(0)),
-        cm.ParameterError,
+        ParameterError,
         "n_sellers is 0.5; give a whole number >= 1",
     ),
     "empty": (
         lambda: cm.Sellers([], uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities has shape \(0,\); give one number for each of at least one seller",
     ),
     "no virtual costs": (
         lambda: cm.Sellers(virtual_costs=[]),
-        cm.SellersError,
+        SellersError,
         r"virtual_costs has shape \(0,\)",
     ),
     "a number": (
         lambda: cm.Sellers(0.3, uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities has shape \(\)",
     ),
     "a matrix": (
         lambda: cm.Sellers([[0.2, 0.3]], uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities has shape \(1, 2\)",
     ),
     "a matrix of virtual costs": (
         lambda: cm.Sellers(virtual_costs=np.ones((2, 2))),
-        cm.SellersError,
+        SellersError,
         r"virtual_costs has shape \(2, 2\)",
     ),
     "rows of different lengths": (
         lambda: cm.Sellers([[0.2], [0.3, 0.4]], uniform()),
-        cm.SellersError,
+        SellersError,
         "sensitivities must be numbers",
     ),
     "words": (
         lambda: cm.Sellers(["cheap", "dear"], uniform()),
-        cm.SellersError,
+        SellersError,
         "sensitivities must be numbers: row 0 is not a number",
     ),
     "None among them": (
         lambda: cm.Sellers(virtual_costs=[0.2, None]),
-        cm.SellersError,
+        SellersError,
         r"virtual_costs\[1\] is nan|virtual_costs must be numbers",
     ),
     "complex numbers": (
         lambda: cm.Sellers(virtual_costs=[1j]),
-        cm.SellersError,
+        SellersError,
         "virtual_costs must be numbers",
     ),
     "NaN": (
         lambda: cm.Sellers([0.2, np.nan], uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities\[1\] is nan; every entry must be a finite number >= 0",
     ),
     "infinity": (
         lambda: cm.Sellers([np.inf, 0.2], uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities\[0\] is inf",
     ),
     "an infinite virtual cost": (
         lambda: cm.Sellers(virtual_costs=[1, np.inf]),
-        cm.SellersError,
+        SellersError,
         r"virtual_costs\[1\] is inf",
     ),
     "a negative sensitivity": (
         lambda: cm.Sellers([0.2, 0.3, -0.1], uniform()),
-        cm.SellersError,
+        SellersError,
         r"sensitivities\[2\] is -0.1; every entry must be a finite number >= 0",
     ),
     "a negative virtual cost": (
         lambda: cm.Sellers(virtual_costs=[-1e-9]),
-        cm.SellersError,
+        SellersError,
         r"virtual_costs\[0\] is -1e-09",
     ),
     "below the support": (
         lambda: cm.Sellers([0.2, 0.05], uniform()),
-        cm.PriorError,
+        PriorError,
         r"1 of 2 sensitivities are not in the support \[0.1, 1\] of Uniform\(0.1, 1.0\); "
         r"the first is sensitivities\[1\]. Correct the reports, or declare a prior",
     ),
     "above the support": (
         lambda: cm.Sellers([1.5, 2.0, 0.3], uniform()),
-        cm.PriorError,
+        PriorError,
         r"2 of 3 sensitivities .* the first is sensitivities\[0\]",
     ),
     "outside an empirical prior": (
         lambda: cm.Sellers([0.9], cm.EmpiricalPrior([0.1, 0.5])),
-        cm.PriorError,
+        PriorError,
         r"not in the support \[0.1, 0.5\]",
     ),
     "too few ids": (
         lambda: cm.Sellers([0.2, 0.3], uniform(), ids=["Ann"]),
-        cm.SellersError,
+        SellersError,
         "1 ids for 2 sellers; give one for each",
     ),
     "too many ids": (
         lambda: cm.Sellers(virtual_costs=[1.0], ids=range(3)),
-        cm.SellersError,
+        SellersError,
         "3 ids for 1 sellers",
     ),
     "an id twice": (
         lambda: cm.Sellers([0.2, 0.3, 0.4], uniform(), ids=["Ann", "Bob", "Ann"]),
-        cm.SellersError,
+        SellersError,
         "id 'Ann' stands for more than one seller; ids must be distinct",
     ),
     "a prior with an atom": (
         lambda: cm.Prior.from_scipy(scipy.stats.poisson(3)),
-        cm.PriorError,
+        PriorError,
         r"poisson is discrete and has no density; use EmpiricalPrior\(samples\)",
     ),
     "a prior with a hole": (
         lambda: cm.Prior.from_scipy(
             scipy.stats.rv_histogram((np.array([1, 0, 1]), np.array([0.0, 0.1, 0.2, 0.3])))()
         ),
-        cm.PriorError,
+        PriorError,
         r"the density is 0.0 at c = 0.1.*inside the support \[0, 0.3\].*EmpiricalPrior",
     ),
     "a prior with a pole": (
         lambda: cm.Prior.from_scipy(PoleInside(a=0.0, b=1.0)()),
-        cm.PriorError,
+        PriorError,
         r"the density is inf at c = 0.5, inside the support \[0, 1\]",
     ),
     "a prior below zero": (
         lambda: cm.Prior.from_scipy(scipy.stats.norm(1, 1)),
-        cm.PriorError,
+        PriorError,
         r"support \[-inf, inf\], but sensitivities are >= 0; truncate or shift it",
     ),
     "a prior without parameters": (
         lambda: cm.Prior.from_scipy(scipy.stats.gamma),
-        cm.PriorError,
+        PriorError,
         "has no parameters yet; call it with them",
     ),
 }
@@ -438,5 +443,5 @@ def test_a_million_sellers_are_checked_in_one_pass():
     costs = np.full(1_000_000, 0.5)
     assert len(cm.Sellers(virtual_costs=costs)) == 1_000_000
     costs[777_777] = np.nan
-    with pytest.raises(cm.SellersError, match=r"virtual_costs\[777777\] is nan"):
+    with pytest.raises(SellersError, match=r"virtual_costs\[777777\] is nan"):
         cm.Sellers(virtual_costs=costs)

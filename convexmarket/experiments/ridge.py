@@ -74,7 +74,7 @@ LAMBDAS = np.logspace(-3, 4, 141)  # of the picture of Theorem 3.6
 CAVEATS = (
     "The baseline of Jorgensen et al. is run as published, with noise that shrinks as the sample "
     "grows. With one row replaced its promise is then not established, and small cases break it; "
-    "a version that keeps it is cm.SampledRidge.",
+    "a version that keeps it is cm.learners.SampledRidge.",
     "Losses on test rows are facts about private models, not releases: nothing here is covered by "
     "a guarantee, and lambda must not be chosen by them.",
 )

@@ -198,8 +198,8 @@ def estimate_payments(
     """Return payments under Eq. (8) in any market, and how far each may be off.
 
     ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, where
-    eps_i(z) is what seller i would sell if it reported z. :mod:`convexmarket.incentives.rents` says how
-    it is integrated.
+    eps_i(z) is what seller i would sell if it reported z. How it is integrated says
+    :mod:`convexmarket.incentives.rents`.
 
     Parameters
     ----------
@@ -236,8 +236,8 @@ def estimate_payments(
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments())
-    >>> estimate = cm.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    >>> market = cm.Market(sellers, 2 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments())
+    >>> estimate = cm.incentives.estimate_payments(market, cm.allocate(market, gap=1e-8))
     >>> estimate.method, estimate.amounts.round(2)
     ('envelope', array([0.76, 0.67]))
     """

@@ -60,7 +60,7 @@ class ModelBlock(Declared):
     >>> import convexmarket as cm
     >>> from convexmarket.joint.blocks import ModelBlock
     >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.SquaredSpread() + cm.Noise() + cm.Payments())
+    >>> market = cm.Market(sellers, cm.terms.SquaredSpread() + cm.Noise() + cm.Payments())
     >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2]]), np.array([1, -1])
     >>> block = ModelBlock(cm.JointMarket(market, X, y, regularization=0.5))
     >>> value = block.solve(solver="CLARABEL")

@@ -65,7 +65,7 @@ def convexity_threshold(X: ArrayLike) -> float:
     Examples
     --------
     >>> import convexmarket as cm
-    >>> round(cm.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
+    >>> round(cm.joint.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
     0.2620117781
     """
     rows = checked_numbers("X", X)

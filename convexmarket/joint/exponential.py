@@ -1,7 +1,7 @@
 r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
 
 In (w, z) the objective is convex (B, Theorem 4.1) where the regularization is at least
-:func:`convexmarket.convexity_threshold`, but the set ``sum exp(z) = 1`` is not convex. For a given
+:func:`convexmarket.joint.convexity_threshold`, but the set ``sum exp(z) = 1`` is not. For a given
 model it is convex in z and log(eta) together, with every bound on the guarantees. One round takes
 the best model, a few tangents of the z-block (:class:`ExponentialBlock`) with eta, and the best eta
 for the weights to the last digits; each is a point of the joint problem, and none is worse than the

@@ -75,7 +75,8 @@ class JointMarket:
     >>> import convexmarket as cm
     >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]]), np.array([1, -1, -1])
     >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, 2.0 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments())
+    >>> objective = 2.0 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+    >>> market = cm.Market(sellers, objective)
     >>> joint = cm.JointMarket(market, X, y, regularization=0.5)
     >>> cm.allocate_jointly(joint).status
     'global'

@@ -130,8 +130,8 @@ class KernelERM(BaseEstimator):
     Notes
     -----
     There is no guarantee: give the fitted model to :class:`~convexmarket.InteractiveRelease`,
-    :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.PublicRelease` or
-    :class:`~convexmarket.FunctionRelease`, which have one.
+    :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` or
+    :class:`~convexmarket.release.FunctionRelease`, which have one.
 
     References
     ----------

@@ -204,7 +204,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         ----------
         n_features : int
         delta, delta_prime, beta
-            As for :func:`~convexmarket.logistic_risk_constants`.
+            As for :func:`~convexmarket.learners.logistic_risk_constants`.
 
         Returns
         -------

@@ -125,7 +125,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         -------
         mu, sigma : float
             Of the bound ``mu * ||a|| + sigma / eta`` on the error of the model, on the unit scale
-            (:func:`~convexmarket.ridge_risk_constants`).
+            (:func:`~convexmarket.learners.ridge_risk_constants`).
 
         Raises
         ------

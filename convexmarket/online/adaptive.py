@@ -85,7 +85,7 @@ class AdaptivePolicy:
     --------
     >>> import convexmarket as cm
     >>> guess = cm.OnlinePolicy(cm.Uniform(0, 8), 1000, mu=1, sigma=1, gamma=1)
-    >>> policy = cm.AdaptivePolicy(guess, learn=True)
+    >>> policy = cm.online.AdaptivePolicy(guess, learn=True)
     >>> policy.stages[:4], policy.stages[-3:]
     ((10, 15, 22, 34), (978, 985, 990))
     """

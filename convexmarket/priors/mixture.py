@@ -94,7 +94,7 @@ class Mixture(ContinuousPrior):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> prior = cm.Mixture([1, 3], [cm.Uniform(0, 1), cm.Uniform(0.5, 2)])
+    >>> prior = cm.priors.Mixture([1, 3], [cm.Uniform(0, 1), cm.Uniform(0.5, 2)])
     >>> prior.support, prior.mean, prior.is_regular
     ((0.0, 2.0), 1.0625, False)
     """

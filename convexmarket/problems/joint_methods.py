@@ -122,7 +122,7 @@ class JointGroupTable(TableModel):
 
     Each instance of synthetic data takes the next ``data_seed``, each of "wdbc" the next
     ``split_seed``. ``convexity`` chooses Lambda so that every instance has this
-    :func:`convexmarket.convexity_ratio`: convex for each eta below 1.
+    :func:`convexmarket.joint.convexity_ratio`: convex for each eta below 1.
     """
 
     name: Name

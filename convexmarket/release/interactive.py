@@ -81,7 +81,8 @@ class InteractiveRelease(SingleCopy):
     max_queries : int
         T, how many questions may be asked. Privacy does not depend on it, the threshold does.
     max_updates : int
-        B, how often the public model may be corrected. See :func:`~convexmarket.suggest_updates`.
+        B, how often the public model may be corrected. See
+        :func:`~convexmarket.release.suggest_updates`.
     failure : float, default 0.05
         beta, the probability that some answer is further off than :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"

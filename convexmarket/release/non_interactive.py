@@ -54,7 +54,7 @@ class PublicRelease(Release):
     delta : float
         At least 0 and below 1; with zero, epsilons of all rounds add up.
     rounds : int
-        B. See :func:`~convexmarket.suggest_rounds`.
+        B. See :func:`~convexmarket.release.suggest_rounds`.
     net_radius : float, optional
         nu: no point of the ball is further from the net. By default as fine as the noise, as far as
         100,000 points go.
@@ -81,7 +81,7 @@ class PublicRelease(Release):
         Of the Laplace noise in a measurement.
     error_bound : float
         The predictor is nowhere in the ball further from the model, with probability
-        ``1 - failure``: see :func:`~convexmarket.non_interactive_error_bound`.
+        ``1 - failure``: see :func:`~convexmarket.release.non_interactive_error_bound`.
     net_radius, net_size : float, int
         Of the net.
     predictor : PublicPredictor

@@ -27,7 +27,7 @@ FALLING += [
 BESIDE = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
-    "cost": (0.3 * cm.SquaredSpread(), cm.Payments(cm.PowerCost(2))),
+    "cost": (0.3 * cm.terms.SquaredSpread(), cm.Payments(cm.PowerCost(2))),
 }
 
 

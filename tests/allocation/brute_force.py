@@ -18,7 +18,7 @@ class BruteForce:
         self.eta = cp.Parameter(pos=True)
         self.inverse = cp.Parameter(pos=True)
         self.scaled = cp.Variable(m, nonneg=True)
-        quantities = cm.Quantities(
+        quantities = cm.terms.Quantities(
             weights=self.scaled / m,
             epsilon=self.eta * self.scaled / m,
             inverse_eta=self.inverse,

@@ -17,22 +17,22 @@ POINT = np.array([0.5, 0.3, 0.2])
 #: What every method solves, what one convex program does, and what takes a search over eta.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
-PAID = cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
+PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
 
 SPREADS = [
     cm.Spread(),
     cm.Spread(1.5),
     cm.Spread(3),
     cm.Spread(np.inf),
-    cm.SquaredSpread(),
-    cm.NegativeEntropy(),
+    cm.terms.SquaredSpread(),
+    cm.terms.NegativeEntropy(),
 ]
 COST_FUNCTIONS = [
-    cm.LinearCost(),
+    cm.terms.LinearCost(),
     cm.PowerCost(1.5),
     cm.PowerCost(2),
     cm.PowerCost(3),
-    cm.ExponentialCost(),
+    cm.terms.ExponentialCost(),
 ]
 
 
@@ -125,7 +125,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
     weights, eta = allocation.weights, allocation.eta
     assert np.all(weights >= 0)
     assert weights.sum() == pytest.approx(1, abs=1e-12)
-    quantities = cm.Quantities.at(weights, eta, market.sellers.virtual_costs)
+    quantities = cm.terms.Quantities.at(weights, eta, market.sellers.virtual_costs)
     for piece in market.constraints:
         for item in piece.constraints(quantities):
             assert np.all(item.violation() <= tolerance), piece
@@ -144,7 +144,7 @@ class Own(cm.Term):
         return self.build(quantities)
 
 
-class Bound(cm.Constraint):
+class Bound(cm.terms.Constraint):
     """A user's own constraints."""
 
     def __init__(self, build):

@@ -14,6 +14,13 @@ from convexmarket.allocation.branch import branch_and_bound, finish
 from convexmarket.allocation.region import RegionFinder
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
+from convexmarket.errors import (
+    LooseCertificateWarning,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from tests.allocation import builders
 from tests.allocation.builders import COSTS, PAID, POINT, Bound, Own
 
@@ -46,8 +53,8 @@ def test_a_search_says_where_its_answer_comes_from():
 
 
 def test_without_noise_the_optimum_is_at_zero_unless_a_range_keeps_it_away():
-    unpaid = cm.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2))
-    with pytest.raises(cm.UnattainedOptimumError, match="eta tends to 0"):
+    unpaid = cm.terms.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2))
+    with pytest.raises(UnattainedOptimumError, match="eta tends to 0"):
         branch_and_bound(market(objective=unpaid))
     found = branch_and_bound(market(cm.EtaRange(1.0, 4.0), objective=unpaid))
     assert found.eta == 1.0
@@ -72,7 +79,7 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
 def test_the_search_begins_at_the_start_that_is_given():
     for start in (0.7, np.float64(5.0)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cm.LooseCertificateWarning)
+            warnings.simplefilter("ignore", LooseCertificateWarning)
             found = branch_and_bound(market(), start=start, max_solves=1)
         assert found.solves[0].eta == pytest.approx(float(start), rel=1e-6)
 
@@ -82,12 +89,12 @@ def test_a_start_is_taken_up_to_a_million_times_the_usual_one(monkeypatch):
 
     def stop(runner, first, gap, max_solves, progress):
         seen.append((first, gap, max_solves, progress))
-        raise cm.SolverError("stop")
+        raise SolverError("stop")
 
     monkeypatch.setattr(branch, "search_eta", stop)
     starts = (None, 1e-200, 1e200, 0.01, 7.0)
     for start in starts:
-        with pytest.raises(cm.SolverError, match="stop"):
+        with pytest.raises(SolverError, match="stop"):
             branch_and_bound(market(), "CLARABEL", 1e-3, 17, start=start, progress=print)
     firsts = [first for first, *_ in seen]
     usual = firsts[0]
@@ -96,7 +103,7 @@ def test_a_start_is_taken_up_to_a_million_times_the_usual_one(monkeypatch):
     assert all(rest == [1e-3, 17, print] for _, *rest in seen)
 
 
-@pytest.mark.parametrize("cost", [cm.LinearCost(), cm.PowerCost(2)])
+@pytest.mark.parametrize("cost", [cm.terms.LinearCost(), cm.PowerCost(2)])
 def test_the_first_eta_balances_noise_and_payments(cost):
     declared = market(objective=cm.Spread() + 3.0 * cm.Noise() + 0.5 * cm.Payments(cost))
     eta = branch._first_eta(declared, JointView(declared))
@@ -150,7 +157,7 @@ def test_an_answer_is_the_point_with_its_bound():
 
 
 def test_a_bound_that_is_no_number_is_none():
-    with pytest.warns(cm.LooseCertificateWarning, match="gap of inf, not the 1.0e-06"):
+    with pytest.warns(LooseCertificateWarning, match="gap of inf, not the 1.0e-06"):
         found = ended(POINT, 2.0, np.nan)
     assert found.lower_bound == -np.inf
     assert found.gap == np.inf
@@ -159,25 +166,23 @@ def test_a_bound_that_is_no_number_is_none():
 def test_a_bound_above_the_objective_is_a_contradiction_beyond_a_millionth():
     value = objective_at(POINT, 2.0)
     assert ended(POINT, 2.0, value + 0.9e-6 * value).gap == 0
-    with pytest.raises(
-        cm.SolverError, match=r"lower bound .* lies above the objective .*conjugate"
-    ):
+    with pytest.raises(SolverError, match=r"lower bound .* lies above the objective .*conjugate"):
         ended(POINT, 2.0, value + 1.1e-6 * value)
-    negative = 5.0 * cm.NegativeEntropy() + PAID
+    negative = 5.0 * cm.terms.NegativeEntropy() + PAID
     below = negative.value(POINT, 2.0, COSTS)
     assert below < -1
     assert ended(POINT, 2.0, below + 0.9e-6 * -below, objective=negative).gap == 0
-    with pytest.raises(cm.SolverError, match="lies above"):
+    with pytest.raises(SolverError, match="lies above"):
         ended(POINT, 2.0, below + 1.1e-6 * -below, objective=negative)
 
 
 def test_a_gap_is_warned_of_whenever_it_is_missed_at_the_line_of_the_user():
     value = objective_at(POINT, 2.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", cm.LooseCertificateWarning)
+        warnings.simplefilter("error", LooseCertificateWarning)
         ended(POINT, 2.0, value * (1 - 0.99e-4), tolerance=1e-4)
     said = r"1\.\de-04, not the 1\.0e-04.*max_solves"
-    with pytest.warns(cm.LooseCertificateWarning, match=said) as seen:
+    with pytest.warns(LooseCertificateWarning, match=said) as seen:
         ended(POINT, 2.0, value * (1 - 1.05e-4), tolerance=1e-4)
     assert seen[0].filename == __file__
 
@@ -271,12 +276,12 @@ def test_traces_that_a_constraint_needs_are_kept():
 @pytest.mark.parametrize("changes", [{"gap": 0}, {"gap": np.inf}, {"max_solves": 0}])
 def test_bad_limits_are_refused_before_any_work(changes, monkeypatch):
     monkeypatch.setattr(branch, "JointView", None)
-    with pytest.raises(cm.ParameterError, match=next(iter(changes))):
+    with pytest.raises(ParameterError, match=next(iter(changes))):
         branch_and_bound(market(), **changes)
-    with pytest.raises(cm.NotSupportedError, match="ABACUS"):
+    with pytest.raises(NotSupportedError, match="ABACUS"):
         branch_and_bound(market(), "ABACUS")
 
 
 def test_options_reach_the_solver_of_a_search():
-    with pytest.raises(cm.SolverError, match=r"CLARABEL .* at eta = .*user_limit.*EtaRange"):
+    with pytest.raises(SolverError, match=r"CLARABEL .* at eta = .*user_limit.*EtaRange"):
         branch_and_bound(market(), solver_options={"max_iter": 1})

@@ -16,6 +16,7 @@ from convexmarket.allocation.cuts import (
     Linearizer,
 )
 from convexmarket.allocation.views import FixedEta, JointView, Subproblem, multiplier
+from convexmarket.errors import SolverError
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -107,13 +108,13 @@ def test_the_minimum_over_the_simplex_is_that_of_the_declaration(seed):
         assert found.shape == (2,)
         for row, value in zip(costs, found, strict=True):
             a = cp.Variable(m, nonneg=True)
-            spread = term.expression(cm.Quantities(a, a, cp.Constant(1), row))
+            spread = term.expression(cm.terms.Quantities(a, a, cp.Constant(1), row))
             unit = weight + np.abs(row).max()
             objective = (weight / unit) * spread + (row / unit) @ a
             best = cp.Problem(cp.Minimize(objective), [cp.sum(a) == 1]).solve(solver="CLARABEL")
             assert value == pytest.approx(unit * best, abs=2e-6 * unit), term
             for point in rng.dirichlet(np.ones(m), 6):
-                at = cm.Quantities.at(point, 1.0, row)
+                at = cm.terms.Quantities.at(point, 1.0, row)
                 objective = weight * float(term.expression(at).value) + row @ point
                 assert value <= objective + 1e-12 * unit, term
 
@@ -220,13 +221,13 @@ def test_a_term_without_a_tangent_at_the_point_is_refused():
     maker = linearizer(cm.Noise() + Own(lambda q: -cp.log(q.weights[0] - 0.6)))
     with (
         np.errstate(invalid="ignore"),
-        pytest.raises(cm.SolverError, match=r"log.* has no gradient at the solver's point"),
+        pytest.raises(SolverError, match=r"log.* has no gradient at the solver's point"),
     ):
         maker.cut(POINT, 2.0, [])
 
 
 def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
-    maker = linearizer(cm.Spread() + cm.NegativeEntropy() + cm.Noise() + cm.Payments())
+    maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [])
     assert np.isfinite(cut.costs).all()
     assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
@@ -260,7 +261,7 @@ def test_a_tangent_is_taken_where_slopes_are_level_if_asked():
 
 def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight():
     rest = cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
-    largest, strict = cm.Spread(np.inf), cm.SquaredSpread()
+    largest, strict = cm.Spread(np.inf), cm.terms.SquaredSpread()
     assert linearizer(largest + strict + rest)._spread[1] is strict
     assert linearizer(largest + strict + rest)._conjugate is not None  # both
     assert linearizer(largest + rest)._spread is None
@@ -318,7 +319,7 @@ MARKETS = {
     "a spread": (cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), []),
     "a cost": (0.1 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)), []),
     "a spread and a bound": (
-        cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.ExponentialCost()),
+        cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.terms.ExponentialCost()),
         [cm.Cap(1.4), cm.MaxEpsilon([0.7, 3.0, 3.0])],
     ),
     "the largest weight and a cost": (
@@ -392,7 +393,7 @@ def test_a_constraint_that_pulls_the_other_way_is_not_balanced():
     assert cut.const == pytest.approx(plain.const)
 
 
-@pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.SquaredSpread()])
+@pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.terms.SquaredSpread()])
 def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread):
     """Also through a term in the guarantees of everybody."""
     objective = 0.4 * spread + cm.Noise() + 0.5 * cm.Payments()

@@ -14,6 +14,7 @@ import convexmarket as cm
 from convexmarket.allocation import dispatch, solvers
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from tests.allocation.builders import JOINT, PAID, form, market, market_of
 
 # ----------------------------------------------------------------------- methods
@@ -35,7 +36,7 @@ def test_every_numerical_method_stops_at_a_millionth_unless_told_otherwise():
 
 ROUTES = {
     "exact": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)]),
-    "guarantees": (cm.Spread() + cm.Noise(), [cm.GivenEpsilon([0.5, 1.0, 2.0])]),
+    "guarantees": (cm.Spread() + cm.Noise(), [cm.terms.GivenEpsilon([0.5, 1.0, 2.0])]),
     "projections": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.MaxEpsilon(1.0)]),
     "convex_program": (JOINT, [cm.Budget(1.0)]),
     "branch_and_bound": (PAID, []),
@@ -122,7 +123,7 @@ def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
 @pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
 @pytest.mark.parametrize("start", [0, -1.0, np.inf, np.nan, "1", [1.0], True])
 def test_a_start_is_a_finite_number_above_zero(start, method, asked):
-    with pytest.raises(cm.ParameterError, match=r"start is .*; give a finite eta > 0.* or the all"):
+    with pytest.raises(ParameterError, match=r"start is .*; give a finite eta > 0.* or the all"):
         cm.allocate(market_of(form()), method, start=start)
     assert asked == []
 
@@ -147,23 +148,23 @@ def test_a_start_is_a_finite_number_above_zero(start, method, asked):
     ],
 )
 def test_a_bad_call_is_refused_before_any_work(arguments, message, asked):
-    with pytest.raises(cm.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         cm.allocate(market_of(form()), **arguments)
-    with pytest.raises(cm.ParameterError, match="market is 'x'; give a Market"):
+    with pytest.raises(ParameterError, match="market is 'x'; give a Market"):
         cm.allocate("x")
     assert asked == []
 
 
 def test_every_search_is_refused_what_is_no_number_of_solves():
     for method in ("line_search", "branch_and_bound"):
-        with pytest.raises(cm.ParameterError, match=r"max_solves is 1\.5; give a whole"):
+        with pytest.raises(ParameterError, match=r"max_solves is 1\.5; give a whole"):
             cm.allocate(market_of(form()), method, max_solves=1.5)
 
 
 def test_the_exact_solver_takes_the_papers_form():
     found = dispatch.standard_form_of(market_of(form()), "x")
     assert (found.mu, found.sigma, found.gamma) == (1, 2, 0.5)
-    with pytest.raises(cm.NotSupportedError, match=r"^the audit takes sums of Spread.*this market"):
+    with pytest.raises(NotSupportedError, match=r"^the audit takes sums of Spread.*this market"):
         dispatch.standard_form_of(market(objective=JOINT), "the audit")
 
 
@@ -176,7 +177,7 @@ def test_an_exact_answer_beyond_double_precision_is_refused(eta, objective, monk
     for name, value in (("eta", eta), ("objective", objective)):
         object.__setattr__(found, name, value)
     monkeypatch.setattr(dispatch, "solve_exact", lambda form: found)
-    with pytest.raises(cm.SolverError, match=f"eta = {eta:g} and the objective {objective:g} are"):
+    with pytest.raises(SolverError, match=f"eta = {eta:g} and the objective {objective:g} are"):
         cm.allocate(standard)
 
 
@@ -256,7 +257,12 @@ def test_a_solver_without_tolerances_of_ours_is_asked_once():
 
 @pytest.mark.parametrize(
     "error",
-    [cp.error.SolverError("no"), cm.SolverError("no"), ValueError("no"), ZeroDivisionError("no")],
+    [
+        cp.error.SolverError("no"),
+        SolverError("no"),
+        ValueError("no"),
+        ZeroDivisionError("no"),
+    ],
 )
 def test_what_a_solver_raises_is_a_status(error):
     assert run_solver(Stub(error, error), "SCS") == f"{type(error).__name__}: no"
@@ -280,9 +286,9 @@ def test_an_atom_that_does_not_compile_at_a_point_is_solved():
 
 def test_solvers_go_by_the_names_and_versions_of_their_packages():
     assert check_solver("clarabel") == check_solver("CLARABEL") == "CLARABEL"
-    with pytest.raises(cm.NotSupportedError, match=r"'ABACUS' is not installed; .*CLARABEL.*, "):
+    with pytest.raises(NotSupportedError, match=r"'ABACUS' is not installed; .*CLARABEL.*, "):
         check_solver("ABACUS")
-    with pytest.raises(cm.NotSupportedError, match="solver None is not installed"):
+    with pytest.raises(NotSupportedError, match="solver None is not installed"):
         check_solver(None)
     assert solver_version("CLARABEL") == metadata.version("clarabel")
     assert solver_version("SCIPY") == metadata.version("scipy")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import convexmarket as cm
 from convexmarket.allocation import eta_search
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
+from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
 
 EVERYWHERE = Region(0.0, np.inf, None)
 
@@ -37,7 +37,7 @@ class Tangents:
     def solve(self, eta: float) -> Evaluated:
         self.asked.append(eta)
         if self.fails(eta):
-            raise cm.SolverError(f"failed at {eta}")
+            raise SolverError(f"failed at {eta}")
         value, slope = self.value(eta), self.slope(eta)
         cut = line(value - slope * eta - self.short, slope)
         self.records.append(SolveRecord(eta, value, cut(eta), "optimal", 0.0))
@@ -100,9 +100,9 @@ def test_where_all_of_the_objective_does_is_fall_a_failing_solver_means_no_optim
             fails=lambda eta: eta > fails_at, **changes,
         )  # fmt: skip
 
-    with pytest.raises(cm.UnattainedOptimumError, match="eta -> infinity"):
+    with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
         search_eta(falling(), 1.0, 1e-6, 200, None)
-    with pytest.raises(cm.SolverError, match="failed at"):
+    with pytest.raises(SolverError, match="failed at"):
         search_eta(falling(high=1e6), 1.0, 1e-9, 200, None)
 
 
@@ -115,7 +115,7 @@ def test_where_all_of_the_objective_does_is_fall_a_failing_solver_means_no_optim
 )
 def test_a_solver_that_fails_where_the_objective_rises_is_reported(first, fails):
     runner = valley(0.0, np.inf, fails=fails)
-    with pytest.raises(cm.SolverError, match="failed at"):
+    with pytest.raises(SolverError, match="failed at"):
         search_eta(runner, first, 1e-12, 200, None)
     assert all(record.eta == first or record.eta > 4 for record in runner.records)
 
@@ -150,11 +150,11 @@ def falls_forever():
 def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
     """Seen by how far the search has got."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
-    with pytest.raises(cm.UnattainedOptimumError, match=r"eta -> 0; objective .*EtaRange"):
+    with pytest.raises(UnattainedOptimumError, match=r"eta -> 0; objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
     falls = falls_forever()
-    with pytest.raises(cm.UnattainedOptimumError, match="eta -> infinity; objective"):
+    with pytest.raises(UnattainedOptimumError, match="eta -> infinity; objective"):
         search_eta(falls, 1.0, 1e-30, 200, None)
     assert len(falls.records) <= 60
 
@@ -349,15 +349,15 @@ def test_where_one_cut_is_highest_everywhere_the_place_of_the_bound_is_taken():
 def test_the_search_gives_up_far_from_where_it_began():
     eta_search._check_attained(0.9e24, 1.0, 1.0, 0.0)
     eta_search._check_attained(1.1e-24, 1.0, 1.0, 0.0)
-    with pytest.raises(cm.UnattainedOptimumError, match="infinity"):
+    with pytest.raises(UnattainedOptimumError, match="infinity"):
         eta_search._check_attained(1.1e24, 1.0, 1.0, 0.0)
-    with pytest.raises(cm.UnattainedOptimumError, match="eta -> 0"):
+    with pytest.raises(UnattainedOptimumError, match="eta -> 0"):
         eta_search._check_attained(0.9e-24, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("gap", [0, -1e-6, np.inf, np.nan, "1e-6", True - 1])
 def test_a_gap_is_a_positive_number(gap):
-    with pytest.raises(cm.ParameterError, match=r"gap is .*; give a number > 0"):
+    with pytest.raises(ParameterError, match=r"gap is .*; give a number > 0"):
         eta_search.check_gap(gap)
 
 
@@ -365,5 +365,5 @@ def test_a_gap_is_a_positive_number(gap):
 def test_solves_are_counted_from_one(count):
     eta_search.check_gap(1e-300, 1)
     eta_search.check_gap(0.5, np.int64(2))
-    with pytest.raises(cm.ParameterError, match=r"max_solves is .*; give a whole number >= 1"):
+    with pytest.raises(ParameterError, match=r"max_solves is .*; give a whole number >= 1"):
         eta_search.check_gap(1e-6, count)

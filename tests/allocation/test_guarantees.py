@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 import convexmarket as cm
 from convexmarket.allocation.guarantees import _dual, allocate_guarantees
+from convexmarket.errors import ParameterError
 from tests.allocation import builders
 
 OBJECTIVE = 2 * cm.Spread() + 0.3 * cm.Noise()
@@ -22,7 +23,7 @@ def market(*constraints, objective=OBJECTIVE, m=3):
 
 
 def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
-    given = cm.GivenEpsilon([0.1, 0.0, 0.4])
+    given = cm.terms.GivenEpsilon([0.1, 0.0, 0.4])
     assert market(given).form.granted.tolist() == [0.1, 0.0, 0.4]
     assert market(cm.MaxEpsilon(0.2)).form.granted.tolist() == [0.2] * 3
     both = market(given, cm.MaxEpsilon(0.2))
@@ -49,7 +50,7 @@ def test_other_constraints_are_not_for_the_path_of_guarantees(constraints):
     "objective",
     [
         cm.Spread(3) + cm.Noise(),
-        cm.SquaredSpread() + cm.Noise(),
+        cm.terms.SquaredSpread() + cm.Noise(),
         OBJECTIVE + cm.Payments(),
         OBJECTIVE + cm.Losses([0.1, 0.2, 0.3]),
         1 * cm.Spread(),
@@ -90,13 +91,13 @@ guarantees = st.lists(
 @given(guarantees, st.floats(0.01, 10.0), st.floats(1e-3, 10.0))
 def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     epsilon = np.array(values)
-    weights, eta = cm.weights_for_guarantees(epsilon, mu, sigma)
+    weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu, sigma)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert np.all(weights >= 0)
     assert np.all(weights * eta <= epsilon * (1 + 1e-12))
     objective = mu * np.linalg.norm(weights) + sigma / eta
     assert objective == pytest.approx(declared(epsilon, mu, sigma), rel=2e-6)
-    given_epsilon = cm.GivenEpsilon(epsilon)
+    given_epsilon = cm.terms.GivenEpsilon(epsilon)
     whole = market(given_epsilon, objective=mu * cm.Spread() + sigma * cm.Noise(), m=epsilon.size)
     certified = allocate_guarantees(whole.form, epsilon)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
@@ -121,7 +122,7 @@ def test_the_certificate_of_given_guarantees(granted):
 
 def check_certificate(granted, mu, sigma):
     objective = mu * cm.Spread() + sigma * cm.Noise()
-    declared = market(cm.GivenEpsilon(granted), objective=objective, m=granted.size)
+    declared = market(cm.terms.GivenEpsilon(granted), objective=objective, m=granted.size)
     found = allocate_guarantees(declared.form, granted)
     value = mu * np.linalg.norm(found.weights) + sigma / found.eta
     assert found.objective == pytest.approx(value, rel=1e-14)
@@ -137,7 +138,9 @@ def test_any_weights_prove_a_bound(sigma):
     """The best that a linear program proves from the same tangent, at most."""
     granted, mu = np.array([0.1, 0.5, 0.9, 0.0]), 2.0
     best = allocate_guarantees(
-        market(cm.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4).form,
+        market(
+            cm.terms.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4
+        ).form,
         granted,
     )
     for weights in ([0.2, 0.3, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0]):
@@ -163,10 +166,10 @@ def test_any_weights_prove_a_bound(sigma):
 
 def test_the_limits():
     epsilon = np.array([0.1, 0.4, 1.5])
-    weights, eta = cm.weights_for_guarantees(epsilon, mu=0.0, sigma=1.0)
+    weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu=0.0, sigma=1.0)
     assert weights == pytest.approx(epsilon / 2.0)
     assert eta == pytest.approx(2.0)
-    weights, eta = cm.weights_for_guarantees(epsilon, mu=1.0, sigma=0.0)
+    weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu=1.0, sigma=0.0)
     assert weights == pytest.approx(1 / 3)
     assert eta == pytest.approx(0.3)
 
@@ -174,15 +177,15 @@ def test_the_limits():
 @pytest.mark.parametrize("unit", [1e-290, 1e-100, 1e100, 1e290])
 def test_the_unit_of_privacy_does_not_matter(unit):
     epsilon = np.array([0.1, 0.4, 1.5])
-    weights, eta = cm.weights_for_guarantees(epsilon, 1.0, 0.1)
-    scaled, scaled_eta = cm.weights_for_guarantees(epsilon * unit, 1.0, 0.1 * unit)
+    weights, eta = cm.allocation.weights_for_guarantees(epsilon, 1.0, 0.1)
+    scaled, scaled_eta = cm.allocation.weights_for_guarantees(epsilon * unit, 1.0, 0.1 * unit)
     assert scaled == pytest.approx(weights, rel=1e-9)
     assert scaled_eta / unit == pytest.approx(eta, rel=1e-9)
 
 
 def test_sellers_who_granted_nothing_do_not_matter():
-    some = cm.weights_for_guarantees([0.2, 0.5, 0.7], 1.0, 0.3)
-    with_others = cm.weights_for_guarantees([0.0, 0.2, 0.0, 0.5, 0.7], 1.0, 0.3)
+    some = cm.allocation.weights_for_guarantees([0.2, 0.5, 0.7], 1.0, 0.3)
+    with_others = cm.allocation.weights_for_guarantees([0.0, 0.2, 0.0, 0.5, 0.7], 1.0, 0.3)
     np.testing.assert_allclose(with_others[0], [0, some[0][0], 0, *some[0][1:]], rtol=1e-14)
     assert with_others[1] == pytest.approx(some[1], rel=1e-14)
 
@@ -191,7 +194,7 @@ def test_sellers_who_granted_nothing_do_not_matter():
 @pytest.mark.parametrize(("mu", "sigma"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
 def test_given_guarantees_raise_no_warnings(mu, sigma):
     for granted in ([0.5], [0.5, 0.5], [0.1, 0.5, 0.9], [0.0, 1e-100, 1.0]):
-        weights, eta = cm.weights_for_guarantees(granted, mu, sigma)
+        weights, eta = cm.allocation.weights_for_guarantees(granted, mu, sigma)
         assert weights.sum() == pytest.approx(1.0)
         assert 0 < eta <= sum(granted) * (1 + 1e-12)
 
@@ -199,7 +202,7 @@ def test_given_guarantees_raise_no_warnings(mu, sigma):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
 def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
-    weights, eta = cm.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
+    weights, eta = cm.allocation.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
     assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
     assert eta == pytest.approx(1.0, rel=1e-12)
 
@@ -217,5 +220,5 @@ def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
     ],
 )
 def test_bad_arguments_are_named(arguments, words):
-    with pytest.raises(cm.ParameterError, match=words):
-        cm.weights_for_guarantees(*arguments)
+    with pytest.raises(ParameterError, match=words):
+        cm.allocation.weights_for_guarantees(*arguments)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import convexmarket as cm
 from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
+from convexmarket.errors import SolverError
 from tests import one_in
 from tests.allocation.atoms import KINKS, OTHERS
 from tests.allocation.brute_force import ACCURATE
@@ -193,5 +193,5 @@ def test_an_atom_without_a_gradient_is_refused_by_name():
     x = unknown()
     expression = -cp.von_neumann_entr(cp.diag(x[:3] + 0.1))
     x.value = np.ones(M)
-    with pytest.raises(cm.SolverError, match=r"von_neumann_entr.* has no gradient"):
+    with pytest.raises(SolverError, match=r"von_neumann_entr.* has no gradient"):
         minorant(expression, x, {})

@@ -14,6 +14,12 @@ from convexmarket.allocation.projections import (
     solve_projections,
 )
 from convexmarket.allocation.simplex import largest_eta
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+    UnattainedOptimumError,
+)
 from tests.allocation import builders
 from tests.allocation.builders import check_feasible
 
@@ -59,7 +65,7 @@ def random_market(seed, squared, losses, largest, cap, paid):
     m = int(rng.integers(1, 40))
     sellers = cm.Sellers(virtual_costs=rng.exponential(size=m) * rng.choice([0, 1, 1, 1], size=m))
     mu, sigma, gamma = np.exp(rng.normal(size=3) * 2)
-    spread = cm.SquaredSpread() if squared else cm.Spread()
+    spread = cm.terms.SquaredSpread() if squared else cm.Spread()
     objective = mu * spread + sigma * cm.Noise()
     if paid:
         objective += gamma * cm.Payments()
@@ -102,9 +108,9 @@ def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
     try:
         market = random_market(seed, squared, losses, largest, cap, paid)
         exact = cm.allocate(market, "projections")
-    except cm.ParameterError:  # caps of less than 1 on average, or nobody who may sell
+    except ParameterError:  # caps of less than 1 on average, or nobody who may sell
         return
-    except (cm.InfeasibleMarketError, cm.UnattainedOptimumError) as error:
+    except (InfeasibleMarketError, UnattainedOptimumError) as error:
         with pytest.raises(type(error)):
             cm.allocate(market, "branch_and_bound")
         return
@@ -130,11 +136,11 @@ def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, cappe
     market = cm.Market(
         cm.Sellers(virtual_costs=np.ones(m)),
         cm.Spread() + cm.Noise(),
-        [cm.GivenEpsilon(granted), cm.Cap(caps)],
+        [cm.terms.GivenEpsilon(granted), cm.Cap(caps)],
     )
     form = market.form
     if np.minimum(form.max_weight, np.where(granted > 0, 1.0, 0.0)).sum() < 1:
-        with pytest.raises(cm.InfeasibleMarketError, match="cannot sum to one"):
+        with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
             ProjectableForm.of(form)
         return
     form, able = ProjectableForm.of(form)
@@ -209,7 +215,7 @@ def test_the_range_that_is_searched():
     assert Projections(form(max_epsilon=0.5, eta_high=1.5)).region.high == 1.5
     edge = Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).region
     assert edge.low == edge.high == 2.0
-    with pytest.raises(cm.InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
+    with pytest.raises(InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
         Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 1.1e-12)))
 
 
@@ -223,7 +229,7 @@ def test_seconds_of_evaluations_are_part_of_the_whole():
 @pytest.mark.parametrize("scale", [1.0, 1e6])
 def test_free_sellers_without_a_bound_have_no_optimum(scale):
     free = market(costs=np.zeros(3), objective=scale * (cm.Spread() + cm.Noise()) + cm.Payments())
-    with pytest.raises(cm.UnattainedOptimumError):
+    with pytest.raises(UnattainedOptimumError):
         solve_projections(free)
     bounded = solve_projections(
         market(cm.EtaRange(1.0, 8.0), costs=np.zeros(3), objective=free.objective)
@@ -244,9 +250,9 @@ def test_a_range_of_one_eta_binds_at_both_ends():
 @pytest.mark.parametrize(
     ("objective", "limits", "eta", "binding"),
     [
-        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (0.1, 0.5), 0.5, ("eta_high",)),
-        (cm.SquaredSpread() + cm.Noise() + cm.Payments(), (9.0, 20.0), 9.0, ("eta_low",)),
-        (cm.SquaredSpread() + cm.Payments(), (0.5, 2.0), 0.5, ("eta_low",)),
+        (cm.terms.SquaredSpread() + cm.Noise() + cm.Payments(), (0.1, 0.5), 0.5, ("eta_high",)),
+        (cm.terms.SquaredSpread() + cm.Noise() + cm.Payments(), (9.0, 20.0), 9.0, ("eta_low",)),
+        (cm.terms.SquaredSpread() + cm.Payments(), (0.5, 2.0), 0.5, ("eta_low",)),
     ],
 )
 def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, eta, binding):
@@ -257,7 +263,7 @@ def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, et
     assert found.gap <= 1e-10
 
 
-@pytest.mark.parametrize("spread", [cm.Spread(), cm.SquaredSpread()], ids=repr)
+@pytest.mark.parametrize("spread", [cm.Spread(), cm.terms.SquaredSpread()], ids=repr)
 @pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
 def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
@@ -270,7 +276,7 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
 
 
 def test_losses_alone_decide_between_equal_sellers():
-    objective = cm.SquaredSpread() + cm.Noise() + cm.Payments() + cm.Losses([0.0, 1.0, 9.0])
+    objective = cm.terms.SquaredSpread() + cm.Noise() + cm.Payments() + cm.Losses([0.0, 1.0, 9.0])
     found = cm.allocate(market(costs=np.ones(3), objective=objective))
     assert found.method == "projections"
     # 2*a_i + loss_i equal for the first two: a = (3/4, 1/4); then eta = sqrt(sigma/(gamma*psi)).
@@ -311,15 +317,15 @@ def test_who_cannot_sell_is_left_out():
 
 
 def test_markets_in_which_nobody_or_too_few_can_sell():
-    with pytest.raises(cm.InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
         ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
     nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
-    with pytest.raises(cm.InfeasibleMarketError, match="excluded by a bound of zero"):
+    with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
         ProjectableForm.of(nobody.form)
     # The caps are to blame, though what is asked for is more than those guarantees add up to too.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
-    with pytest.raises(cm.InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):
+    with pytest.raises(InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):
         ProjectableForm.of(few.form)
     enough = market(cm.Cap(2.0), costs=some)
     assert solve_projections(enough).weights.tolist() == [0.5, 0.0, 0.5, 0.0]
@@ -327,8 +333,8 @@ def test_markets_in_which_nobody_or_too_few_can_sell():
 
 def test_a_bound_for_each_and_a_range_above_what_they_sell():
     objective = cm.Spread() + cm.Noise() + cm.Losses([0.1, 0.2, 0.3])
-    limits = cm.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)
-    with pytest.raises(cm.InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
+    limits = cm.terms.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)
+    with pytest.raises(InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
         cm.allocate(market(*limits, costs=[1.0, 2.0, 3.0], objective=objective))
 
 
@@ -336,26 +342,26 @@ def test_a_bound_for_each_and_a_range_above_what_they_sell():
     "objective",
     [
         cm.Noise() + cm.Payments(),
-        cm.Spread() + cm.SquaredSpread() + cm.Noise() + cm.Payments(),
+        cm.Spread() + cm.terms.SquaredSpread() + cm.Noise() + cm.Payments(),
         cm.Spread(3) + cm.Noise() + cm.Payments(),
         cm.Spread() + cm.Noise(),
     ],
 )
 def test_other_markets_are_refused(objective):
     assert ProjectableForm.of(market(objective=objective).form) is None
-    with pytest.raises(cm.NotSupportedError, match=r"^projections serve sums"):
+    with pytest.raises(NotSupportedError, match=r"^projections serve sums"):
         solve_projections(market(objective=objective))
 
 
 def test_a_market_in_numbers():
-    objective = 3 * cm.SquaredSpread() + 0.5 * cm.Noise() + 2 * cm.Losses([1.0, 0, 0, 4])
+    objective = 3 * cm.terms.SquaredSpread() + 0.5 * cm.Noise() + 2 * cm.Losses([1.0, 0, 0, 4])
     declared = market(
         cm.MaxEpsilon(0.5), cm.MaxEpsilon([1, 0.2, 1, 1]), cm.EtaRange(0.1, 3), cm.EtaRange(0.2, 7),
         cm.Cap(2.0), objective=objective + cm.Losses([0, 1.0, 0, 0]),
     )  # fmt: skip
     found, able = ProjectableForm.of(declared.form)
     assert able.all()
-    assert isinstance(found.spread, cm.SquaredSpread)
+    assert isinstance(found.spread, cm.terms.SquaredSpread)
     assert (found.weight, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
     assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
     assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
@@ -364,7 +370,7 @@ def test_a_market_in_numbers():
     assert (plain.eta_low, plain.eta_high, plain.max_weight) == (0.0, np.inf, 1.0)
     assert plain.prices(0.0).tolist() == [0.0] * 4
     without_noise = cm.Spread() + cm.Payments()
-    with pytest.raises(cm.UnattainedOptimumError, match="sigma"):
+    with pytest.raises(UnattainedOptimumError, match="sigma"):
         solve_projections(market(objective=without_noise))
 
 
@@ -372,10 +378,10 @@ def test_a_market_in_numbers():
     "values", [[1.0, np.nan], [[1.0, 2.0]], "losses", [], [np.inf, 0.0], ["a", "b"]]
 )
 def test_losses_that_are_not_numbers(values):
-    with pytest.raises(cm.ParameterError, match="losses must be finite numbers, one for each"):
+    with pytest.raises(ParameterError, match="losses must be finite numbers, one for each"):
         cm.Losses(values)
 
 
 def test_losses_of_other_sellers():
-    with pytest.raises(cm.ParameterError, match="there are 3 losses for 2 sellers"):
+    with pytest.raises(ParameterError, match="there are 3 losses for 2 sellers"):
         cm.Market(cm.Sellers(virtual_costs=[1, 2]), cm.Noise() + cm.Losses([1, 2, 3]))

@@ -10,6 +10,7 @@ import convexmarket as cm
 from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.region import Region, RegionFinder, _Clash, mend, violations
 from convexmarket.allocation.views import JointView, multiplier
+from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from tests import one_in
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import COSTS, NONSENSE, Bound, market
@@ -54,7 +55,7 @@ def test_a_natural_eta_is_of_the_order_of_the_constraints():
 def test_the_scale_of_a_budget_that_is_a_parameter():
     amount = cp.Parameter(nonneg=True, name="what_is_left")
     declared = market(cm.Budget(amount), costs=np.array([0.5, 0.5, 0.5]))
-    with pytest.raises(cm.ParameterError, match=r"'what_is_left' has no value.*sweep"):
+    with pytest.raises(ParameterError, match=r"'what_is_left' has no value.*sweep"):
         _ = declared.form.natural_eta
     for value in (0.25, 4.0):
         amount.value = value
@@ -194,7 +195,7 @@ def test_no_point_is_inside_where_an_inequality_holds_for_everybody_with_equalit
     ],
 )
 def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent):
-    with pytest.raises(cm.InfeasibleMarketError) as raised:
+    with pytest.raises(InfeasibleMarketError) as raised:
         finder(*constraints).find()
     words = str(raised.value)
     assert all(name in words for name in named)
@@ -207,7 +208,7 @@ def test_a_smallest_set_that_clashes_is_named(constraints, named, innocent):
 
 def test_those_who_cannot_sell_are_mentioned_in_a_clash():
     costs = np.array([0.2, np.inf, 0.4, np.inf])
-    with pytest.raises(cm.InfeasibleMarketError, match="; 2 sellers with infinite virtual costs"):
+    with pytest.raises(InfeasibleMarketError, match="; 2 sellers with infinite virtual costs"):
         finder(cm.Cap(1.9), costs=costs).find()
     finder(cm.Cap(2.0), costs=costs).find()
 
@@ -215,11 +216,11 @@ def test_those_who_cannot_sell_are_mentioned_in_a_clash():
 def test_a_solver_that_fails_is_not_taken_for_an_empty_region(monkeypatch):
     found = finder(cm.MaxEpsilon(0.5))
     monkeypatch.setattr(found, "_roomiest", lambda: (None, -np.inf, "user_limit"))
-    with pytest.raises(cm.SolverError, match=r"could not decide .* \(status user_limit\)"):
+    with pytest.raises(SolverError, match=r"could not decide .* \(status user_limit\)"):
         found.find()
     found = finder(cm.MaxEpsilon(0.5))
     monkeypatch.setattr("convexmarket.allocation.region.run_solver", lambda *_: "user_limit")
-    with pytest.raises(cm.SolverError, match=r"range of eta .* \(status user_limit\)"):
+    with pytest.raises(SolverError, match=r"range of eta .* \(status user_limit\)"):
         found._end(found._least, at_unbounded=0.0)
 
 
@@ -232,7 +233,7 @@ def test_a_solver_that_fails_at_a_feasible_market_is_named_not_the_constraints(m
             "convexmarket.allocation.region.run_solver",
             lambda *_, answers=answers: next(answers, "SolverError: crashed"),
         )
-        with pytest.raises(cm.SolverError, match=r"CLARABEL .*SolverError: crashed"):
+        with pytest.raises(SolverError, match=r"CLARABEL .*SolverError: crashed"):
             cm.allocate(declared, "branch_and_bound")
 
 
@@ -345,7 +346,7 @@ def test_a_point_inside_is_left_alone_and_without_one_only_rounding_is_mended():
     kept, same = mend(view, np.array([0.3, 0.3, 0.4]), 5.0, (np.array([0.2, 0.4, 0.4]), 2.0))
     np.testing.assert_allclose(kept, [0.3, 0.3, 0.4])
     assert same == 5.0
-    with pytest.raises(cm.SolverError, match="violates a constraint by"):
+    with pytest.raises(SolverError, match="violates a constraint by"):
         mend(view, np.array([0.4 + 1e-5, 0.3, 0.3 - 1e-5]), 2.0, None)
     mend(view, np.array([0.4 + 1e-8, 0.3, 0.3 - 1e-8]), 2.0, None)
 
@@ -372,7 +373,7 @@ def test_how_far_outside_may_be_mended():
     near, far = (np.array([0.4 + x / 3, 0.3, 0.3 - x / 3]) for x in (0.9e-4, 1.1e-4))
     inside = (np.array([0.2, 0.4, 0.4]), 2.0)
     assert mend(view, near, 2.0, inside)[0][0] == pytest.approx(0.4, abs=1e-12)
-    with pytest.raises(cm.SolverError, match=r"by 1\.1e-04 \(relative\)"):
+    with pytest.raises(SolverError, match=r"by 1\.1e-04 \(relative\)"):
         mend(view, far, 2.0, inside)
     # A point that is hardly inside would be followed too far.
     beyond = np.array([0.4 + 1e-5, 0.3, 0.3 - 1e-5])
@@ -382,7 +383,7 @@ def test_how_far_outside_may_be_mended():
         if share < 1e-2:
             assert mend(view, beyond, 2.0, hardly)[0][0] == pytest.approx(0.4, abs=1e-12)
         else:
-            with pytest.raises(cm.SolverError, match="violates a constraint"):
+            with pytest.raises(SolverError, match="violates a constraint"):
                 mend(view, beyond, 2.0, hardly)
 
 

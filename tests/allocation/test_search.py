@@ -23,6 +23,7 @@ from convexmarket.allocation.simplex import cheapest_purchase, project_capped_si
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
+    ParameterError,
     SolverError,
     UnattainedOptimumError,
 )
@@ -440,7 +441,7 @@ def test_solver_that_is_not_installed():
 )
 def test_a_line_search_refuses_bad_limits_before_any_work(arguments, monkeypatch):
     monkeypatch.setattr(search, "check_solver", None)
-    with pytest.raises(cm.ParameterError, match=next(iter(arguments))):
+    with pytest.raises(ParameterError, match=next(iter(arguments))):
         line_search(STANDARD, **arguments)
 
 

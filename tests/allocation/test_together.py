@@ -9,6 +9,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation.together import _Buyers
+from convexmarket.errors import InfeasibleMarketError, ParameterError
 from convexmarket.terms import SquaredNoise
 from tests import one_in
 from tests.allocation.builders import Own
@@ -67,7 +68,7 @@ def is_certified(markets, limit):
             allocation.weights, allocation.eta, market.sellers.virtual_costs
         )
         assert allocation.objective == pytest.approx(value, rel=1e-9)
-        quantities = cm.Quantities.at(allocation.weights, allocation.eta, REPORTS)
+        quantities = cm.terms.Quantities.at(allocation.weights, allocation.eta, REPORTS)
         for piece in market.constraints:
             for item in piece.constraints(quantities):
                 assert np.all(item.violation() <= 1e-7)
@@ -103,19 +104,19 @@ def test_one_buyer_alone_is_a_market_under_that_limit():
     ],
 )
 def test_refusals_name_what_is_wrong(markets, constraints, message):
-    with pytest.raises(cm.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         cm.allocate_together(markets, constraints)
 
 
 def test_buyers_who_need_more_than_there_is_are_told_so():
     needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
-    with pytest.raises(cm.InfeasibleMarketError, match="raise the shared limit"):
+    with pytest.raises(InfeasibleMarketError, match="raise the shared limit"):
         cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])
 
 
 def test_buyers_of_other_sellers_are_refused():
     more = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
-    with pytest.raises(cm.ParameterError, match="the markets have 2, 3 sellers"):
+    with pytest.raises(ParameterError, match="the markets have 2, 3 sellers"):
         cm.allocate_together([buyer(1.0), more], [cm.MaxEpsilon(1.0)])
 
 

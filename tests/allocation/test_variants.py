@@ -12,6 +12,14 @@ import convexmarket as cm
 from convexmarket.allocation.branch import branch_and_bound
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import Subproblem
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    LooseCertificateWarning,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from tests import one_in
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import (
@@ -45,7 +53,7 @@ def meets_brute_force(seed):
     market = random_market(np.random.default_rng(seed))
     try:
         allocation = cm.allocate(market, gap=GAP)
-    except cm.InfeasibleMarketError:
+    except InfeasibleMarketError:
         brute = BruteForce(market)
         assert all(np.isinf(brute(eta)) for eta in np.geomspace(1e-3, 1e3, 13))
         return
@@ -201,7 +209,7 @@ def _disturbed(weights, rng):
 MISSED = {
     "branch_and_bound": (BASE + 0.5 * cm.Payments(cm.PowerCost(2)), {"max_solves": 1}),
     "projections": (
-        1.0 * cm.SquaredSpread() + 1.0 * cm.Noise() + 0.5 * cm.Payments(),
+        1.0 * cm.terms.SquaredSpread() + 1.0 * cm.Noise() + 0.5 * cm.Payments(),
         {"max_solves": 1},
     ),
     "convex_program": (1.0 * cm.Spread(3) + 1.0 * cm.Noise(), {"gap": 1e-15}),
@@ -213,7 +221,7 @@ def test_a_gap_that_is_missed_is_warned_of_at_the_line_that_asked(method):
     objective, options = MISSED[method]
     limits = [cm.Budget(1.0)] if method == "convex_program" else []
     market = cm.Market(some_sellers(), objective, limits)
-    with pytest.warns(cm.LooseCertificateWarning, match="relative gap of .* asked for") as seen:
+    with pytest.warns(LooseCertificateWarning, match="relative gap of .* asked for") as seen:
         found = cm.allocate(market, **options)
     assert found.method == method
     assert found.gap > found.tolerance
@@ -226,7 +234,7 @@ def far_apart(seed):
     m = int(r.integers(2, 40))
     mu, sigma, gamma = (np.exp(r.uniform(a, b)) for a, b in ((-3, 3), (0, 9), (-9, 0)))
     sellers = cm.Sellers(r.uniform(0.02, 0.1, m), prior=cm.Uniform(0.02, 0.1))
-    payments = gamma * cm.Payments(cm.ExponentialCost())
+    payments = gamma * cm.Payments(cm.terms.ExponentialCost())
     return cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + payments)
 
 
@@ -239,13 +247,13 @@ def test_sizes_that_are_far_apart_are_certified(seed):
 def test_a_search_that_is_stopped_does_not_say_that_there_is_no_optimum(max_solves):
     falling = Own(lambda q: -cp.sum(cp.log(q.epsilon + 0.1)))
     market = cm.Market(some_sellers(), falling + 6.0 * cm.Noise() + 0.1 * cm.Payments())
-    with pytest.warns(cm.LooseCertificateWarning):
+    with pytest.warns(LooseCertificateWarning):
         found = cm.allocate(market, max_solves=max_solves)
     assert found.lower_bound <= cm.allocate(market).objective
 
 
 def test_max_solves_is_kept_and_the_gap_is_honest():
-    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.ExponentialCost()))
+    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.terms.ExponentialCost()))
     found = cm.allocate(market, max_solves=2)
     assert len(found.solves) == 2
     assert found.gap > GAP
@@ -270,9 +278,9 @@ def test_a_rough_solver_is_rough_about_constraints_too_and_says_so(bound):
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [bound])
     truth = cm.allocate(market, gap=1e-8)
     with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", cm.LooseCertificateWarning)
+        warnings.simplefilter("always", LooseCertificateWarning)
         found = cm.allocate(market, solver="SCS")
-    assert found.gap <= GAP or any(w.category is cm.LooseCertificateWarning for w in said)
+    assert found.gap <= GAP or any(w.category is LooseCertificateWarning for w in said)
     assert found.lower_bound <= truth.objective * (1 + 1e-9)
     assert found.objective >= truth.lower_bound * (1 - 1e-7)
 
@@ -322,7 +330,7 @@ def certified(market):
     return found
 
 
-@pytest.mark.parametrize("payments", one_in(3, [cm.LinearCost(), cm.PowerCost(2)]), ids=repr)
+@pytest.mark.parametrize("payments", one_in(3, [cm.terms.LinearCost(), cm.PowerCost(2)]), ids=repr)
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_bounds_that_are_not_linear_are_certified(name, payments):
     bound = Bound(lambda q: [QUADRATIC[name](q.weights)])
@@ -400,7 +408,7 @@ def test_given_guarantees_are_exact(mu, scale):
     epsilon = scale * rng.uniform(0, 1, 20) * (rng.random(20) < 0.8)
     sellers = cm.Sellers(virtual_costs=np.ones(20))
     objective = (mu * cm.Spread() + scale * cm.Noise()) if mu else 1.0 * scale * cm.Noise()
-    market = cm.Market(sellers, objective, [cm.GivenEpsilon(epsilon)])
+    market = cm.Market(sellers, objective, [cm.terms.GivenEpsilon(epsilon)])
     exact = cm.allocate(market)
     assert exact.method == "exact"
     assert exact.gap <= 1e-12
@@ -426,7 +434,7 @@ def test_a_sweep_wants_a_parameter_of_the_market():
     amount, other = cp.Parameter(nonneg=True, name="budget"), cp.Parameter(name="another")
     market = cm.Market(some_sellers(), BASE, [cm.Budget(amount)])
     amount.value = 1.0
-    with pytest.raises(cm.ParameterError, match="'another' does not stand in Market"):
+    with pytest.raises(ParameterError, match="'another' does not stand in Market"):
         cm.sweep(market, other, [1.0])
     assert cm.sweep(market, amount, []) == []
 
@@ -452,14 +460,16 @@ NO_OPTIMUM = {
 @pytest.mark.parametrize("what", NO_OPTIMUM)
 def test_an_optimum_that_is_not_attained_is_recognised(what):
     objective, constraints, message = NO_OPTIMUM[what]
-    with pytest.raises(cm.UnattainedOptimumError, match=message):
+    with pytest.raises(UnattainedOptimumError, match=message):
         cm.allocate(cm.Market(some_sellers(), objective, constraints))
 
 
 def test_free_sellers_make_eta_run_away():
     sellers = cm.Sellers(virtual_costs=[0.0, 0.0, 1.0])
-    objective = 1.0 * cm.SquaredSpread() + 1.0 * cm.Noise() + 5.0 * cm.Payments(cm.PowerCost(2))
-    with pytest.raises(cm.UnattainedOptimumError, match=r"eta -> infinity.*virtual cost 0"):
+    objective = (
+        1.0 * cm.terms.SquaredSpread() + 1.0 * cm.Noise() + 5.0 * cm.Payments(cm.PowerCost(2))
+    )
+    with pytest.raises(UnattainedOptimumError, match=r"eta -> infinity.*virtual cost 0"):
         cm.allocate(cm.Market(sellers, objective))
     found = cm.allocate(cm.Market(sellers, objective, [cm.EtaRange(1, 50)]))
     assert found.binding == ("eta_high",)
@@ -485,31 +495,51 @@ CLASHES = {
 @pytest.mark.parametrize("what", CLASHES)
 def test_constraints_that_clash_are_named(what, payments):
     constraints, message = CLASHES[what]
-    constraints = [item for item in constraints if isinstance(item, cm.Constraint)]
+    constraints = [item for item in constraints if isinstance(item, cm.terms.Constraint)]
     objective = BASE + 0.1 * cm.Payments(payments) if payments else BASE
-    with pytest.raises(cm.InfeasibleMarketError, match=message):
+    with pytest.raises(InfeasibleMarketError, match=message):
         cm.allocate(cm.Market(some_sellers(), objective, constraints))
 
 
 def test_too_small_a_range_for_one_largest_guarantee():
     constraints = [cm.MaxEpsilon(0.1), cm.EtaRange(1, 2)]
     market = cm.Market(some_sellers(), BASE + 0.1 * cm.Payments(), constraints)
-    with pytest.raises(cm.InfeasibleMarketError, match=r"6 sellers at no more than epsilon = 0.1"):
+    with pytest.raises(InfeasibleMarketError, match=r"6 sellers at no more than epsilon = 0.1"):
         cm.allocate(market)
 
 
 BAD_CALLS = {
     "an option of another method": (
         {"method": "convex_program", "max_solves": 3},
-        cm.ParameterError,
+        ParameterError,
         "'convex_program' takes no max_solves; leave it out",
     ),
-    "no gap": ({"method": "branch_and_bound", "gap": 0}, cm.ParameterError, "gap is 0; give"),
-    "no solve": ({"max_solves": 0}, cm.ParameterError, "max_solves is 0; give a whole number >= 1"),
-    "an unknown solver": ({"solver": "ABACUS"}, cm.NotSupportedError, "'ABACUS' is not installed"),
-    "projections": ({"method": "projections"}, cm.NotSupportedError, "projections serve sums"),
-    "one program": ({"method": "convex_program"}, cm.NotSupportedError, "declare it at a fixed"),
-    "exact": ({"method": "exact"}, cm.NotSupportedError, "the exact solver takes sums of"),
+    "no gap": (
+        {"method": "branch_and_bound", "gap": 0},
+        ParameterError,
+        "gap is 0; give",
+    ),
+    "no solve": (
+        {"max_solves": 0},
+        ParameterError,
+        "max_solves is 0; give a whole number >= 1",
+    ),
+    "an unknown solver": (
+        {"solver": "ABACUS"},
+        NotSupportedError,
+        "'ABACUS' is not installed",
+    ),
+    "projections": (
+        {"method": "projections"},
+        NotSupportedError,
+        "projections serve sums",
+    ),
+    "one program": (
+        {"method": "convex_program"},
+        NotSupportedError,
+        "declare it at a fixed",
+    ),
+    "exact": ({"method": "exact"}, NotSupportedError, "the exact solver takes sums of"),
 }
 
 
@@ -543,7 +573,7 @@ def test_sellers_that_cannot_be_bought_from():
         found = cm.allocate(cm.Market(sellers, objective, constraints))
         assert found.weights[2] == 0
         assert found.gap <= GAP
-    with pytest.raises(cm.InfeasibleMarketError, match=r"Cap\(k=1\).*1 sellers with infinite"):
+    with pytest.raises(InfeasibleMarketError, match=r"Cap\(k=1\).*1 sellers with infinite"):
         cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]))
 
 
@@ -582,7 +612,9 @@ def test_exponential_cones_at_which_clarabel_used_to_stop_early():
     prior = cm.Uniform(1, 5)
     sellers = cm.Sellers(prior.sample(500, rng), prior=prior)
     mu, sigma, gamma = np.exp(rng.normal(size=3)) * [1.0, 10.0, 0.001]
-    objective = mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cm.ExponentialCost())
+    objective = (
+        mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cm.terms.ExponentialCost())
+    )
     found = cm.allocate(cm.Market(sellers, objective))
     assert found.gap <= 1e-6
     assert len(found.solves) <= 10
@@ -607,7 +639,7 @@ TERMS = {
 }
 
 
-@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.ExponentialCost()])
+@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.terms.ExponentialCost()])
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_the_guarantees_without_a_spread(cost, name):
     check_term_without_a_spread(cost, name, 21)
@@ -616,7 +648,7 @@ def test_a_term_in_the_guarantees_without_a_spread(cost, name):
 def check_term_without_a_spread(cost, name, n_etas):
     objective = Own(lambda q: TERMS[name](q.epsilon)) + 0.3 * cm.Noise() + 0.1 * cm.Payments(cost)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cm.LooseCertificateWarning)
+        warnings.simplefilter("ignore", LooseCertificateWarning)
         found = cm.allocate(market_with(V, objective))
     brute = BruteForce(market_with(V, objective))
     values = [brute(eta) for eta in found.eta * np.geomspace(0.2, 5, n_etas)]
@@ -691,7 +723,7 @@ def test_a_simplex_minimum_that_is_wrong_is_found_out():
         def simplex_minimum(self, weight, costs):
             return costs.min(axis=-1) + 10.0
 
-    with pytest.raises(cm.SolverError, match=r"lies above the objective .* simplex_minimum"):
+    with pytest.raises(SolverError, match=r"lies above the objective .* simplex_minimum"):
         cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))
 
 
@@ -707,12 +739,12 @@ def test_a_start_far_away_does_no_harm():
 def test_a_parameter_without_a_value():
     amount = cp.Parameter(nonneg=True, name="B")
     market = market_with(V, cm.Spread(3) + cm.Noise(), cm.Budget(amount))
-    with pytest.raises(cm.ParameterError, match="the parameter 'B' has no value"):
+    with pytest.raises(ParameterError, match="the parameter 'B' has no value"):
         cm.allocate(market)
 
 
 @pytest.mark.parametrize(
-    "spread", [cm.Spread(), cm.SquaredSpread(), cm.NegativeEntropy()], ids=repr
+    "spread", [cm.Spread(), cm.terms.SquaredSpread(), cm.terms.NegativeEntropy()], ids=repr
 )
 def test_a_range_of_one_eta_without_payments(spread):
     sellers = cm.Sellers(virtual_costs=np.arange(1.0, 11.0))

@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.noise import gamma_sphere_noise
@@ -251,7 +252,7 @@ def test_rows_without_weight_lose_nothing_and_do_not_hide_others():
 
 
 def test_without_noise_there_is_nothing_to_audit():
-    with pytest.raises(cm.ParameterError, match="no guarantee to audit"):
+    with pytest.raises(ParameterError, match="no guarantee to audit"):
         logistic_audit(cm.PrivateLogisticRegression(0.05), eta=np.inf)
 
 
@@ -273,7 +274,7 @@ RIDGES = {
     "tight": cm.PersonalizedRidge(1.0),
     "paper": cm.PersonalizedRidge(1.0, sensitivity="paper"),
     "shifted": cm.PersonalizedRidge(0.5, feature_range=(-1.0, 2.0), target_range=(-3.0, 1.0)),
-    "equal": cm.NonPersonalizedRidge(1.0),
+    "equal": cm.learners.NonPersonalizedRidge(1.0),
     "coarse lattice": cm.PersonalizedRidge(1.0, rounding=2.0**-12),
     "floating point": cm.PersonalizedRidge(1.0, rounding=None),
 }
@@ -359,14 +360,14 @@ def test_a_broken_ridge_regression_is_caught(mutant):
 def test_a_sampled_ridge_is_audited_by_frequencies():
     epsilon = np.full(20, 1.0)
     epsilon[0] = 4.0
-    audit = ridge_audit(cm.SampledRidge(10.0, threshold=4.0), epsilon, draws=300, rows=[0])
+    audit = ridge_audit(cm.learners.SampledRidge(10.0, threshold=4.0), epsilon, draws=300, rows=[0])
     assert audit.method == "statistical"
     assert audit.passed
     assert audit.measured[0] > 0.05
 
 
 def test_a_sampled_ridge_that_reads_its_range_from_the_rows_is_refuted():
-    audit = ridge_audit(cm.SampledRidge(10.0, feature_range=None), draws=60, rows=[0])
+    audit = ridge_audit(cm.learners.SampledRidge(10.0, feature_range=None), draws=60, rows=[0])
     assert audit.ratio == np.inf
     assert not audit.passed
 
@@ -421,32 +422,32 @@ def test_replacements_are_made_of_the_other_rows_where_none_are_given():
     ],
 )
 def test_arguments_out_of_range_are_named(change, message):
-    with pytest.raises(cm.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         logistic_audit(cm.PrivateLogisticRegression(0.05), **change)
 
 
 def test_data_that_are_none_are_refused():
     learner = cm.PrivateLogisticRegression(0.05)
     for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
-        with pytest.raises(cm.DataError):
+        with pytest.raises(DataError):
             cm.audit_privacy(learner, X, y, epsilon=1.0)
-    with pytest.raises(cm.ParameterError, match="mechanism must be"):
+    with pytest.raises(ParameterError, match="mechanism must be"):
         cm.audit_privacy(3, [[0.1]], [1])
-    with pytest.raises(cm.ParameterError, match="points="):
+    with pytest.raises(ParameterError, match="points="):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
-    with pytest.raises(cm.ParameterError, match="states no guarantee"):
+    with pytest.raises(ParameterError, match="states no guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
 
 
 def test_arguments_of_the_mechanism_are_asked_for_by_name():
     X, y, _ = rows()
-    with pytest.raises(cm.ParameterError, match="epsilon is missing"):
+    with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
-    with pytest.raises(cm.ParameterError, match=r"eta= is unknown.* takes epsilon"):
+    with pytest.raises(ParameterError, match=r"eta= is unknown.* takes epsilon"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, eta=1.0)
-    with pytest.raises(cm.ParameterError, match="epsilon= is unknown"):
+    with pytest.raises(ParameterError, match="epsilon= is unknown"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)
-    with pytest.raises(cm.ParameterError, match="guarantee must be a Guarantee"):
+    with pytest.raises(ParameterError, match="guarantee must be a Guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])
 
 

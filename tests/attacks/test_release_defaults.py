@@ -53,11 +53,11 @@ DEFAULTS = {
             erm, epsilon, 1e-6, max_queries=1, max_updates=1, threshold=0.0, **source
         )
     ),
-    "public": lambda erm, epsilon, **source: cm.PublicRelease(
+    "public": lambda erm, epsilon, **source: cm.release.PublicRelease(
         erm, epsilon, 1e-6, rounds=1, net_radius=0.5, **source
     ),
     "function": lambda erm, epsilon, **source: asked(
-        cm.FunctionRelease(erm, epsilon, 1e-6, **source)
+        cm.release.FunctionRelease(erm, epsilon, 1e-6, **source)
     ),
 }
 

@@ -94,7 +94,9 @@ def test_test_set(benchmark, noise) -> None:
 def test_public(benchmark) -> None:
     erm = model()
     release = benchmark.pedantic(
-        lambda: cm.PublicRelease(erm, **TERMS, rounds=50, net_radius=0.0057, random_state=SEED),
+        lambda: cm.release.PublicRelease(
+            erm, **TERMS, rounds=50, net_radius=0.0057, random_state=SEED
+        ),
         rounds=3,
     )
     benchmark.extra_info["net"] = release.net_size
@@ -108,7 +110,7 @@ def test_function(benchmark, batch) -> None:
     erm, X = model(), questions(1000)
 
     def ask():
-        release = cm.FunctionRelease(erm, **TERMS, random_state=SEED)
+        release = cm.release.FunctionRelease(erm, **TERMS, random_state=SEED)
         return np.concatenate([release.predict(part) for part in np.split(X, 1000 // batch)])
 
     assert benchmark.pedantic(ask, rounds=2).shape == (1000,)

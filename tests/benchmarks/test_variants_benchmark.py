@@ -14,11 +14,11 @@ PRIOR = cm.Uniform(1, 5)
 M, MARKETS = 500, 20
 #: Most convex programs to a relative gap of 1e-6 that a market may take.
 ALLOWED = {
-    cm.LinearCost(): 40,
+    cm.terms.LinearCost(): 40,
     cm.PowerCost(1.5): 150,
     cm.PowerCost(2): 150,
     cm.PowerCost(3): 150,
-    cm.ExponentialCost(): 150,
+    cm.terms.ExponentialCost(): 150,
 }
 LIMITS = {
     "free": [],

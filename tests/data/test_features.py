@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy import Simulation
 
 COLUMNS = {"age": (18, 100), "smoker": ["no", "yes"], "region": ["north", "south", "west"]}
@@ -80,7 +81,7 @@ def test_the_longest_row_uses_all_of_the_ball():
 
 def test_an_empty_cell_is_refused_without_telling_what_stands_elsewhere():
     table = PATIENTS.assign(age=[59.0, np.nan, np.nan])
-    with pytest.raises(cm.DataError, match="row 1 has no 'age', nor have 1 other rows") as refused:
+    with pytest.raises(DataError, match="row 1 has no 'age', nor have 1 other rows") as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "59" not in str(refused.value)
     assert "indicator" in str(refused.value)
@@ -88,7 +89,7 @@ def test_an_empty_cell_is_refused_without_telling_what_stands_elsewhere():
 
 def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
     table = PATIENTS.astype({"age": object}).assign(age=[59, "HIV-positive", 4])
-    with pytest.raises(cm.DataError, match="row 1 has no number in column 'age'") as refused:
+    with pytest.raises(DataError, match="row 1 has no number in column 'age'") as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "HIV" not in str(refused.value)
 
@@ -106,12 +107,12 @@ def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
     ],
 )
 def test_a_declaration_that_is_none_is_refused(columns, words):
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         cm.PublicFeatures(columns).fit(PATIENTS)
 
 
 def test_a_declared_column_that_is_missing_is_named():
-    with pytest.raises(cm.DataError, match=r"no column 'age'.*it has 'smoker'"):
+    with pytest.raises(DataError, match=r"no column 'age'.*it has 'smoker'"):
         cm.PublicFeatures(COLUMNS).transform(PATIENTS.drop(columns="age"))
 
 
@@ -120,8 +121,8 @@ def test_a_declared_column_that_is_missing_is_named():
     [
         cm.PrivateLogisticRegression(),
         cm.PersonalizedRidge(),
-        cm.NonPersonalizedRidge(),
-        cm.SampledRidge(),
+        cm.learners.NonPersonalizedRidge(),
+        cm.learners.SampledRidge(),
         cm.KernelERM(data_norm=1.0),
     ],
     ids=lambda learner: type(learner).__name__,
@@ -162,7 +163,7 @@ def test_a_pipeline_takes_it_too():
 
 
 def test_what_is_no_table_is_refused():
-    with pytest.raises(cm.DataError, match="a ndarray is no table with named columns"):
+    with pytest.raises(DataError, match="a ndarray is no table with named columns"):
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
 
 
@@ -197,5 +198,5 @@ def test_a_saved_model_takes_the_same_tables(tmp_path):
 def test_a_saved_model_with_damaged_features_is_refused(tmp_path, features):
     from convexmarket.learners.saved.kinds import _declared
 
-    with pytest.raises(cm.DataError, match="features are no public features"):
+    with pytest.raises(DataError, match="features are no public features"):
         _declared(features)

@@ -98,7 +98,7 @@ def test_a_row_is_what_python_finds(problem, result, position):
     elif row.model == "joint":
         found = cm.allocate_jointly(joint, starts=2)
         assert row.residual < 1e-6
-        assert row.convexity_ratio == pytest.approx(cm.convexity_ratio(joint))
+        assert row.convexity_ratio == pytest.approx(cm.joint.convexity_ratio(joint))
         assert np.isnan(row.guarantee_max)
         np.testing.assert_allclose(bought.loss, joint.losses(found.model), rtol=1e-4)
     else:
@@ -151,7 +151,7 @@ def test_a_squared_spread_is_another_market():
     settings = [*ONE, "objective.spread='squared'", "learner.regularization=[0.2]"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
     row = result.curve[result.curve.model == "two-step"].iloc[0]
-    expected = cm.allocate(market_of(result, row, cm.SquaredSpread)).objective
+    expected = cm.allocate(market_of(result, row, cm.terms.SquaredSpread)).objective
     assert row.objective == pytest.approx(expected)
     assert expected != pytest.approx(cm.allocate(market_of(result, row)).objective)
 

@@ -15,7 +15,7 @@ from scipy.stats import ttest_1samp
 
 import convexmarket as cm
 from convexmarket.data.datasets import circles, wdbc
-from convexmarket.errors import ParameterError
+from convexmarket.errors import ParameterError, UpdatesExhaustedError
 from convexmarket.experiments import ReleaseComparisonResult, run_problem, run_release_comparison
 from convexmarket.experiments.release_useful import (
     LARGEST_N,
@@ -188,8 +188,10 @@ def test_measures_are_those_of_the_library(result):
             noise="laplace",
             random_state=seed["at points"],
         ),
-        "net": cm.PublicRelease(model, *sold, rounds=4, net_radius=0.1, random_state=seed["net"]),
-        "function": cm.FunctionRelease(model, *sold, random_state=seed["function"]),
+        "net": cm.release.PublicRelease(
+            model, *sold, rounds=4, net_radius=0.1, random_state=seed["net"]
+        ),
+        "function": cm.release.FunctionRelease(model, *sold, random_state=seed["function"]),
         "interactive": cm.InteractiveRelease(
             model, *sold, max_queries=40, max_updates=5, random_state=seed["interactive"]
         ),
@@ -244,7 +246,7 @@ def test_the_public_model_answers_when_updates_have_run_out(result):
         for point in X:
             try:
                 answers.extend(release.predict(point[None, :]))
-            except cm.UpdatesExhaustedError:
+            except UpdatesExhaustedError:
                 break
             counts.append(release.spent.updates)
         asked = len(answers)
@@ -320,23 +322,25 @@ def test_scales_and_bounds_are_the_library_s(result):
         change = models[0].row_sensitivities_.max()
         sold = (row.epsilon, 1e-6)
         semi = partial(
-            cm.semi_interactive_error_bound, change, *sold, norm_bound=models[0].norm_bound_
+            cm.release.semi_interactive_error_bound, change, *sold, norm_bound=models[0].norm_bound_
         )
         if row.release == "interactive":  # the bound counts the coarsest lattice there may be
-            most = cm.interactive_error_bound(change, *sold, max_queries=40, max_updates=5)
+            most = cm.release.interactive_error_bound(change, *sold, max_queries=40, max_updates=5)
             assert most * (1 - 2**-18) <= row.bound <= most
         expected = {
             "at points": semi(n_points=30, noise="laplace").total,
             "process": semi(n_points=25).total,
-            "function": cm.function_error_bound(change, *sold, n_queries=40),
-            "net": cm.PublicRelease(models[0], *sold, rounds=4, net_radius=0.1).error_bound,
+            "function": cm.release.function_error_bound(change, *sold, n_queries=40),
+            "net": cm.release.PublicRelease(models[0], *sold, rounds=4, net_radius=0.1).error_bound,
         }
         if row.release in expected:
             np.testing.assert_allclose(row.bound, expected[row.release], rtol=1e-6)
         if row.release == "low threshold":
             np.testing.assert_allclose(row.bound, row.scale * (4.0 + math.log(2 * 40 / 0.05)))
         if row.release == "function":
-            np.testing.assert_allclose(row.scale, cm.FunctionRelease(models[1], *sold).scale)
+            np.testing.assert_allclose(
+                row.scale, cm.release.FunctionRelease(models[1], *sold).scale
+            )
     linear = result.points[result.points.release == "linear"]
     assert linear[["scale", "bound", "error", "worst"]].isna().all(axis=None)
 
@@ -496,7 +500,7 @@ def test_from_the_useful_number_on_bounds_are_useful(result):
         fewer = 0.002
         if row.release == "interactive":  # one update more at some n is a step up in the bound
             n_rows = int(row.n_bound)
-            fewer += 1 / cm.suggest_updates(
+            fewer += 1 / cm.release.suggest_updates(
                 public.sensitivity(n_rows),
                 row.epsilon,
                 study.delta,
@@ -523,10 +527,10 @@ def test_theory_s_points_are_the_best(accounting, n_rows, most):
     promised = best_bound(problem.releases[0], public, problem.study, 1.0, 40, most)(n_rows)
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     kinds = {"noise": "laplace", "norm_bound": public.norm_bound(n_rows), "accounting": accounting}
-    best = cm.suggest_test_size(*given, **kinds, largest=most)
-    least = cm.semi_interactive_error_bound(*given, **kinds, n_points=best).total
+    best = cm.release.suggest_test_size(*given, **kinds, largest=most)
+    least = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=best).total
     assert least * (1 - 1e-7) <= promised <= least * 1.001
-    few = cm.semi_interactive_error_bound(*given, **kinds, n_points=max(1, best // 2)).total
+    few = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=max(1, best // 2)).total
     assert few > promised * 1.001
 
 
@@ -554,8 +558,8 @@ def test_theory_s_rounds_are_the_best_that_memory_holds(accounting, n_rows, most
             "accounting": accounting,
         }
         memory = min(10**6, int(8e9 / (8 * size)))
-        rounds = cm.suggest_rounds(*given, **kinds, largest=memory)
-        found.append(cm.non_interactive_error_bound(*given, **kinds, rounds=rounds))
+        rounds = cm.release.suggest_rounds(*given, **kinds, largest=memory)
+        found.append(cm.release.non_interactive_error_bound(*given, **kinds, rounds=rounds))
     assert min(found) * (1 - 1e-7) <= promised <= min(found) * 1.001
 
 
@@ -565,8 +569,8 @@ def test_theory_s_updates_are_the_suggested(result, n_rows):
     release, study = result.problem.releases[0], result.problem.study
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     asked = {"max_queries": 40}
-    updates = cm.suggest_updates(*given, **asked, norm_bound=public.norm_bound(n_rows))
-    expected = cm.interactive_error_bound(*given, **asked, max_updates=updates)
+    updates = cm.release.suggest_updates(*given, **asked, norm_bound=public.norm_bound(n_rows))
+    expected = cm.release.interactive_error_bound(*given, **asked, max_updates=updates)
     found = best_bound(release, public, study, 1.0, 40, 5_000)(n_rows)
     # updates are found within a thousandth, and the bound goes with their root
     assert expected * (1 - 1e-7) <= found <= expected * (1 + 6e-4)
@@ -580,7 +584,7 @@ def test_theory_asks_for_no_more_than_a_release_takes(result, records):
     for points in (100, 5_000):
         kinds = {"norm_bound": public.norm_bound(10**5), "noise": "process"}
         given = (public.sensitivity(10**5), 1.0, 1e-6)
-        bound = cm.semi_interactive_error_bound(*given, **kinds, n_points=points).total
+        bound = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=points).total
         found = best_bound(process, public, study, 1.0, 40, points)(10**5)
         assert found == pytest.approx(bound, rel=1e-7)
 

@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.data.datasets import medical, synthetic_regression
-from convexmarket.errors import ProblemFileError
+from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.experiments import ridge as experiment
 from convexmarket.experiments import run_problem
 from convexmarket.learners import expected_loss
@@ -75,15 +75,20 @@ def cell(result, method, loss, sweep=0, value=2.0, draw=0):
                 2.0, sensitivity="paper", weights="optimal", label_noise=0.3, rounding=None
             ),
         ),
-        ("nonpersonalized", cm.NonPersonalizedRidge(2.0, sensitivity="paper", rounding=None)),
-        ("nonprivate", cm.NonPrivateRidge(2.0)),
+        (
+            "nonpersonalized",
+            cm.learners.NonPersonalizedRidge(2.0, sensitivity="paper", rounding=None),
+        ),
+        ("nonprivate", cm.learners.NonPrivateRidge(2.0)),
         (
             "jorgensen_max",
-            cm.SampledRidge(2.0, sensitivity="paper", normalization="sample", rounding=None),
+            cm.learners.SampledRidge(
+                2.0, sensitivity="paper", normalization="sample", rounding=None
+            ),
         ),
         (
             "jorgensen_mean",
-            cm.SampledRidge(
+            cm.learners.SampledRidge(
                 2.0, sensitivity="paper", normalization="sample", threshold="mean", rounding=None
             ),
         ),
@@ -94,7 +99,9 @@ def test_cells_are_the_expected_losses_of_the_estimators(result, method, estimat
     data = experiment._load(problem, 0)
     epsilon = problem.privacy.draw(data.y_train.size, experiment._generator(problem, 0, 1))
     expected = expected_loss(
-        cm.NonPrivateRidge(0.0) if (method, loss) == ("nonprivate", "unreg") else estimator,
+        cm.learners.NonPrivateRidge(0.0)
+        if (method, loss) == ("nonprivate", "unreg")
+        else estimator,
         data.X_train,
         data.y_train,
         data.X_test,
@@ -281,7 +288,7 @@ def test_medical_ranges_from_the_data_leak_and_say_so() -> None:
     with pytest.warns(cm.PrivacyLeakWarning, match="ranges"):
         data = medical(ranges="data")
     assert max(data.y_train.max(), data.y_test.max()) == 1.0
-    with pytest.raises(cm.ParameterError, match="ranges"):
+    with pytest.raises(ParameterError, match="ranges"):
         medical(ranges="mine")
 
 
@@ -297,7 +304,7 @@ def test_synthetic_labels_are_linear() -> None:
     [{"n_rows": 1}, {"n_features": 0}, {"label_noise": -1.0}, {"train_fraction": 1.0}],
 )
 def test_bad_arguments_of_synthetic_data_are_named(arguments) -> None:
-    with pytest.raises(cm.ParameterError, match=next(iter(arguments))):
+    with pytest.raises(ParameterError, match=next(iter(arguments))):
         synthetic_regression(**arguments)
 
 

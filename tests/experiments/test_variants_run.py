@@ -170,7 +170,7 @@ def test_other_markets_are_paid_and_audited_where_the_file_asks():
     result = run_variants(problem)
     (row,) = result.points.itertuples()
     market = market_of(problem, "cubic")
-    expected = cm.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    expected = cm.incentives.estimate_payments(market, cm.allocate(market, gap=1e-8))
     assert row.payments == pytest.approx(expected.amounts.sum(), rel=2e-3)
     assert 0 < row.payments_error < 0.01 * row.payments
     assert row.payments_method == "envelope"

@@ -14,7 +14,7 @@ from rich.table import Table
 from scipy.integrate import quad
 
 import convexmarket as cm
-from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.experiments import price_offers, run_problem
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
@@ -23,6 +23,7 @@ from convexmarket.report import render, write_report
 from convexmarket.report.terminal import summary
 from tests.campaign.fuzz.calls import (
     ABSTRACT,
+    ELSEWHERE,
     EPSILON,
     RESULTS,
     X,
@@ -32,6 +33,7 @@ from tests.campaign.fuzz.calls import (
     joint_market,
     market,
     policy,
+    public,
 )
 from tests.campaign.fuzz.files import check_bytes
 from tests.campaign.fuzz.lists import BUYER, PRIOR
@@ -46,7 +48,9 @@ HUGE = 10**400
 REFUSED = {
     "a prior's parameter too large for a float": lambda: cm.Uniform(0, HUGE),
     "a sample too large for a float": lambda: cm.EmpiricalPrior([1, HUGE]),
-    "a prior whose mean leaves its support": lambda: cm.TruncatedNormal(3e13, 79.4, 1.0, 80.4),
+    "a prior whose mean leaves its support": lambda: cm.priors.TruncatedNormal(
+        3e13, 79.4, 1.0, 80.4
+    ),
     "a scipy prior with a word for a parameter": lambda: prior_from_dict(
         {"family": "scipy", "distribution": "gamma", "args": ["a"]}
     ),
@@ -76,7 +80,7 @@ REFUSED = {
     "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
         5e-324
     ).fit(X, Y, epsilon=2.0 / len(X)),
-    "an answer a hundred and sixty digits finer than the model": lambda: cm.suggest_updates(
+    "an answer a hundred and sixty digits finer than the model": lambda: cm.release.suggest_updates(
         1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
     ),
     "constraints that are an array of nothing": lambda: cm.Market(
@@ -85,7 +89,7 @@ REFUSED = {
     "a calibration under an array of nothing": lambda: cm.calibrate_gamma(
         1.0, cm.Uniform(0, 1), 3, cm.Noise(), np.array(1.0), rng=np.random.default_rng(0)
     ),
-    "more draws than an array holds": lambda: cm.Mixture(
+    "more draws than an array holds": lambda: cm.priors.Mixture(
         [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
     ).sample(10**30, np.random.default_rng(0)),
     "payments where mu is nothing beside the costs": lambda: _paid_beside_nothing(),
@@ -97,7 +101,7 @@ REFUSED = {
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
     "labels that are one number": lambda: erm().score(X, 1.0),
     "a density at a word": lambda: cm.Uniform(0, 1).pdf("x"),
-    "a probability at a date": lambda: cm.Gamma(1, 1).cdf("2020-01-01"),
+    "a probability at a date": lambda: cm.priors.Gamma(1, 1).cdf("2020-01-01"),
     "a regularization beside which eta has no digits": lambda: cm.PrivateLogisticRegression(
         1.7976931348623157e308
     ).fit(X, Y, epsilon=1.0),
@@ -115,16 +119,16 @@ REFUSED = {
     "a guarantee that is a word": lambda: cm.Guarantee("x", 0.0, "m", "tight", ()),
     "a guarantee that is undefined": lambda: cm.Guarantee([None], 0.0, "m", "tight", ()),
     "an account of words": lambda: cm.PrivacyAccountant("x"),
-    "an audit of no policy": lambda: cm.audit_quotes(None),
-    "an audit of no report": lambda: cm.audit_quotes(policy(), []),
+    "an audit of no policy": lambda: cm.online.audit_quotes(None),
+    "an audit of no report": lambda: cm.online.audit_quotes(policy(), []),
     "an online market in no folder": lambda: cm.OnlineMarket(1.0),
-    "constants of a logistic risk at nothing": lambda: cm.logistic_risk_constants(
+    "constants of a logistic risk at nothing": lambda: cm.learners.logistic_risk_constants(
         None, 0.1, 1.0, 2
     ),
-    "constants of a ridge risk at a decimal": lambda: cm.ridge_risk_constants(
+    "constants of a ridge risk at a decimal": lambda: cm.learners.ridge_risk_constants(
         Decimal("NaN"), 2, 0.1, 0.1
     ),
-    "the loss of no estimator": lambda: cm.expected_loss(
+    "the loss of no estimator": lambda: cm.learners.expected_loss(
         0, [[0.5]], [0.1], [[0.5]], [0.1], epsilon=1.0
     ),
     "a cap too large for a float": lambda: cm.Cap(HUGE),
@@ -149,30 +153,34 @@ REFUSED = {
     "a virtual cost that is a list": lambda: market().sellers.with_virtual_cost(0, []),
     "payments of no market": lambda: cm.payments(None, cm.allocate(market())),
     "payments of no allocation": lambda: cm.payments(market(), 0.5),
-    "payments as accurate as a word": lambda: cm.estimate_payments(
+    "payments as accurate as a word": lambda: cm.incentives.estimate_payments(
         market(), cm.allocate(market()), accuracy="x"
     ),
-    "payments by no process": lambda: cm.estimate_payments(market(), cm.allocate(market()), jobs=0),
-    "payments of sellers in lists of several lengths": lambda: cm.estimate_payments(
+    "payments by no process": lambda: cm.incentives.estimate_payments(
+        market(), cm.allocate(market()), jobs=0
+    ),
+    "payments of sellers in lists of several lengths": lambda: cm.incentives.estimate_payments(
         market(), cm.allocate(market()), sellers=[[1], [1, 2]]
     ),
     "an audit of no market": lambda: cm.audit_incentives(None),
     "an audit with no rule": lambda: cm.audit_incentives(market(), rule=None),
     "an audit of half a misreport": lambda: cm.audit_incentives(market(), misreports=2.5),
-    "an identity of one draw": lambda: cm.check_payment_identity(
+    "an identity of one draw": lambda: cm.incentives.check_payment_identity(
         cm.Uniform(0, 1), 3, mu=1, sigma=1, gamma=1, draws=1, rng=np.random.default_rng(0)
     ),
     "a declaration of no market": lambda: cm.declare(None),
     "a declaration at eta of a word": lambda: cm.declare(market(), "x"),
     "a method that is an array": lambda: cm.allocate(market(), np.zeros(2)),
-    "guarantees that are words": lambda: cm.weights_for_guarantees(["a"], 1.0, 1.0),
-    "guarantees and a mu of nothing": lambda: cm.weights_for_guarantees([1.0], None, 1.0),
-    "residuals at eta = 0": lambda: cm.first_order_residuals(
+    "guarantees that are words": lambda: cm.allocation.weights_for_guarantees(["a"], 1.0, 1.0),
+    "guarantees and a mu of nothing": lambda: cm.allocation.weights_for_guarantees(
+        [1.0], None, 1.0
+    ),
+    "residuals at eta = 0": lambda: cm.joint.first_order_residuals(
         joint_market(), [0.1, 0.2], np.full(6, 1 / 6), 0.0
     ),
-    "residuals of nothing": lambda: cm.first_order_residuals(None, [0.1], [1.0], 1.0),
-    "convexity of a number": lambda: cm.convexity_ratio(1.0),
-    "convexity of words": lambda: cm.convexity_threshold([["a"]]),
+    "residuals of nothing": lambda: cm.joint.first_order_residuals(None, [0.1], [1.0], 1.0),
+    "convexity of a number": lambda: cm.joint.convexity_ratio(1.0),
+    "convexity of words": lambda: cm.joint.convexity_threshold([["a"]]),
     "a charge of nothing": lambda: cm.PrivacyAccountant([1.0]).charge(None),
     "an account whose rows are called 1": lambda: cm.PrivacyAccountant([1.0], ids=1),
     "earlier charges in words": lambda: cm.PrivacyAccountant([1.0]).bring_forward([0], "", [0.0]),
@@ -192,15 +200,15 @@ REFUSED = {
     "noise beyond floating point": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
         X, Y, epsilon=1e-300
     ),
-    "a threshold that is an array": lambda: cm.SampledRidge(
+    "a threshold that is an array": lambda: cm.learners.SampledRidge(
         1.0, threshold=np.array([1.0, 2.0]), feature_range=(-1.0, 1.0)
     ).fit(X, Y, epsilon=EPSILON),
     "progress told to a number": lambda: cm.allocate_jointly(joint_market(), progress=1.0),
-    "residuals of a model without features": lambda: cm.first_order_residuals(
+    "residuals of a model without features": lambda: cm.joint.first_order_residuals(
         joint_market(), True, np.full(6, 1 / 6), 1.0
     ),
     "a density lost to rounding": lambda: cm.Beta(1e17, 1e17),
-    "logarithms that hardly differ": lambda: cm.LogNormal(1.0, 4.8e-10),
+    "logarithms that hardly differ": lambda: cm.priors.LogNormal(1.0, 4.8e-10),
     "a prior that takes minutes": lambda: prior_from_dict(
         {"family": "scipy", "distribution": "studentized_range", "args": [3.0, 10.0]}
     ),
@@ -210,16 +218,17 @@ REFUSED = {
     "gamma that vanishes": lambda: cm.allocate(
         standard([1.0], mu=1.0, sigma=5e-324, gamma=5e-324, eta_range=(5e-324, 5e-324))
     ),
-    "a bound beyond floating point": lambda: cm.function_error_bound(
+    "a bound beyond floating point": lambda: cm.release.function_error_bound(
         1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
     ),
 }
 
 
 def test_every_public_name_is_fuzzed_or_said_not_to_be():
-    errors = {name for name in cm.__all__ if name.endswith(("Error", "Warning"))}
-    not_calls = {name for name in cm.__all__ if not callable(getattr(cm, name))}
-    assert errors | not_calls | RESULTS | ABSTRACT | set(functions()) >= set(cm.__all__)
+    names = public()
+    errors = {name for name in names if name.endswith(("Error", "Warning"))}
+    not_calls = {name for name, item in names.items() if not callable(item)}
+    assert errors | not_calls | RESULTS | ABSTRACT | ELSEWHERE | set(functions()) >= set(names)
     assert not (RESULTS | ABSTRACT) & set(functions())
 
 
@@ -228,7 +237,7 @@ def standard(psi: list[float], **buyer: object) -> cm.Market:
 
 
 def _paid_beside_nothing() -> np.ndarray:
-    prior = cm.LogNormal(678.1, 0.747)
+    prior = cm.priors.LogNormal(678.1, 0.747)
     sellers = cm.Sellers(prior.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), prior)
     dear = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
     return cm.payments(dear, cm.allocate(dear))
@@ -309,7 +318,7 @@ def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
 
 def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
     """Their accuracy was relative to a rent that nobody earns; the oracle is scipy's quadrature."""
-    prior = cm.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
+    prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))
     buyer = {"mu": 1e7, "sigma": 1.0, "gamma": 0.04}
@@ -403,7 +412,7 @@ def test_costs_in_any_unit_of_money(unit, cap):
 def test_guarantees_whose_sum_overflows():
     guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
     rows = [[0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
-    with pytest.raises(cm.ParameterError, match="the noise for it is below the smallest float"):
+    with pytest.raises(ParameterError, match="the noise for it is below the smallest float"):
         cm.PersonalizedRidge(1.0).fit(*rows, epsilon=guarantees, random_state=Simulation(0))
     smaller = np.minimum(guarantees, 1e307)
     model = cm.PersonalizedRidge(0.01, rounding=None)

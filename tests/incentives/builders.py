@@ -13,7 +13,7 @@ from convexmarket.allocation.curve import OwnReportCurve
 
 
 def normals(first, second, top=1.0):
-    return [cm.TruncatedNormal(*of, 0.1, top) for of in (first, second)]
+    return [cm.priors.TruncatedNormal(*of, 0.1, top) for of in (first, second)]
 
 
 def two_humps():
@@ -25,19 +25,21 @@ def two_humps():
 PRIORS = {
     "uniform": lambda: cm.Uniform(0.1, 1.0),
     "uniform from zero": lambda: cm.Uniform(0.0, 1.0),
-    "power": lambda: cm.Power(2.5, 1.0),
-    "power below one": lambda: cm.Power(0.5, 1.0),
+    "power": lambda: cm.priors.Power(2.5, 1.0),
+    "power below one": lambda: cm.priors.Power(0.5, 1.0),
     "beta affine": lambda: cm.Beta(3, 1, 0.0, 1.0),
     "beta, infinite at the top": lambda: cm.Beta(2, 2, 0.05, 1.0),
     "beta, ironed at the top": lambda: cm.Beta(2, 0.5, 0.1, 1.0),
-    "exponential": lambda: cm.Exponential(0.4),
-    "lognormal": lambda: cm.LogNormal(-1.0, 0.5),
-    "truncated normal": lambda: cm.TruncatedNormal(0.5, 0.2, 0.1, 1.0),
+    "exponential": lambda: cm.priors.Exponential(0.4),
+    "lognormal": lambda: cm.priors.LogNormal(-1.0, 0.5),
+    "truncated normal": lambda: cm.priors.TruncatedNormal(0.5, 0.2, 0.1, 1.0),
     "empirical": lambda: cm.EmpiricalPrior([0.15, 0.3, 0.32, 0.5, 0.77, 0.9]),
     "long sample": lambda: cm.EmpiricalPrior(np.random.default_rng(0).uniform(0.1, 1, 60)),
     "two humps, ironed": two_humps,
-    "mixture with jumps": lambda: cm.Mixture([3, 1], [cm.Uniform(0.1, 0.6), cm.Uniform(0.3, 1)]),
-    "mixture, ironed": lambda: cm.Mixture([2, 1], normals((0.3, 0.06), (0.8, 0.05))),
+    "mixture with jumps": lambda: cm.priors.Mixture(
+        [3, 1], [cm.Uniform(0.1, 0.6), cm.Uniform(0.3, 1)]
+    ),
+    "mixture, ironed": lambda: cm.priors.Mixture([2, 1], normals((0.3, 0.06), (0.8, 0.05))),
 }
 AFFINE = ["uniform", "uniform from zero", "power", "power below one", "beta affine"]
 
@@ -176,7 +178,7 @@ def quotas(report):
         cm.GroupShare(sex, at_least={"woman": 0.82}, at_most={"woman": 0.82}),
         cm.GroupShare(place, at_least={"south": 0.74}, at_most={"south": 0.74}),
     ]
-    return cm.Market(sellers, 1.0 * cm.SquaredSpread() + 0.3 * cm.Noise(), limits)
+    return cm.Market(sellers, 1.0 * cm.terms.SquaredSpread() + 0.3 * cm.Noise(), limits)
 
 
 def quotas_without_a_budget():
@@ -193,7 +195,7 @@ def sold_at(market, seller, reports, gap=1e-6):
 
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     """u(eps) falls with the report, so that upper and lower sums need no smoothness."""
-    found = cm.estimate_payments(
+    found = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], accuracy=accuracy
     )
     report, sold = z[0], sold_at(market, seller, z, gap=1e-8)
@@ -209,7 +211,7 @@ def assert_sums_enclose_the_payment(market, seller, z, accuracy):
 
 def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
     report = float(prior.quantile(0.3))
-    market = alone(report, prior, cm.ExponentialCost())
+    market = alone(report, prior, cm.terms.ExponentialCost())
     allocation = cm.allocate(market, gap=1e-9)
 
     def sold(z):  # sigma/eps^2 = gamma*psi*exp(eps), and so x*exp(x) with x = eps/2
@@ -218,7 +220,7 @@ def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
 
     ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
     rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
-    found = cm.estimate_payments(market, allocation, accuracy=accuracy)
+    found = cm.incentives.estimate_payments(market, allocation, accuracy=accuracy)
     paid_rent = found.amounts[0] - report * np.expm1(allocation.epsilon[0])
     assert abs(paid_rent - rent) <= found.errors[0] + 1e-9
     assert found.errors[0] < 0.01 * found.amounts[0]
@@ -244,7 +246,7 @@ def assert_ties_are_broken_evenly(prior, reports, mu):
 
 def assert_identity_holds(prior, *, cap, mu, draws):
     """A, Eq. (9), by simulation."""
-    found = cm.check_payment_identity(
+    found = cm.incentives.check_payment_identity(
         prior, 5, mu=mu, sigma=1, gamma=0.5, cap=cap, draws=draws, rng=np.random.default_rng(12)
     )
     assert abs(found.z_score) < 4
@@ -273,7 +275,7 @@ def assert_fresh_sellers_cost_the_budget(
 BUDGETS = {
     "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
     "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
-    "endless": (lambda: cm.Exponential(0.05), None, (), 1.0),
+    "endless": (lambda: cm.priors.Exponential(0.05), None, (), 1.0),
     "groups": (
         lambda: {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)},
         ["young"] * 6 + ["old"] * 4,

@@ -7,6 +7,12 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import audit as module
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    ParameterError,
+    SellersError,
+    UnattainedOptimumError,
+)
 from convexmarket.incentives.audit import (
     audit_incentives,
     check_payment_identity,
@@ -163,7 +169,7 @@ def dear_is_better(reports):
 
 def smooth(reports):
     """Return a market in which reports are read by the payments alone."""
-    terms = 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+    terms = 2 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
 
 
@@ -293,7 +299,7 @@ def check_building_again(name):
     prior = prior_of(name)
 
     def build(reports):
-        terms = 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+        terms = 2 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
         return cm.Market(cm.Sellers(reports, prior), terms)
 
     audit = audit_incentives(build(np.array([0.15, 0.5, 0.77])), build=build, misreports=8)
@@ -316,7 +322,7 @@ WRONG_BUILDS = {
 
 @pytest.mark.parametrize("said", WRONG_BUILDS)
 def test_what_builds_no_market_of_the_reports_is_refused(said):
-    with pytest.raises(cm.ParameterError, match=said):
+    with pytest.raises(ParameterError, match=said):
         audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[said])
 
 
@@ -344,9 +350,9 @@ def without_a_cap(reports):
     one_in(
         3,
         [
-            (without_noise, cm.UnattainedOptimumError),
-            (without_a_choice, cm.InfeasibleMarketError),
-            (without_a_cap, cm.ParameterError),
+            (without_noise, UnattainedOptimumError),
+            (without_a_choice, InfeasibleMarketError),
+            (without_a_cap, ParameterError),
         ],
     ),
 )
@@ -410,16 +416,16 @@ def test_large_markets_are_sampled():
     ],
 )
 def test_too_few_to_audit(wrong, said):
-    with pytest.raises(cm.ParameterError, match=said):
+    with pytest.raises(ParameterError, match=said):
         audit_incentives(market_of("uniform", 3), **wrong)
 
 
 def test_markets_that_cannot_be_audited_say_why():
     virtual = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(cm.SellersError, match="depend on the reports and the prior"):
+    with pytest.raises(SellersError, match="depend on the reports and the prior"):
         audit_incentives(virtual)
     free = cm.Market.standard(cm.Sellers([0.0, 0.2], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
-    with pytest.raises(cm.UnattainedOptimumError, match="free"):
+    with pytest.raises(UnattainedOptimumError, match="free"):
         audit_incentives(free)
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.errors import ParameterError, SellersError
 from convexmarket.incentives.calibration import calibrate_gamma
 from tests.incentives.builders import BUDGETS, assert_the_budget_is_met
 
@@ -122,10 +123,10 @@ GOOD = {
 )
 def test_what_cannot_be_calibrated_says_why(wrong, words):
     arguments = {**GOOD, "rng": np.random.default_rng(0), **wrong}
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         calibrate_gamma(**arguments)
 
 
 def test_the_prior_is_checked_as_for_sellers():
-    with pytest.raises(cm.SellersError, match="which is not a prior"):
+    with pytest.raises(SellersError, match="which is not a prior"):
         calibrate_gamma(**{**GOOD, "prior": 3}, rng=np.random.default_rng(0))

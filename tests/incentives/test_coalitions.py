@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.errors import ParameterError
 
 
 def standard(reports, **numbers):
@@ -73,7 +74,7 @@ def test_other_markets_are_solved_again_and_a_gain_is_beyond_their_gaps():
     truth = np.array([0.3, 0.5])
 
     def build(reports):
-        terms = 2 * cm.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+        terms = 2 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
         return cm.Market(cm.Sellers(reports, prior=cm.Uniform(0, 1)), terms)
 
     market = build(truth)
@@ -116,7 +117,7 @@ def test_most_pairs_gain_a_little_and_some_a_lot():
 
 
 def test_what_cannot_collude_is_refused():
-    with pytest.raises(cm.ParameterError, match="coalitions is 2, and there is one seller"):
+    with pytest.raises(ParameterError, match="coalitions is 2, and there is one seller"):
         cm.audit_incentives(standard([0.4]), coalitions=2)
-    with pytest.raises(cm.ParameterError, match="coalitions is -1"):
+    with pytest.raises(ParameterError, match="coalitions is -1"):
         cm.audit_incentives(standard([0.4, 0.5]), coalitions=-1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
+from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
 from tests import one_in
 from tests.incentives.builders import (
     AFFINE,
@@ -65,9 +66,9 @@ def test_payments_meet_quadrature(name, cap):
     ("family", "numbers"),
     [
         (cm.Uniform, (0.0, 1.0)),
-        (cm.Exponential, (1.0,)),
+        (cm.priors.Exponential, (1.0,)),
         (cm.Beta, (1.0, 1.5, 0.0, 1.2)),
-        (cm.Power, (3.0, 1.0)),
+        (cm.priors.Power, (3.0, 1.0)),
         (cm.EmpiricalPrior, (np.linspace(0.004, 1, 12),)),
     ],
 )
@@ -241,13 +242,13 @@ def altered(allocation, **changes):
 
 def test_without_a_prior_payments_are_refused():
     market = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(cm.SellersError, match=r"depend on the reports and the prior: give Sellers"):
+    with pytest.raises(SellersError, match=r"depend on the reports and the prior: give Sellers"):
         cm.payments(market, cm.allocate(market))
 
 
 def test_the_allocation_of_another_market_is_refused():
     other = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(cm.AllocationError, match="for 2 sellers, the market has 3"):
+    with pytest.raises(AllocationError, match="for 2 sellers, the market has 3"):
         cm.payments(small_market(), cm.allocate(other))
 
 
@@ -255,15 +256,15 @@ def test_an_uncertified_allocation_is_refused():
     market = small_market()
     rough = cm.allocate(market, method="line_search", max_solves=1, gap=1e-9)
     assert rough.gap > 1e-3
-    with pytest.raises(cm.AllocationError, match=r"away from its lower bound.*method='exact'"):
+    with pytest.raises(AllocationError, match=r"away from its lower bound.*method='exact'"):
         cm.payments(market, rough)
 
 
-@pytest.mark.parametrize("other", [2 * cm.SquaredSpread(), 1.1 * cm.Spread(p=3)])
+@pytest.mark.parametrize("other", [2 * cm.terms.SquaredSpread(), 1.1 * cm.Spread(p=3)])
 def test_the_allocation_of_another_objective_is_refused(other):
     standard = small_market()
     market = cm.Market(standard.sellers, standard.objective + other)
-    with pytest.raises(cm.AllocationError, match="is the allocation of another one"):
+    with pytest.raises(AllocationError, match="is the allocation of another one"):
         cm.payments(market, cm.allocate(standard))
 
 
@@ -279,9 +280,9 @@ def test_the_certified_search_pays_the_same(formulation):
     ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
 )
 def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(sensitivities, cap):
-    sellers = cm.Sellers(sensitivities, cm.Exponential(0.5))
+    sellers = cm.Sellers(sensitivities, cm.priors.Exponential(0.5))
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
-    with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*bounded support"):
+    with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*bounded support"):
         cm.payments(market, cm.allocate(market))
 
 
@@ -310,7 +311,7 @@ def test_money_has_no_unit(scale):
 
 
 @pytest.mark.parametrize(
-    ("family", "numbers"), [(cm.TruncatedNormal, (0.05, 0.02)), (cm.Beta, (2, 5))]
+    ("family", "numbers"), [(cm.priors.TruncatedNormal, (0.05, 0.02)), (cm.Beta, (2, 5))]
 )
 def test_a_report_at_the_bottom_of_the_support_is_paid(family, numbers):
     sellers = cm.Sellers([0.02, 0.05, 0.06], family(*numbers, 0.02, 0.1))
@@ -498,7 +499,7 @@ def test_a_report_next_to_the_top_earns_a_rent_without_cancellation(distance):
 
 def test_the_errors_of_exact_payments_are_a_share_of_them():
     market = small_market()
-    found = cm.estimate_payments(market, cm.allocate(market))
+    found = cm.incentives.estimate_payments(market, cm.allocate(market))
     np.testing.assert_allclose(found.errors, 1e-10 * found.amounts, rtol=1e-12)
     assert (found.method, found.n_solves) == ("exact", 0)
 
@@ -508,15 +509,15 @@ def test_only_the_sellers_asked_for_are_paid_in_their_order():
     allocation = cm.allocate(market)
     everyone = cm.payments(market, allocation)
     for who in ([0], [2], [2, 0], [1, 1]):
-        found = cm.estimate_payments(market, allocation, sellers=who)
+        found = cm.incentives.estimate_payments(market, allocation, sellers=who)
         np.testing.assert_array_equal(found.amounts, everyone[who])
         np.testing.assert_array_equal(found.sellers, who)
-    alone = cm.estimate_payments(market, allocation, sellers=2)
+    alone = cm.incentives.estimate_payments(market, allocation, sellers=2)
     assert alone.amounts.tolist() == [everyone[2]]
-    with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
-        cm.estimate_payments(market, allocation, sellers=[3])
-    with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
-        cm.estimate_payments(market, allocation, sellers=[-1])
+    with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+        cm.incentives.estimate_payments(market, allocation, sellers=[3])
+    with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+        cm.incentives.estimate_payments(market, allocation, sellers=[-1])
 
 
 def test_sellers_that_are_not_positions_are_refused():
@@ -524,15 +525,15 @@ def test_sellers_that_are_not_positions_are_refused():
     market = small_market()
     allocation = cm.allocate(market)
     for sellers in ([[0], [1, 2]], "all", [None], [[0.0]], [True]):
-        with pytest.raises(cm.ParameterError, match="give positions from 0 to 2"):
-            cm.estimate_payments(market, allocation, sellers=sellers)
+        with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+            cm.incentives.estimate_payments(market, allocation, sellers=sellers)
 
 
 def test_what_is_not_a_market_is_not_paid():
     market = small_market()
     allocation = cm.allocate(market)
-    for pay in (cm.payments, cm.estimate_payments):
-        with pytest.raises(cm.ParameterError, match=r"market is .*; give a Market"):
+    for pay in (cm.payments, cm.incentives.estimate_payments):
+        with pytest.raises(ParameterError, match=r"market is .*; give a Market"):
             pay(market.sellers, allocation)
 
 
@@ -548,7 +549,7 @@ def test_who_is_not_bought_from_is_paid_nothing_though_the_optimum_buys_a_little
     rough = altered(good, weights=weights, objective=objective)
     assert rough.gap < 1e-3
     assert cm.payments(market, good)[1] > 0
-    paid = cm.estimate_payments(market, rough)
+    paid = cm.incentives.estimate_payments(market, rough)
     assert (paid.amounts[1], paid.errors[1]) == (0.0, 0.0)
 
 
@@ -558,12 +559,12 @@ def test_what_an_allocation_must_be_for_its_market():
     good = cm.allocate(market)
     value = good.objective
     cm.payments(market, altered(good, lower_bound=value * (1 - 0.99e-3)))
-    with pytest.raises(cm.AllocationError, match="away from its lower bound"):
+    with pytest.raises(AllocationError, match="away from its lower bound"):
         cm.payments(market, altered(good, lower_bound=value * (1 - 1.01e-3)))
     cm.payments(market, altered(good, objective=value * (1 + 0.9e-6)))
-    with pytest.raises(cm.AllocationError, match="another one"):
+    with pytest.raises(AllocationError, match="another one"):
         cm.payments(market, altered(good, objective=value * (1 + 1.1e-6)))
-    with pytest.raises(cm.AllocationError, match="another one"):
+    with pytest.raises(AllocationError, match="another one"):
         cm.payments(market, altered(good, objective=value * (1 - 1.1e-6)))
     largest = good.epsilon.max()
     for share, refused in ((0.009, False), (0.011, True), (-0.011, True)):
@@ -574,7 +575,7 @@ def test_what_an_allocation_must_be_for_its_market():
             objective=market.objective.value(good.weights, eta, market.sellers.virtual_costs),
         )
         if refused:
-            with pytest.raises(cm.AllocationError, match="differ by up to"):
+            with pytest.raises(AllocationError, match="differ by up to"):
                 cm.payments(market, moved)
         else:
             cm.payments(market, moved)
@@ -590,11 +591,11 @@ def test_the_optimum_found_again_must_be_the_allocations():
     module._check_optimal(one, with_objective(2.019, 0.01))
     module._check_optimal(one, with_objective(1.981, 0.01))
     for objective in (2.021, 1.979):
-        with pytest.raises(cm.AllocationError, match="the optimum of this market is"):
+        with pytest.raises(AllocationError, match="the optimum of this market is"):
             module._check_optimal(one, with_objective(objective, 0.01))
     exact = with_objective(2.0, 0.0)
     module._check_optimal(exact, with_objective(2.0 + 1.9e-9, 0.0))
-    with pytest.raises(cm.AllocationError):
+    with pytest.raises(AllocationError):
         module._check_optimal(exact, with_objective(2.0 + 2.1e-9, 0.0))
 
 
@@ -637,13 +638,15 @@ def test_every_solve_is_counted_and_every_seller_reported(solves):
     market = quadratic_market()
     allocation = cm.allocate(market, gap=1e-8)
     progress = []
-    found = cm.estimate_payments(
+    found = cm.incentives.estimate_payments(
         market, allocation, accuracy=0.05, gap=1e-5, progress=lambda *now: progress.append(now)
     )
     assert found.n_solves == len(solves) > 3
     assert {options["gap"] for _, options in solves} == {1e-5}
     assert progress == [(1, 3), (2, 3), (3, 3)]
-    assert cm.estimate_payments(market, allocation, accuracy=0.05, gap=1e-5).errors.shape == (3,)
+    assert cm.incentives.estimate_payments(
+        market, allocation, accuracy=0.05, gap=1e-5
+    ).errors.shape == (3,)
 
 
 def test_the_gap_follows_the_accuracy_within_limits(solves):
@@ -653,7 +656,7 @@ def test_the_gap_follows_the_accuracy_within_limits(solves):
     gaps, nobody = [], np.array([], dtype=int)
     for accuracy in (0.3, 1e-5, 1e-6, 1e-13):
         solves.clear()
-        cm.estimate_payments(market, allocation, accuracy=accuracy, sellers=nobody)
+        cm.incentives.estimate_payments(market, allocation, accuracy=accuracy, sellers=nobody)
         gaps.append(solves[0][1]["gap"])
     money = allocation.objective / 0.6
     scale = ([0.2, 0.5, 0.7] * allocation.epsilon**2).mean()
@@ -665,7 +668,7 @@ def test_the_gap_follows_the_accuracy_within_limits(solves):
         market = quadratic_market(prior)
         allocation = cm.allocate(market, gap=1e-8)
         solves.clear()
-        cm.estimate_payments(market, allocation, accuracy=0.3, sellers=nobody)
+        cm.incentives.estimate_payments(market, allocation, accuracy=0.3, sellers=nobody)
         assert [options["gap"] for _, options in solves] == [1e-9]
 
 
@@ -675,20 +678,20 @@ def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
     allocation = cm.allocate(market, gap=1e-8)
     for value in (0.0, 1.0, -0.1, 1.5):
         with pytest.raises(
-            cm.ParameterError, match=f"{name} is {value}; give a number between 0 and 1"
+            ParameterError, match=f"{name} is {value}; give a number between 0 and 1"
         ):
-            cm.estimate_payments(market, allocation, **{name: value})
+            cm.incentives.estimate_payments(market, allocation, **{name: value})
 
 
 def test_what_reports_do_not_change_is_paid_to_those_who_sell():
     """An unbounded price is no matter where its owner sells nothing."""
-    sellers = cm.Sellers([0.2, 0.5], [cm.Uniform(0.1, 1.0), cm.Exponential(1.0)])
+    sellers = cm.Sellers([0.2, 0.5], [cm.Uniform(0.1, 1.0), cm.priors.Exponential(1.0)])
     limits = [cm.MaxEpsilon([0.5, 0.0])]
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), limits)
     allocation = cm.allocate(market)
-    found = cm.estimate_payments(market, allocation)
+    found = cm.incentives.estimate_payments(market, allocation)
     assert found.amounts.tolist() == [1.0 * allocation.epsilon[0], 0.0]
-    assert cm.estimate_payments(market, allocation, sellers=[1]).errors.shape == (1,)
+    assert cm.incentives.estimate_payments(market, allocation, sellers=[1]).errors.shape == (1,)
 
 
 def test_a_payment_that_is_known_to_a_percent_is_made(monkeypatch):
@@ -698,14 +701,14 @@ def test_a_payment_that_is_known_to_a_percent_is_made(monkeypatch):
     allowed = 0.01 * module._scales(market, allocation)
     for shares in ([0.99] * 3, [0.5, 1.01, 0.9], [1.5, 0.1, 1.2]):
         errors = allowed * shares
-        estimate = cm.PaymentEstimate(
+        estimate = cm.incentives.PaymentEstimate(
             np.ones(3), errors, np.arange(3), "envelope", market.incentives, 0
         )
         monkeypatch.setattr(module, "estimate_payments", lambda *_, found=estimate: found)
         many = int(np.count_nonzero(errors > allowed))
         if many:
             words = f"^{many} payments are not known .* of seller {int(np.argmax(errors))} "
-            with pytest.raises(cm.AllocationError, match=words):
+            with pytest.raises(AllocationError, match=words):
                 cm.payments(market, allocation)
         else:
             assert cm.payments(market, allocation) is estimate.amounts
@@ -713,19 +716,19 @@ def test_a_payment_that_is_known_to_a_percent_is_made(monkeypatch):
 
 def test_a_seller_who_sells_nothing_costs_no_solve(solves):
     sellers = cm.Sellers([0.99, 0.05, 0.06], cm.Uniform(0.0, 1.0))
-    objective = 0.5 * cm.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
+    objective = 0.5 * cm.terms.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
     market = cm.Market(sellers, objective)
     allocation = cm.allocate(market, gap=1e-8)
     assert allocation.n_bought == 2
     progress = []
-    found = cm.estimate_payments(
+    found = cm.incentives.estimate_payments(
         market, allocation, gap=1e-8, progress=lambda *now: progress.append(now)
     )
     assert progress == [(1, 2), (2, 2)]
     assert (found.amounts[0], found.errors[0]) == (0.0, 0.0)
     assert np.all(found.amounts[1:] > 0)
     assert found.n_solves == len(solves)
-    alone = cm.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
+    alone = cm.incentives.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
     assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
 
 
@@ -734,16 +737,18 @@ def test_money_has_no_unit_where_markets_are_solved_again():
     found = []
     for unit in (1.0, 1e-3, 1e3):
         sellers = cm.Sellers(np.array([0.2, 0.5]) * unit, cm.Beta(2, 2, 0.1 * unit, unit))
-        market = cm.Market(sellers, cm.SquaredSpread() + cm.Noise() + 0.6 / unit * cm.Payments())
+        market = cm.Market(
+            sellers, cm.terms.SquaredSpread() + cm.Noise() + 0.6 / unit * cm.Payments()
+        )
         allocation = cm.allocate(market, gap=1e-9)
-        found.append(cm.estimate_payments(market, allocation, accuracy=1e-3))
+        found.append(cm.incentives.estimate_payments(market, allocation, accuracy=1e-3))
         allowed = 1e-3 * module._scales(market, allocation)
         assert np.all(found[-1].errors <= 1.01 * allowed)
         np.testing.assert_allclose(found[-1].amounts / unit, found[0].amounts, rtol=2e-3)
     assert len({one.n_solves for one in found}) == 1
 
 
-@pytest.mark.parametrize("term", [cm.Spread(), cm.SquaredSpread()])
+@pytest.mark.parametrize("term", [cm.Spread(), cm.terms.SquaredSpread()])
 def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term):
     sellers = cm.Sellers([0.2, 0.5, 1.0], cm.Beta(2, 2, 0.1, 1.0))
     assert sellers.virtual_costs[2] == np.inf
@@ -759,7 +764,7 @@ def test_under_a_budget_what_is_sold_is_integrated():
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
     nobody = np.array([], dtype=int)
-    found = cm.estimate_payments(limited, cm.allocate(limited, gap=1e-8), sellers=nobody)
+    found = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), sellers=nobody)
     assert (found.method, found.n_solves) == ("quadrature", 1)
 
 
@@ -768,7 +773,8 @@ def test_a_bound_that_is_found_again_replaces_a_poorer_one():
     good = cm.allocate(market, gap=1e-8)
     poor = altered(good, lower_bound=good.objective * (1 - 9e-4))
     errors = [
-        cm.estimate_payments(market, a, sellers=[0], gap=1e-8).errors[0] for a in (good, poor)
+        cm.incentives.estimate_payments(market, a, sellers=[0], gap=1e-8).errors[0]
+        for a in (good, poor)
     ]
     assert errors[1] <= 1.5 * errors[0] + 1e-9
 

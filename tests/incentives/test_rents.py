@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import erf
 
 import convexmarket as cm
+from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
 from convexmarket.incentives.rents import (
     Chords,
     CurvePoint,
@@ -111,7 +112,7 @@ def test_one_seller_with_a_quadratic_cost_is_a_formula():
     assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
-    found = cm.estimate_payments(market, allocation)
+    found = cm.incentives.estimate_payments(market, allocation)
     assert found.amounts[0] == pytest.approx(expected, rel=1e-3)  # what is sold has its error too
     rent = found.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= found.errors[0] + 1e-12
@@ -128,8 +129,8 @@ def test_one_seller_with_an_exponential_cost(name):
 @pytest.mark.parametrize(
     ("name", "pieces"),
     [
-        ("truncated normal", {"spread": 1.5 * cm.SquaredSpread()}),
-        ("two humps, ironed", {"cost": cm.ExponentialCost(), "constraints": [cm.Cap(2)]}),
+        ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
+        ("two humps, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
         ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
         ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
     ],
@@ -149,7 +150,7 @@ def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest(
     sellers = cm.Sellers([0.2, 0.5, 0.7], priors, groups=["a", "b", "a"])
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon([0.5, 1.0, 0.0])])
     allocation = cm.allocate(market)
-    found = cm.estimate_payments(market, allocation)
+    found = cm.incentives.estimate_payments(market, allocation)
     np.testing.assert_allclose(found.amounts, np.array([1.0, 2.0, 1.0]) * allocation.epsilon)
     assert found.method == "constant"
     assert found.amounts[2] == 0
@@ -158,15 +159,17 @@ def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest(
 
 def test_where_reports_do_not_matter_an_unbounded_prior_is_refused():
     market = cm.Market(
-        cm.Sellers([0.2, 0.5], cm.Exponential(1.0)), cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]
+        cm.Sellers([0.2, 0.5], cm.priors.Exponential(1.0)),
+        cm.Spread() + cm.Noise(),
+        [cm.MaxEpsilon(1.0)],
     )
-    with pytest.raises(cm.NotSupportedError, match=r"does not depend on the reports.*bounded"):
+    with pytest.raises(NotSupportedError, match=r"does not depend on the reports.*bounded"):
         cm.payments(market, cm.allocate(market))
 
 
 def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
     market = spread_market(prior_of("exponential"), cm.PowerCost(2), [cm.Cap(1)])
-    with pytest.raises(cm.NotSupportedError, match=r"no largest sensitivity.*cannot do without"):
+    with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*cannot do without"):
         cm.payments(market, cm.allocate(market, gap=1e-8))
 
 
@@ -194,8 +197,8 @@ def test_without_truthful_prices_payments_are_refused():
         (limited, "not guaranteed to exist in this market: the budget.*calibrate_gamma"),
         (own, "not known to exist in this market: .*Dearest.*reads the virtual costs"),
     ):
-        for pay in (cm.payments, cm.estimate_payments):
-            with pytest.raises(cm.NotSupportedError, match=words + ".*assume_monotone=True"):
+        for pay in (cm.payments, cm.incentives.estimate_payments):
+            with pytest.raises(NotSupportedError, match=words + ".*assume_monotone=True"):
                 pay(market, allocation)
 
 
@@ -206,7 +209,7 @@ def test_eq_8_can_be_computed_without_its_promise():
 def check_eq_8_without_its_promise(n_reports):
     market = budget_market()
     allocation = cm.allocate(market, gap=1e-8)
-    found = cm.estimate_payments(
+    found = cm.incentives.estimate_payments(
         market, allocation, accuracy=0.1, sellers=[0], assume_monotone=True
     )
     assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
@@ -226,8 +229,8 @@ def check_eq_8_without_its_promise(n_reports):
             (0.7 * cm.Spread(), []),
             (2.0 * cm.Spread(3.5), []),
             (1.0 * cm.Spread(1.2), []),
-            (1.0 * cm.SquaredSpread(), [cm.Cap(1.6)]),
-            (0.3 * cm.NegativeEntropy(), [cm.Cap(2)]),
+            (1.0 * cm.terms.SquaredSpread(), [cm.Cap(1.6)]),
+            (0.3 * cm.terms.NegativeEntropy(), [cm.Cap(2)]),
         ]
     ),
     seed=st.integers(0, 10**6),
@@ -282,10 +285,10 @@ def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
 
 
 def test_some_sellers_in_their_order_at_once_with_progress():
-    market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.SquaredSpread())
+    market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.terms.SquaredSpread())
     allocation = cm.allocate(market, gap=1e-8)
     seen = []
-    everyone = cm.estimate_payments(
+    everyone = cm.incentives.estimate_payments(
         market, allocation, progress=lambda done, of: seen.append((done, of))
     )
     bought = allocation.n_bought
@@ -293,7 +296,7 @@ def test_some_sellers_in_their_order_at_once_with_progress():
     assert len(seen) == bought
     assert everyone.n_solves >= bought
     with joblib.parallel_config(backend="threading"):
-        some = cm.estimate_payments(market, allocation, sellers=[3, 1], jobs=2)
+        some = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1], jobs=2)
     assert some.sellers.tolist() == [3, 1]
     np.testing.assert_allclose(some.amounts, everyone.amounts[[3, 1]], rtol=1e-4)
     assert np.all(everyone.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
@@ -309,7 +312,7 @@ def check_rough_allocation(m):
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=m)
     good = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
-    found = cm.estimate_payments(market, rough)
+    found = cm.incentives.estimate_payments(market, rough)
     assert found.errors.max() < 1e-5  # the bound is found again
 
     def value(factor):
@@ -318,20 +321,20 @@ def check_rough_allocation(m):
 
     poor = dataclasses.replace(good, eta=1.02 * good.eta, objective=value(1.02))
     assert 1e-5 < poor.gap < 1e-3
-    assert cm.estimate_payments(market, poor).errors.max() > 1e-4
+    assert cm.incentives.estimate_payments(market, poor).errors.max() > 1e-4
     poor = dataclasses.replace(good, eta=1.04 * good.eta, objective=value(1.04))
-    with pytest.raises(cm.AllocationError, match=r"not known well enough.*allocate with a smaller"):
+    with pytest.raises(AllocationError, match=r"not known well enough.*allocate with a smaller"):
         cm.payments(market, poor)
 
 
 def test_an_allocation_that_is_not_the_optimum_of_this_market_is_refused():
     """Same value, but not the least: certified for another market."""
-    market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.SquaredSpread())
+    market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
     good = cm.allocate(market, gap=1e-8)
     eta = 2 * good.eta
     objective = market.objective.value(good.weights, eta, market.sellers.virtual_costs)
     wrong = dataclasses.replace(good, eta=eta, objective=objective, lower_bound=objective)
-    with pytest.raises(cm.AllocationError, match="but the optimum of this market is"):
+    with pytest.raises(AllocationError, match="but the optimum of this market is"):
         cm.payments(market, wrong)
 
 
@@ -481,22 +484,22 @@ def test_quadrature_is_cut_at_the_kinks_of_the_virtual_cost(name):
 
 
 def test_an_endless_price_ends_where_next_to_nothing_is_sold():
-    prior = cm.Exponential(0.4)
+    prior = cm.priors.Exponential(0.4)
     end = end_of_sales(known("line"), prior, 0, 0.1)
     doubled = (end - 0.1) / prior.mean
     assert np.log2(doubled) == pytest.approx(round(np.log2(doubled)), abs=1e-9)
     assert float(prior.ironed_virtual_cost(end)) >= 2.0
     before = 0.1 + (end - 0.1) / 2
     assert end == 0.1 + prior.mean or float(prior.ironed_virtual_cost(before)) < 2.0
-    with pytest.raises(cm.NotSupportedError, match="cannot do without"):
+    with pytest.raises(NotSupportedError, match="cannot do without"):
         end_of_sales(known("line", needed=True), prior, 0, 0.1)
-    with pytest.raises(cm.NotSupportedError, match="cannot do without"):
+    with pytest.raises(NotSupportedError, match="cannot do without"):
         end_of_sales(known("constant"), prior, 0, 0.1)
     assert end_of_sales(known("constant"), prior_of("uniform"), 0, 0.1) == 1.0
 
 
 def test_what_may_be_sold_beyond_the_end_is_in_the_error():
-    prior, gap = cm.Exponential(0.4), 1e-3
+    prior, gap = cm.priors.Exponential(0.4), 1e-3
     found = chord_rent(known("line", gap=gap), prior, 0, 0.1, 1e-2)
     clean = chord_rent(known("line"), prior, 0, 0.1, 1e-2)
     exact = quad(lambda z: max(2 - float(prior.ironed_virtual_cost(z)), 0), 0.1, 2.0,
@@ -820,7 +823,7 @@ def test_a_tolerance_that_is_out_of_reach_ends_at_a_hundred_or_as_told(options, 
 
 @pytest.mark.parametrize("far", [3.0, 40.0, 1e9, 1e200])
 def test_an_end_of_sales_however_far_off_is_met_by_doubling(far):
-    prior = cm.Exponential(0.4)  # psi rises like exp(z / mean)
+    prior = cm.priors.Exponential(0.4)  # psi rises like exp(z / mean)
     curve = FormulaCurve(lambda y: float(y < far), lambda y: min(y, far), without=9.0)
     end = end_of_sales(curve, prior, 0, 0.1)
     assert float(prior.ironed_virtual_cost(end)) >= far
@@ -830,7 +833,7 @@ def test_an_end_of_sales_however_far_off_is_met_by_doubling(far):
 
 
 def test_sales_end_at_once_for_a_seller_who_sells_nothing():
-    prior = cm.Exponential(0.4)
+    prior = cm.priors.Exponential(0.4)
     curve = FormulaCurve(lambda y: 0.0, lambda y: 0.0, without=5.0)
     assert end_of_sales(curve, prior, 0, 0.1) == 0.1 + prior.mean
     found = chord_rent(curve, prior, 0, 0.1, 1e-6)
@@ -840,7 +843,7 @@ def test_sales_end_at_once_for_a_seller_who_sells_nothing():
 
 def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error():
     """The optimum there, and not before, is compared with that without the seller."""
-    prior = cm.Exponential(0.4)
+    prior = cm.priors.Exponential(0.4)
     place = float(prior.ironed_virtual_cost(0.1 + 4 * prior.mean)) * (1 - 1e-12)
     curve = FormulaCurve(
         lambda y: float(y < place), lambda y: min(y, place), without=5 + 0.7 * place
@@ -852,7 +855,7 @@ def test_sales_that_end_at_the_last_report_leave_nothing_to_the_error():
 
 def test_what_the_market_without_the_seller_may_cost_more_is_in_the_error():
     """It counts beside an endless support only, over gamma, and never against the error."""
-    prior, errors = cm.Exponential(0.4), []
+    prior, errors = cm.priors.Exponential(0.4), []
     total = 5.0 + 0.7 * 2.0
     for more in (-0.05, 0.0, 0.05):
         curve = FormulaCurve(
@@ -939,14 +942,14 @@ def test_whom_a_market_needs_makes_it_infinitely_dear():
 
 def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch):
     def fail(changed, *arguments, **options):
-        raise cm.InfeasibleMarketError("nothing meets the constraints")
+        raise InfeasibleMarketError("nothing meets the constraints")
 
     market = cm.Market.standard(
         cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0)), mu=1, sigma=1, gamma=0.5
     )
     curve = SolvedCurve(market, cm.allocate(market), gap=1e-5)
     monkeypatch.setattr(module, "allocate", fail)
-    with pytest.raises(cm.InfeasibleMarketError):
+    with pytest.raises(InfeasibleMarketError):
         curve.at(0, 1.1)
     assert curve.at(0, np.inf).upper == np.inf
 
@@ -972,7 +975,7 @@ def test_a_solve_starts_where_the_last_one_ended(monkeypatch):
 
 def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter():
     """The density of a narrow truncated normal underflows long before its support ends."""
-    prior = cm.TruncatedNormal(0.1, 0.002, 0.0, 1.0)
+    prior = cm.priors.TruncatedNormal(0.1, 0.002, 0.0, 1.0)
     assert np.isinf(prior.virtual_cost(0.5))
     curve = dying()
     rent = chord_rent(curve, prior, 0, 0.1, 1e-5)

@@ -31,7 +31,7 @@ def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
     return joint_of(
         X,
         y,
-        mu * (cm.SquaredSpread() if squared else cm.Spread()),
+        mu * (cm.terms.SquaredSpread() if squared else cm.Spread()),
         rng,
         cap,
         regularization=regularization,
@@ -43,7 +43,7 @@ def joint_of(X, y, spread, rng, cap=None, cost=None, constraints=(), **options):
     prior = cm.Uniform(0.02, 0.1)
     sellers = cm.Sellers(prior.sample(len(y), rng), prior)
     objective = spread + float(np.exp(rng.normal())) * 10 * cm.Noise()
-    objective += float(np.exp(rng.normal())) * 0.01 * cm.Payments(cost or cm.LinearCost())
+    objective += float(np.exp(rng.normal())) * 0.01 * cm.Payments(cost or cm.terms.LinearCost())
     limits = [*constraints, *([] if cap is None else [cm.Cap(cap)])]
     options.setdefault("regularization", 0.05)
     return cm.JointMarket(cm.Market(sellers, objective, limits), X, y, **options)
@@ -55,7 +55,9 @@ def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
     X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
     X[0] = 0.0
     sellers = cm.Sellers(rng.uniform(0.1, 0.9, 12), prior=cm.Uniform(0, 1))
-    objective = 0.0 * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(cost or cm.LinearCost())
+    objective = (
+        0.0 * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments(cost or cm.terms.LinearCost())
+    )
     if losses:
         objective += 0.5 * cm.Losses(rng.random(12))
     market = cm.Market(sellers, objective, constraints)
@@ -81,7 +83,7 @@ def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **o
     options = {"regularization": 0.1, **options}
     if terms is None:
         mu = np.linalg.norm(X, 2) ** 2 / options["regularization"]
-        terms = mu * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments()
+        terms = mu * cm.terms.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments()
     prior = cm.Uniform(0.02, 0.1)
     sellers = sellers or cm.Sellers(prior.sample(m, rng), prior)
     return cm.JointMarket(cm.Market(sellers, terms, constraints), X, y, **options)
@@ -129,10 +131,10 @@ def check_bounds_are_kept(bound, paid, m):
     """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
     constraint = {
         "largest": cm.MaxEpsilon(60 / m),
-        "given": cm.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
+        "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
         "budget": cm.Budget(2.0),
     }[bound]
-    terms = 2.0 * cm.SquaredSpread() + 10.0 * cm.Noise()
+    terms = 2.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise()
     terms = terms + 0.01 * cm.Payments() if paid else terms
     joint = instance(m, terms=terms, constraints=[constraint])
     best = cm.allocate_jointly(joint, starts=1)

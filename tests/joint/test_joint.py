@@ -8,6 +8,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import convexmarket as cm
+from convexmarket.errors import (
+    DataError,
+    LooseCertificateWarning,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.joint import convexity_constant
 from convexmarket.joint.alternating import GlobalSearch
 from convexmarket.joint.model_step import best_model, model_gradient
@@ -38,7 +46,7 @@ def test_the_constant_is_where_hessians_stop_being_indefinite():
 def test_the_objective_is_convex_in_model_and_log_weights_from_the_threshold_on():
     rng = np.random.default_rng(0)
     X, y = data(5, 3, rng)
-    threshold = cm.convexity_threshold(X)
+    threshold = cm.joint.convexity_threshold(X)
 
     def objective(v, level):
         w, a = v[:3], np.exp(v[3:])
@@ -58,7 +66,7 @@ def test_convexity_in_log_weights_does_not_make_local_minima_global():
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
     joint = cm.JointMarket(market, X, y, regularization=0.3)
-    assert joint.regularization > cm.convexity_threshold(X)
+    assert joint.regularization > cm.joint.convexity_threshold(X)
     eta = 1.0
     ends = []
     for seller in (0, 1):
@@ -79,8 +87,8 @@ def joint_at_ratio(X, y, ratio, spread, cap, regularization):
         market = cm.Market(sellers, objective, [cm.Cap(cap)])
         return cm.JointMarket(market, X, y, regularization=regularization)
 
-    joint = weighing(cm.convexity_ratio(weighing(1.0)) / ratio)
-    assert cm.convexity_ratio(joint) == pytest.approx(ratio)
+    joint = weighing(cm.joint.convexity_ratio(weighing(1.0)) / ratio)
+    assert cm.joint.convexity_ratio(joint) == pytest.approx(ratio)
     return joint
 
 
@@ -104,7 +112,7 @@ def curvature_within_the_simplex(joint, a, w):
     return np.linalg.eigvalsh(whole)[0] / form.weight
 
 
-@pytest.mark.parametrize("spread", [cm.Spread(), cm.SquaredSpread()], ids=repr)
+@pytest.mark.parametrize("spread", [cm.Spread(), cm.terms.SquaredSpread()], ids=repr)
 def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
     rng = np.random.default_rng(0)
     X, y = data(6, 2, rng)
@@ -130,10 +138,10 @@ def test_the_ratio_is_sharp_for_the_square(margin, convex):
     X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
     mu = margin * 4 / (2 * regularization)
     sellers = cm.Sellers(virtual_costs=np.ones(4))
-    market = cm.Market(sellers, mu * cm.SquaredSpread() + cm.Noise() + cm.Payments())
+    market = cm.Market(sellers, mu * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments())
     joint = cm.JointMarket(market, X, y, regularization=regularization)
     hessian = np.block([[2 * mu * np.eye(4), -X], [-X.T, regularization * np.eye(1)]])
-    assert (cm.convexity_ratio(joint) < 1) == convex
+    assert (cm.joint.convexity_ratio(joint) < 1) == convex
     assert (np.linalg.eigvalsh(hessian)[0] > 0) == convex
 
 
@@ -152,7 +160,7 @@ def test_the_published_objective_falls_without_end():
     assert np.all(np.diff(values) < 0)
     expected = -2 * b @ b / (joint.regularization * 1e-10)
     assert values[-1] == pytest.approx(expected, rel=1e-2)
-    with pytest.raises(cm.UnattainedOptimumError, match=r"no minimum.*expected.*worst-case.*max_n"):
+    with pytest.raises(UnattainedOptimumError, match=r"no minimum.*expected.*worst-case.*max_n"):
         cm.allocate_jointly(joint)
 
 
@@ -175,7 +183,7 @@ def check_remedies(m):
     found = cm.allocate_jointly(bounded)
     assert np.linalg.norm(found.model) <= beta * (1 + 1e-9)
     rng = np.random.default_rng(1)
-    with pytest.raises(cm.UnattainedOptimumError, match=r"sigma above .* \(sigma is"):
+    with pytest.raises(UnattainedOptimumError, match=r"sigma above .* \(sigma is"):
         cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=3 * beta, **realised))
     for noise in ("expected", "worst-case"):
         assert cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, noise=noise)).eta > 0
@@ -188,7 +196,7 @@ def test_no_local_minimum_hides_the_ray_of_realised_noise(seed):
     X, y = data(8, 3, rng)
     b = 0.3 * rng.normal(size=3)
     constraints = [cm.EtaRange(0.05, 1000.0)]
-    spread = 3.0 * cm.SquaredSpread()
+    spread = 3.0 * cm.terms.SquaredSpread()
     joint = joint_of(X, y, spread, rng, constraints=constraints, noise="realised", noise_vector=b)
     found = cm.allocate_jointly(joint, starts=1)
     ray = -2 / (joint.regularization * 0.05) * b
@@ -201,7 +209,7 @@ def test_the_naive_model_needs_a_range():
     X, y = data(20, 3, rng)
     sellers = cm.Sellers(virtual_costs=rng.uniform(1, 5, 20))
     naive = 1e-9 * cm.Spread() + 1.0 * cm.Payments()
-    with pytest.raises(cm.UnattainedOptimumError, match="naive model of the papers"):
+    with pytest.raises(UnattainedOptimumError, match="naive model of the papers"):
         cm.allocate_jointly(cm.JointMarket(cm.Market(sellers, naive), X, y, regularization=0.1))
     market = cm.Market(sellers, naive, [cm.EtaRange(1.0, 9.0)])
     found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1))
@@ -273,7 +281,7 @@ def check_objective_never_rises(seed, noise, below, starts):
     rng = np.random.default_rng(seed)
     X, y = data(int(rng.integers(3, below)), int(rng.integers(1, 6)), rng)
     spread = float(np.exp(rng.normal())) * (
-        cm.Spread() if rng.random() < 0.5 else cm.SquaredSpread()
+        cm.Spread() if rng.random() < 0.5 else cm.terms.SquaredSpread()
     )
     found = cm.allocate_jointly(joint_of(X, y, spread, rng, noise=noise), starts=starts)
     for start in range(starts):
@@ -331,13 +339,15 @@ def check_theorem_3_3(noise, m):
     X, y = data(m, 4, rng)
     joint = joint_of(X, y, 0.7 * cm.Spread(), rng, noise=noise)
     found = cm.allocate_jointly(joint)
-    residuals = cm.first_order_residuals(joint, found.model, found.weights, found.eta)
+    residuals = cm.joint.first_order_residuals(joint, found.model, found.weights, found.eta)
     assert residuals.largest <= 1e-5
-    assert cm.first_order_residuals(joint, found.model, found.weights, 2 * found.eta).eta > 0.4
-    moved = cm.first_order_residuals(joint, found.model + 1.0, found.weights, found.eta)
+    assert (
+        cm.joint.first_order_residuals(joint, found.model, found.weights, 2 * found.eta).eta > 0.4
+    )
+    moved = cm.joint.first_order_residuals(joint, found.model + 1.0, found.weights, found.eta)
     assert moved.largest > 1e-3
-    with pytest.raises(cm.NotSupportedError, match=r"Theorem 3\.3 is about"):
-        cm.first_order_residuals(convex_joint(0), found.model, found.weights, found.eta)
+    with pytest.raises(NotSupportedError, match=r"Theorem 3\.3 is about"):
+        cm.joint.first_order_residuals(convex_joint(0), found.model, found.weights, found.eta)
 
 
 def test_a_market_that_is_not_papers():
@@ -348,7 +358,12 @@ def check_a_market_that_is_not_papers(m):
     rng = np.random.default_rng(3)
     X, y = data(m, 2, rng)
     joint = joint_of(
-        X, y, cm.NegativeEntropy(), rng, cost=cm.PowerCost(2), constraints=[cm.MaxEpsilon(5.0)]
+        X,
+        y,
+        cm.terms.NegativeEntropy(),
+        rng,
+        cost=cm.PowerCost(2),
+        constraints=[cm.MaxEpsilon(5.0)],
     )
     found = cm.allocate_jointly(joint, starts=2)
     assert found.status == "best of several starts"
@@ -370,8 +385,8 @@ def check_given_guarantees(convex, m):
     mu = 1.2 * np.linalg.norm(X, 2) ** 2 / (2 * 0.1) if convex else 0.1
     market = cm.Market(
         cm.Sellers(virtual_costs=np.ones(m)),
-        mu * cm.SquaredSpread() + 1.0 * cm.Noise(),
-        [cm.GivenEpsilon(granted)],
+        mu * cm.terms.SquaredSpread() + 1.0 * cm.Noise(),
+        [cm.terms.GivenEpsilon(granted)],
     )
     joint = cm.JointMarket(market, X, y, regularization=0.1)
     found = cm.allocate_jointly(joint)
@@ -393,26 +408,30 @@ def test_it_says_that_nothing_is_private():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"market": 3}, cm.ParameterError, "market must be a Market"),
-        ({"X": [[1.0]]}, cm.DataError, "one row of features for each of 2 sellers"),
-        ({"X": [["a"], [1]]}, cm.DataError, "must hold numbers"),
-        ({"X": [[np.nan], [1]]}, cm.DataError, "not finite"),
-        ({"y": [1]}, cm.DataError, "one label for each of 2"),
-        ({"y": [0, 1]}, cm.DataError, "labels must be -1 or 1"),
-        ({"regularization": 0}, cm.ParameterError, "regularization is 0"),
-        ({"max_norm": -1}, cm.ParameterError, "max_norm is -1"),
-        ({"noise": "none"}, cm.ParameterError, "choose one of 'expected'"),
-        ({"noise": "realised"}, cm.ParameterError, "needs the noise_vector b"),
-        ({"noise_vector": [1.0]}, cm.ParameterError, 'is for noise="realised"'),
+        ({"market": 3}, ParameterError, "market must be a Market"),
+        ({"X": [[1.0]]}, DataError, "one row of features for each of 2 sellers"),
+        ({"X": [["a"], [1]]}, DataError, "must hold numbers"),
+        ({"X": [[np.nan], [1]]}, DataError, "not finite"),
+        ({"y": [1]}, DataError, "one label for each of 2"),
+        ({"y": [0, 1]}, DataError, "labels must be -1 or 1"),
+        ({"regularization": 0}, ParameterError, "regularization is 0"),
+        ({"max_norm": -1}, ParameterError, "max_norm is -1"),
+        ({"noise": "none"}, ParameterError, "choose one of 'expected'"),
+        ({"noise": "realised"}, ParameterError, "needs the noise_vector b"),
+        ({"noise_vector": [1.0]}, ParameterError, 'is for noise="realised"'),
         (
             {"noise": "realised", "noise_vector": [1.0, 2.0]},
-            cm.ParameterError,
+            ParameterError,
             "give 1 finite numbers",
         ),
-        ({"failure_probability": 1.0}, cm.ParameterError, "failure_probability is 1.0"),
-        ({"noise": np.array([1, 2])}, cm.ParameterError, "choose one of"),
-        ({"noise": "realised", "noise_vector": ["a"]}, cm.ParameterError, "must hold numbers"),
-        ({"regularization": True}, cm.ParameterError, "regularization is True"),
+        ({"failure_probability": 1.0}, ParameterError, "failure_probability is 1.0"),
+        ({"noise": np.array([1, 2])}, ParameterError, "choose one of"),
+        (
+            {"noise": "realised", "noise_vector": ["a"]},
+            ParameterError,
+            "must hold numbers",
+        ),
+        ({"regularization": True}, ParameterError, "regularization is True"),
     ],
 )
 def test_bad_arguments(change, error, message):
@@ -448,13 +467,13 @@ def test_bad_arguments(change, error, message):
 )
 def test_bad_options(options, message):
     arguments = {"joint": convex_joint(0)} | options
-    with pytest.raises(cm.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         cm.allocate_jointly(**arguments)
 
 
 def test_the_threshold_of_nonsense():
-    with pytest.raises(cm.ParameterError, match="table of finite numbers"):
-        cm.convexity_threshold([1.0, 2.0])
+    with pytest.raises(ParameterError, match="table of finite numbers"):
+        cm.joint.convexity_threshold([1.0, 2.0])
 
 
 @pytest.mark.parametrize(
@@ -476,7 +495,7 @@ def check_one_door(method, **options):
     tolerance = 2e-2 if method == "projected_gradient" else 1e-5
     assert truth.objective * (1 - 1e-9) <= found.objective
     assert found.objective <= truth.objective * (1 + tolerance)
-    with pytest.raises(cm.ParameterError, match=f"the method '{method}' takes .*; got colour"):
+    with pytest.raises(ParameterError, match=f"the method '{method}' takes .*; got colour"):
         cm.allocate_jointly(joint, method, colour=3)
 
 
@@ -492,7 +511,7 @@ def test_no_start_is_longer_than_a_model_may_be(method):
     """A start that is too long would be better than all that is allowed."""
     if method == "nlp":
         pytest.importorskip("unopy")
-    joint = three_rows(0.05 * cm.SquaredSpread(), max_norm=0.01)
+    joint = three_rows(0.05 * cm.terms.SquaredSpread(), max_norm=0.01)
     found = cm.allocate_jointly(joint, method)
     assert np.linalg.norm(found.model) <= 0.01 * (1 + 1e-9)
     assert found.objective == pytest.approx(1.3706402125, rel=1e-6)
@@ -500,14 +519,16 @@ def test_no_start_is_longer_than_a_model_may_be(method):
 
 
 def test_global_means_that_the_gap_is_met():
-    joint = three_rows(2.0 * cm.SquaredSpread())
+    joint = three_rows(2.0 * cm.terms.SquaredSpread())
     assert cm.allocate_jointly(joint).gap <= 1e-8
     rng = np.random.default_rng(21)
     X, regularization = rng.normal(size=(3, 2)), rng.uniform(0.01, 1)
     edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)  # no curvature is left to keep
-    market = cm.Market(joint.market.sellers, edge * cm.SquaredSpread() + cm.Noise() + cm.Payments())
+    market = cm.Market(
+        joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
+    )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
-    with pytest.warns(cm.LooseCertificateWarning, match="edge of where it is convex"):
+    with pytest.warns(LooseCertificateWarning, match="edge of where it is convex"):
         found = cm.allocate_jointly(on_edge)
     assert found.status == "global for this eta"
     assert found.gap > 1e-8
@@ -517,10 +538,10 @@ def test_global_means_that_the_gap_is_met():
 def test_noise_that_may_pay_all_of_sigma_leaves_no_minimum(share):
     b = np.array([0.3, -0.4])
     joint = three_rows(
-        2.0 * cm.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0
+        2.0 * cm.terms.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0
     )
     if share <= 1:  # 2*max_norm*||b|| = 1
-        with pytest.raises(cm.UnattainedOptimumError, match=r"a sigma above 1 = 2\*max_norm"):
+        with pytest.raises(UnattainedOptimumError, match=r"a sigma above 1 = 2\*max_norm"):
             cm.allocate_jointly(joint)
     else:
         assert cm.allocate_jointly(joint).eta > 0.01
@@ -539,14 +560,14 @@ def test_failing_solvers_are_reported(monkeypatch):
         return "solver_error"
 
     monkeypatch.setattr("convexmarket.joint.exponential.run_solver", fails)
-    with pytest.raises(cm.SolverError, match=r"SCS failed on the z-block .*solver_error"):
+    with pytest.raises(SolverError, match=r"SCS failed on the z-block .*solver_error"):
         cm.allocate_jointly(joint, "exponential", starts=1, solver="SCS")
-    with pytest.raises(cm.NotSupportedError, match="'NOSUCH' is not installed; CVXPY finds"):
+    with pytest.raises(NotSupportedError, match="'NOSUCH' is not installed; CVXPY finds"):
         cm.allocate_jointly(conic, starts=1, solver="NOSUCH")
 
     def breaks(*arguments):
         raise np.linalg.LinAlgError("no factor")
 
     monkeypatch.setattr("convexmarket.joint.model_step.minimise", breaks)
-    with pytest.raises(cm.SolverError, match="failed: no factor"):
+    with pytest.raises(SolverError, match="failed: no factor"):
         cm.allocate_jointly(joint)

@@ -10,6 +10,15 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.solvers import run_solver
+from convexmarket.errors import (
+    AllocationError,
+    CurvatureError,
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.joint.blocks import ExponentialBlock, ModelBlock, purchase_block, remaining_gain
 from convexmarket.joint.exponential import best_eta, solve_exponential
 from convexmarket.joint.gradient import descend_jointly, gradient_form
@@ -46,11 +55,11 @@ def test_all_methods_agree_inside_the_convex_region(seed, m):
 
 SMOOTH = {
     "norm": norm_terms(),
-    "square": 2.0 * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments(),
+    "square": 2.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise() + 0.01 * cm.Payments(),
     "losses": norm_terms() + 0.3 * cm.Losses(np.linspace(0, 1, 40)),
     "power": norm_terms(cm.Payments(cm.PowerCost(1.5))),
-    "exponential": norm_terms(cm.Payments(cm.ExponentialCost())),
-    "both": norm_terms() + 3.0 * cm.SquaredSpread(),
+    "exponential": norm_terms(cm.Payments(cm.terms.ExponentialCost())),
+    "both": norm_terms() + 3.0 * cm.terms.SquaredSpread(),
 }
 
 
@@ -122,18 +131,26 @@ def test_beyond_the_grid_more_privacy_costs_more_than_its_noise(name, noise):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"terms": norm_terms() + cm.NegativeEntropy()}, cm.NotSupportedError, "NegativeEntropy"),
-        ({"terms": cm.Spread(3) + cm.Noise() + cm.Payments()}, cm.NotSupportedError, "p=3"),
-        ({"constraints": [cm.Budget(3.0)]}, cm.NotSupportedError, "Budget"),
-        ({"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]}, cm.NotSupportedError, "G"),
+        (
+            {"terms": norm_terms() + cm.terms.NegativeEntropy()},
+            NotSupportedError,
+            "NegativeEntropy",
+        ),
+        ({"terms": cm.Spread(3) + cm.Noise() + cm.Payments()}, NotSupportedError, "p=3"),
+        ({"constraints": [cm.Budget(3.0)]}, NotSupportedError, "Budget"),
+        (
+            {"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]},
+            NotSupportedError,
+            "G",
+        ),
         (
             {"sellers": cm.Sellers(virtual_costs=np.append(0.0, np.ones(39)))},
-            cm.ParameterError,
+            ParameterError,
             "eps_max",
         ),
         (
             {"constraints": [cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]},
-            cm.InfeasibleMarketError,
+            InfeasibleMarketError,
             "EtaRange",
         ),
     ],
@@ -154,19 +171,19 @@ def test_projected_gradient_refuses(options, error, words):
     ],
 )
 def test_projected_gradient_checks_its_arguments(wrong):
-    with pytest.raises(cm.ParameterError, match=next(iter(wrong))):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
         descend_jointly(instance(), **wrong)
 
 
 def test_projected_gradient_refuses_an_unbounded_problem():
     joint = instance(noise="realised", noise_vector=[1.0, 0.0, 0.0])
-    with pytest.raises(cm.UnattainedOptimumError, match="no minimum"):
+    with pytest.raises(UnattainedOptimumError, match="no minimum"):
         descend_jointly(joint)
 
 
 def test_projected_gradient_refuses_a_grid_below_the_range():
     joint = instance(constraints=[cm.EtaRange(40, 80)])
-    with pytest.raises(cm.ParameterError, match="EtaRange"):
+    with pytest.raises(ParameterError, match="EtaRange"):
         descend_jointly(joint, eps_max=0.5)
     etas = [point.eta for point in descend_jointly(joint, grid=3, max_iterations=2)[1]]
     assert set(etas) <= {40.0, 60.0, 80.0}
@@ -244,7 +261,7 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"terms": norm_terms() + cm.NegativeEntropy()}, "NegativeEntropy"),
+        ({"terms": norm_terms() + cm.terms.NegativeEntropy()}, "NegativeEntropy"),
         ({"terms": norm_terms() + cm.Losses(np.linspace(-1, 1, 40))}, "Losses"),
         ({"constraints": [cm.GroupShare(["A", "B"] * 20, at_least={"A": 0.4})]}, "GroupShare"),
         ({"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]}, "GroupShare"),
@@ -252,7 +269,7 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
 )
 def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
     joint = instance(**options)
-    with pytest.raises(cm.CurvatureError, match=words):
+    with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
 
 
@@ -260,16 +277,16 @@ def test_blocks_check_what_they_are_given():
     joint = instance(constraints=[cm.EtaRange(10, 20)])
     block, exponential = ModelBlock(joint), ExponentialBlock(joint, np.ones(40), 15.0)
     for wrong in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(cm.ParameterError, match="eta"):
+        with pytest.raises(ParameterError, match="eta"):
             block.eta = wrong
-    with pytest.raises(cm.ParameterError, match="weights"):
+    with pytest.raises(ParameterError, match="weights"):
         block.weights = np.ones(3)
-    with pytest.raises(cm.ParameterError, match="losses"):
+    with pytest.raises(ParameterError, match="losses"):
         exponential.losses = -np.ones(40)
-    with pytest.raises(cm.ParameterError, match="EtaRange"):
+    with pytest.raises(ParameterError, match="EtaRange"):
         exponential.eta = 30.0
     for unsolved, name in ((block, "model"), (exponential, "weights")):
-        with pytest.raises(cm.AllocationError, match="solve"):
+        with pytest.raises(AllocationError, match="solve"):
             getattr(unsolved, name)
 
 
@@ -324,7 +341,7 @@ def test_the_exponential_block_chooses_eta(solver):
     assert joint.objective(best.model, block.weights, block.eta) == pytest.approx(
         best.objective, rel=1e-5
     )
-    with pytest.raises(cm.ParameterError, match="noise is -1"):
+    with pytest.raises(ParameterError, match="noise is -1"):
         block.noise = -1.0
 
 
@@ -347,7 +364,7 @@ def check_who_is_left_out(m):
         ([cm.EtaRange(10, 20)], 20.0),
         ([cm.EtaRange(300, 400)], 300.0),
         ([cm.MaxEpsilon(1.0), cm.Cap(2)], 40.0),
-        ([cm.GivenEpsilon(np.linspace(0.5, 1, 40))], 20.0),
+        ([cm.terms.GivenEpsilon(np.linspace(0.5, 1, 40))], 20.0),
         ([cm.Budget(5.0)], 25.0),
         ([cm.GroupShare(["A", "B"] * 20, equal=True)], np.sqrt(10 / (0.01 * 0.2))),
     ],
@@ -362,26 +379,26 @@ def test_the_best_eta_is_that_of_the_closed_form_within_the_constraints(
     assert best_eta(joint, np.zeros(3), weights, 15.0) == pytest.approx(expected, rel=1e-4)
 
 
-class Unknown(cm.Constraint):
+class Unknown(cm.terms.Constraint):
     def constraints(self, quantities):
         return [quantities.inverse_eta <= 10]
 
 
 def test_the_exponential_method_refuses_what_it_cannot_serve():
-    with pytest.raises(cm.NotSupportedError, match="Unknown"):
+    with pytest.raises(NotSupportedError, match="Unknown"):
         solve_exponential(instance(constraints=[Unknown()]), 50.0)
-    with pytest.raises(cm.CurvatureError, match="NegativeEntropy"):
-        solve_exponential(instance(terms=norm_terms() + cm.NegativeEntropy()), 50.0)
-    with pytest.raises(cm.NotSupportedError, match="not installed"):
+    with pytest.raises(CurvatureError, match="NegativeEntropy"):
+        solve_exponential(instance(terms=norm_terms() + cm.terms.NegativeEntropy()), 50.0)
+    with pytest.raises(NotSupportedError, match="not installed"):
         solve_exponential(instance(), 50.0, solver="nobody")
-    with pytest.raises(cm.UnattainedOptimumError, match="no minimum"):
+    with pytest.raises(UnattainedOptimumError, match="no minimum"):
         solve_exponential(instance(noise="realised", noise_vector=[1.0, 0.0, 0.0]), 50.0)
-    with pytest.raises(cm.InfeasibleMarketError, match="leave no weights that sum to one"):
+    with pytest.raises(InfeasibleMarketError, match="leave no weights that sum to one"):
         solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]), 6.0)
     for wrong in ({"max_iterations": 0}, {"tolerance": 0.0}):
-        with pytest.raises(cm.ParameterError, match=next(iter(wrong))):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
             solve_exponential(instance(), 50.0, **wrong)
-    with pytest.raises(cm.ParameterError, match="eta is"):
+    with pytest.raises(ParameterError, match="eta is"):
         solve_exponential(instance(), 0.0)
 
 
@@ -413,15 +430,15 @@ def test_the_nonlinear_problem_says_the_objective():
 def test_the_nonlinear_method_says_what_to_install(monkeypatch):
     joint = instance()
     monkeypatch.setattr("convexmarket.joint.nonlinear.util.find_spec", lambda name: None)
-    with pytest.raises(cm.NotSupportedError, match=r"pip install .*unopy"):
+    with pytest.raises(NotSupportedError, match=r"pip install .*unopy"):
         solve_nonlinear(joint, beginning(joint))
     monkeypatch.setattr("convexmarket.joint.nonlinear.metadata.version", lambda name: "1.8.2")
-    with pytest.raises(cm.NotSupportedError, match=r"this is 1\.8\.2: pip install"):
+    with pytest.raises(NotSupportedError, match=r"this is 1\.8\.2: pip install"):
         solve_nonlinear(joint, beginning(joint))
 
 
 def test_the_nonlinear_method_checks_its_start():
-    with pytest.raises(cm.ParameterError, match="eta"):
+    with pytest.raises(ParameterError, match="eta"):
         NonlinearProblem(instance(), SimpleNamespace(model=np.zeros(3), weights=None, eta=0.0))
 
 
@@ -433,12 +450,12 @@ def test_the_nonlinear_method_reports_failure(monkeypatch):
         raise cp.error.SolverError("out of steps")
 
     monkeypatch.setattr(NonlinearProblem, "solve", fails)
-    with pytest.raises(cm.SolverError, match=r"SolverError: out of steps.*another point"):
+    with pytest.raises(SolverError, match=r"SolverError: out of steps.*another point"):
         solve_nonlinear(joint, beginning(joint))
 
     def refuses(problem, **options):
         raise cp.error.DCPError("not smooth")
 
     monkeypatch.setattr(NonlinearProblem, "solve", refuses)
-    with pytest.raises(cm.NotSupportedError, match="does not take a piece of the market"):
+    with pytest.raises(NotSupportedError, match="does not take a piece of the market"):
         solve_nonlinear(joint, beginning(joint))

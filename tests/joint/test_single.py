@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.errors import InfeasibleMarketError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.single import _fits, buy_from_one
 from tests.joint.builders import check_eta_is_the_best_of_the_range, naive
@@ -92,5 +93,5 @@ def test_nobody_can_sell():
     joint = naive(1, [cm.EtaRange(2, 9)])
     sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # at the top its density is 0
     market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
-    with pytest.raises(cm.InfeasibleMarketError, match="nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="nobody can sell"):
         cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))

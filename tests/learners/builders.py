@@ -9,7 +9,7 @@ from convexmarket.learners import PrivateLogisticRegression, objective_perturbat
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import Simulation, ridge_sensitivity
 
-PRIVATE_RIDGES = [cm.PersonalizedRidge, cm.NonPersonalizedRidge, cm.SampledRidge]
+PRIVATE_RIDGES = [cm.PersonalizedRidge, cm.learners.NonPersonalizedRidge, cm.learners.SampledRidge]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
@@ -37,7 +37,7 @@ def check_simulation(estimator, penalty, fits, samples) -> None:
     X, y, epsilon = ridge_sample(11, 30)
     X_test, y_test, _ = ridge_sample(12, 40)
     model = estimator(0.5, target_range=(-2.0, 1.0))
-    expected = cm.expected_loss(
+    expected = cm.learners.expected_loss(
         model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty, samples=samples
     )
     rng, losses = np.random.default_rng(3), []
@@ -53,15 +53,15 @@ def check_simulation(estimator, penalty, fits, samples) -> None:
     fourth = np.mean((losses - losses.mean()) ** 4)
     spread_error = np.sqrt((fourth - losses.var() ** 2) / losses.size)
     assert abs(losses.var() - expected.std**2) < 5 * spread_error
-    assert (expected.simulation_error > 0) == (estimator is cm.SampledRidge)
+    assert (expected.simulation_error > 0) == (estimator is cm.learners.SampledRidge)
 
 
 def check_sample_spread(fits, samples) -> None:
     """Little noise, so that nearly all of the spread is that of the sample."""
     X, y, _ = ridge_sample(20, 12)
     epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
-    model = cm.SampledRidge(0.05, rounding=None)
-    expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=samples)
+    model = cm.learners.SampledRidge(0.05, rounding=None)
+    expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=samples)
     rng, losses = np.random.default_rng(1), []
     for _ in range(fits):
         fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy import Simulation
 from tests import ROOT
@@ -15,8 +16,8 @@ from tests import ROOT
 LEARNERS = [
     cm.PrivateLogisticRegression,
     cm.PersonalizedRidge,
-    cm.NonPersonalizedRidge,
-    cm.SampledRidge,
+    cm.learners.NonPersonalizedRidge,
+    cm.learners.SampledRidge,
 ]
 
 
@@ -54,7 +55,7 @@ def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     kept = fitted.guarantee_.epsilon
     assert kept.shape == (len(X),)
     assert np.all(kept <= epsilon)
-    assert kept.max() > 0.9 * epsilon.max() or make is cm.NonPersonalizedRidge
+    assert kept.max() > 0.9 * epsilon.max() or make is cm.learners.NonPersonalizedRidge
     mu, sigma = learner.risk(3)
     assert min(mu, sigma) > 0
 
@@ -71,7 +72,7 @@ def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
     learner = cm.PrivateLogisticRegression(regularization)
     try:
         kept = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
-    except cm.ParameterError as refusal:
+    except ParameterError as refusal:
         named = float(re.search(r"for instance (\S+),", str(refusal))[1])
         kept = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
         kept = kept.epsilon_
@@ -103,7 +104,7 @@ def test_a_kernel_model_takes_the_same_call_and_promises_nothing():
     assert "not to be published" in str(erm.guarantee_)
     shifts = erm.row_sensitivities_
     assert np.all(shifts[epsilon == 0] == 0)
-    with pytest.raises(cm.ParameterError, match="pass them to the release"):
+    with pytest.raises(ParameterError, match="pass them to the release"):
         erm.fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
 
 
@@ -127,9 +128,9 @@ def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, mon
     assert seen[0].dtype == np.float64
     assert np.linalg.norm(seen[0], axis=1).max() <= 1.0
     assert np.array_equal(model.predict(X), model.predict(X.astype(np.float64)))
-    with pytest.raises(cm.DataError, match="longer than data_norm"):
+    with pytest.raises(DataError, match="longer than data_norm"):
         model.fit(X * np.float32(1.001), y, epsilon=1.0)
-    with pytest.raises(cm.DataError, match="longer than data_norm"):
+    with pytest.raises(DataError, match="longer than data_norm"):
         model.fit(X.astype(np.float64), y, epsilon=1.0)
 
 
@@ -227,7 +228,7 @@ def test_a_learner_that_publishes_nothing_cannot_be_audited():
             del self.mean_
             return self
 
-    with pytest.raises(cm.ParameterError, match="shows no numbers to attack"):
+    with pytest.raises(ParameterError, match="shows no numbers to attack"):
         audit(Silent(), 1.0)
 
 

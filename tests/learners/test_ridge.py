@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
 import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_math import (
     noise_rate,
@@ -176,7 +177,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
         for weights in ("proportional", "optimal"):
             model = cm.PersonalizedRidge(1.0, weights=weights, label_noise=noise, delta=0.1)
             plan = released(model, X, y, epsilon)
-            bounds[weights] = cm.ridge_error_bound(
+            bounds[weights] = cm.learners.ridge_error_bound(
                 plan.weights,
                 plan.rate,
                 1.0,
@@ -191,7 +192,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
 
 def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
     X, y, epsilon = ridge_sample(8)
-    model = cm.NonPersonalizedRidge(1.0, sensitivity="paper", rounding=None)
+    model = cm.learners.NonPersonalizedRidge(1.0, sensitivity="paper", rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     same = cm.PersonalizedRidge(1.0, sensitivity="paper", rounding=None)
     same.fit(X, y, epsilon=epsilon.min(), random_state=Simulation(0))
@@ -256,18 +257,20 @@ def test_sampling_as_published_breaks_its_promise() -> None:
 
 def test_an_empty_sample_gives_the_zero_model() -> None:
     X, y, _ = ridge_sample(9, 3)
-    model = cm.SampledRidge(normalization="sample", threshold=50.0)
+    model = cm.learners.SampledRidge(normalization="sample", threshold=50.0)
     model.fit(X, y, epsilon=1e-9, random_state=Simulation(0))
     assert np.array_equal(model.coef_, np.zeros(3))
 
 
 def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
     X, y, epsilon = ridge_sample(10)
-    model = cm.SampledRidge(normalization="sample").fit(
+    model = cm.learners.SampledRidge(normalization="sample").fit(
         X, y, epsilon=epsilon, random_state=Simulation(0)
     )
     assert np.all(model.epsilon_ == epsilon.max())
-    rows = cm.SampledRidge(threshold="mean").fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    rows = cm.learners.SampledRidge(threshold="mean").fit(
+        X, y, epsilon=epsilon, random_state=Simulation(0)
+    )
     assert np.array_equal(rows.epsilon_, np.minimum(epsilon, epsilon.mean()))
 
 
@@ -308,8 +311,8 @@ def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
 
 def test_without_noise_the_expected_loss_is_the_loss() -> None:
     X, y, _ = ridge_sample(13)
-    loss = cm.expected_loss(cm.NonPrivateRidge(0.1), X, y, X, y)
-    fitted = cm.NonPrivateRidge(0.1).fit(X, y)
+    loss = cm.learners.expected_loss(cm.learners.NonPrivateRidge(0.1), X, y, X, y)
+    fitted = cm.learners.NonPrivateRidge(0.1).fit(X, y)
     assert loss.mean == pytest.approx(np.mean((y - fitted.predict(X)) ** 2))
     assert loss.std == 0
     assert np.all(np.isinf(fitted.epsilon_))
@@ -326,7 +329,7 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
     epsilon = rng.uniform(0.5, 2.0, n)
     weights = epsilon / epsilon.sum()
     rate = noise_rate(weights, epsilon, ridge_sensitivity(alpha, d))
-    bound = cm.ridge_error_bound(
+    bound = cm.learners.ridge_error_bound(
         weights,
         rate,
         alpha,
@@ -348,9 +351,9 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
 def test_the_market_constants_are_the_bound() -> None:
     _, _, epsilon = ridge_sample(14)
     alpha, d, noise, delta = 2.0, 3, 0.2, 0.1
-    mu, sigma = cm.ridge_risk_constants(alpha, d, noise, delta)
+    mu, sigma = cm.learners.ridge_risk_constants(alpha, d, noise, delta)
     weights, eta = epsilon / epsilon.sum(), epsilon.sum()
-    bound = cm.ridge_error_bound(
+    bound = cm.learners.ridge_error_bound(
         weights,
         noise_rate(weights, epsilon, ridge_sensitivity(alpha, d)),
         alpha,
@@ -383,14 +386,14 @@ OF_BOUND = [
 
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)
 def test_risk_constants_refuse(name, value, message) -> None:
-    with pytest.raises(cm.ParameterError, match=message):
-        cm.ridge_risk_constants(**CONSTANTS | {name: value})
+    with pytest.raises(ParameterError, match=message):
+        cm.learners.ridge_risk_constants(**CONSTANTS | {name: value})
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [*REFUSED, *OF_BOUND])
 def test_the_error_bound_refuses(name, value, message) -> None:
-    with pytest.raises(cm.ParameterError, match=message):
-        cm.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
+    with pytest.raises(ParameterError, match=message):
+        cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
 
 
 # ------------------------------------------------------------------------------ ranges
@@ -423,33 +426,82 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
 @pytest.mark.parametrize(
     ("parameters", "X", "y", "epsilon", "error", "words"),
     [
-        ({}, [[1.2], [0.5]], [0, 0], 1.0, cm.DataError, "1 of 2 rows lie outside feature_range"),
-        ({}, [[np.nan], [0.5]], [0, 0], 1.0, cm.DataError, "NaN"),
-        ({}, [[0.2], [0.5]], [0, 1.5], 1.0, cm.DataError, "1 of 2 labels"),
-        ({}, np.empty((2, 0)), [0, 0], 1.0, cm.DataError, "0 feature"),
-        ({}, [[0.2], [0.5]], [0, 0, 0], 1.0, cm.DataError, "inconsistent"),
-        ({}, [[0.2], [0.5]], [0, 0], 0.0, cm.ParameterError, "epsilon is 0 in every row"),
-        ({}, [[0.2], [0.5]], [0, 0], [1.0, -1.0], cm.ParameterError, "epsilon must be nonneg"),
-        ({}, [[0.2], [0.5]], [0, 0], [1.0, np.nan], cm.ParameterError, "epsilon must be nonneg"),
-        ({}, [[0.2], [0.5]], [0, 0], None, cm.ParameterError, "epsilon is missing"),
-        ({}, csr_array([[0.2], [0.5]]), [0, 0], 1.0, cm.DataError, "X is sparse"),
-        ({}, [[0.2], [0.5]], [0, 0], [1.0] * 3, cm.ParameterError, "epsilon has shape"),
-        ({"alpha": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
-        ({"alpha": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "alpha"),
-        ({"bound": -1.0}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "bound"),
-        ({"sensitivity": "x"}, [[0.2], [0.5]], [0, 0], 1.0, cm.ParameterError, "sensitivity"),
-        ({"feature_range": (1, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
-        ({"feature_range": ([0, 0], 1)}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
-        ({"target_range": (0, 0)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
-        ({"rounding": "fine"}, [[0.2]], [0], 1.0, cm.ParameterError, "rounding must be 'auto'"),
-        ({}, [[0.2]], [0], "many", cm.ParameterError, "epsilon must be numbers"),
-        ({}, [[0.2]], [0], 1e-320, cm.ParameterError, "beyond the range"),
-        ({"alpha": "large"}, [[0.2]], [0], 1.0, cm.ParameterError, "alpha must be a number"),
-        ({"bound": "small"}, [[0.2]], [0], 1.0, cm.ParameterError, "bound must be a number"),
-        ({"feature_range": 1.0}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
-        ({"feature_range": "unit"}, [[0.2]], [0], 1.0, cm.ParameterError, "feature_range"),
-        ({"target_range": (0, 1, 2)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
-        ({"target_range": ([0, 1], 2)}, [[0.2]], [0], 1.0, cm.ParameterError, "target_range"),
+        (
+            {},
+            [[1.2], [0.5]],
+            [0, 0],
+            1.0,
+            DataError,
+            "1 of 2 rows lie outside feature_range",
+        ),
+        ({}, [[np.nan], [0.5]], [0, 0], 1.0, DataError, "NaN"),
+        ({}, [[0.2], [0.5]], [0, 1.5], 1.0, DataError, "1 of 2 labels"),
+        ({}, np.empty((2, 0)), [0, 0], 1.0, DataError, "0 feature"),
+        ({}, [[0.2], [0.5]], [0, 0, 0], 1.0, DataError, "inconsistent"),
+        ({}, [[0.2], [0.5]], [0, 0], 0.0, ParameterError, "epsilon is 0 in every row"),
+        (
+            {},
+            [[0.2], [0.5]],
+            [0, 0],
+            [1.0, -1.0],
+            ParameterError,
+            "epsilon must be nonneg",
+        ),
+        (
+            {},
+            [[0.2], [0.5]],
+            [0, 0],
+            [1.0, np.nan],
+            ParameterError,
+            "epsilon must be nonneg",
+        ),
+        ({}, [[0.2], [0.5]], [0, 0], None, ParameterError, "epsilon is missing"),
+        ({}, csr_array([[0.2], [0.5]]), [0, 0], 1.0, DataError, "X is sparse"),
+        ({}, [[0.2], [0.5]], [0, 0], [1.0] * 3, ParameterError, "epsilon has shape"),
+        ({"alpha": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "alpha"),
+        ({"alpha": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "alpha"),
+        ({"bound": -1.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "bound"),
+        (
+            {"sensitivity": "x"},
+            [[0.2], [0.5]],
+            [0, 0],
+            1.0,
+            ParameterError,
+            "sensitivity",
+        ),
+        ({"feature_range": (1, 0)}, [[0.2]], [0], 1.0, ParameterError, "feature_range"),
+        (
+            {"feature_range": ([0, 0], 1)},
+            [[0.2]],
+            [0],
+            1.0,
+            ParameterError,
+            "feature_range",
+        ),
+        ({"target_range": (0, 0)}, [[0.2]], [0], 1.0, ParameterError, "target_range"),
+        (
+            {"rounding": "fine"},
+            [[0.2]],
+            [0],
+            1.0,
+            ParameterError,
+            "rounding must be 'auto'",
+        ),
+        ({}, [[0.2]], [0], "many", ParameterError, "epsilon must be numbers"),
+        ({}, [[0.2]], [0], 1e-320, ParameterError, "beyond the range"),
+        ({"alpha": "large"}, [[0.2]], [0], 1.0, ParameterError, "alpha must be a number"),
+        ({"bound": "small"}, [[0.2]], [0], 1.0, ParameterError, "bound must be a number"),
+        ({"feature_range": 1.0}, [[0.2]], [0], 1.0, ParameterError, "feature_range"),
+        ({"feature_range": "unit"}, [[0.2]], [0], 1.0, ParameterError, "feature_range"),
+        ({"target_range": (0, 1, 2)}, [[0.2]], [0], 1.0, ParameterError, "target_range"),
+        (
+            {"target_range": ([0, 1], 2)},
+            [[0.2]],
+            [0],
+            1.0,
+            ParameterError,
+            "target_range",
+        ),
     ],
 )
 def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
@@ -464,15 +516,15 @@ def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
         (cm.PersonalizedRidge(weights="best"), "weights"),
         (cm.PersonalizedRidge(weights="optimal"), "label_noise"),
         (cm.PersonalizedRidge(weights=[0.5, 0.6]), "sum to one"),
-        (cm.SampledRidge(threshold="median"), "threshold"),
-        (cm.SampledRidge(threshold=-1.0), "threshold"),
-        (cm.SampledRidge(threshold=None), "threshold"),
-        (cm.SampledRidge(normalization="none"), "normalization"),
-        (cm.NonPrivateRidge(alpha=-1.0), "alpha"),
+        (cm.learners.SampledRidge(threshold="median"), "threshold"),
+        (cm.learners.SampledRidge(threshold=-1.0), "threshold"),
+        (cm.learners.SampledRidge(threshold=None), "threshold"),
+        (cm.learners.SampledRidge(normalization="none"), "normalization"),
+        (cm.learners.NonPrivateRidge(alpha=-1.0), "alpha"),
     ],
 )
 def test_bad_parameters_are_named(model, words) -> None:
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
 
 
@@ -483,30 +535,30 @@ def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
     assert np.all(np.isinf(model.epsilon_[:5]))
     assert np.all(model.epsilon_[5:] == 0)
     assert "rows with a positive weight have no guarantee" in str(model.guarantee_)
-    alone = cm.NonPrivateRidge(1.0).fit(X[:5], y[:5])
+    alone = cm.learners.NonPrivateRidge(1.0).fit(X[:5], y[:5])
     assert model.coef_ == pytest.approx(alone.coef_, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"y_test": [0.0]}, cm.DataError, "test rows"),
-        ({"X_test": [[np.nan, 0, 0]], "y_test": [0]}, cm.DataError, "test rows"),
-        ({"X_test": [[0.0]], "y_test": [0]}, cm.DataError, "1 features"),
-        ({"penalty": -1.0}, cm.ParameterError, "penalty"),
-        ({"samples": 0}, cm.ParameterError, "samples"),
+        ({"y_test": [0.0]}, DataError, "test rows"),
+        ({"X_test": [[np.nan, 0, 0]], "y_test": [0]}, DataError, "test rows"),
+        ({"X_test": [[0.0]], "y_test": [0]}, DataError, "1 features"),
+        ({"penalty": -1.0}, ParameterError, "penalty"),
+        ({"samples": 0}, ParameterError, "samples"),
     ],
 )
 def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> None:
     X, y, epsilon = ridge_sample(19)
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):
-        cm.expected_loss(cm.PersonalizedRidge(), X, y, **given)
+        cm.learners.expected_loss(cm.PersonalizedRidge(), X, y, **given)
 
 
 def test_a_failed_fit_leaves_no_model() -> None:
     model = cm.PersonalizedRidge(alpha=-1.0)
-    with pytest.raises(cm.ParameterError):
+    with pytest.raises(ParameterError):
         model.fit([[0.2]], [0.0], epsilon=1.0)
     assert not hasattr(model, "coef_")
 
@@ -526,8 +578,8 @@ def test_a_failed_fit_leaves_no_model() -> None:
                 "noise is drawn anew",
             ),
         ),
-        (cm.NonPersonalizedRidge(epsilon=np.inf), {}),
-        (cm.NonPrivateRidge(), {}),
+        (cm.learners.NonPersonalizedRidge(epsilon=np.inf), {}),
+        (cm.learners.NonPrivateRidge(), {}),
     ],
 )
 def test_scikit_learn_conventions(model, fails) -> None:
@@ -536,7 +588,7 @@ def test_scikit_learn_conventions(model, fails) -> None:
     check_estimator(model, on_skip=None, expected_failed_checks=fails)
 
 
-@pytest.mark.parametrize("estimator", [*PRIVATE_RIDGES, cm.NonPrivateRidge])
+@pytest.mark.parametrize("estimator", [*PRIVATE_RIDGES, cm.learners.NonPrivateRidge])
 def test_models_can_be_cloned_and_pickled(estimator) -> None:
     X, y, epsilon = ridge_sample(17)
     model = estimator(0.5).fit(X, y, epsilon=epsilon)

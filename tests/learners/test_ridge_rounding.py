@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import convexmarket as cm
-from convexmarket.errors import BudgetExceededError, NotSupportedError, SolverError
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+)
 from convexmarket.learners import ridge_lattice as room
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_baselines import _attainable
@@ -114,7 +120,7 @@ def attacks(draw):
     return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-2, 2)), draw(st.floats(-30, 0))
 
 
-@pytest.mark.parametrize("estimator", [cm.PersonalizedRidge, cm.NonPersonalizedRidge])
+@pytest.mark.parametrize("estimator", [cm.PersonalizedRidge, cm.learners.NonPersonalizedRidge])
 @given(case=attacks())
 def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     """The largest loss of any output is the steps between two computed models, over the scale."""
@@ -170,7 +176,9 @@ def test_noise_does_not_tell_who_was_sampled(normalization) -> None:
     """Under "rows" the noise is that of the threshold, whoever is in the sample, or nobody."""
     X, y, _ = ridge_sample(3, 6, 2)
     epsilon = np.full(6, 0.3)
-    model = cm.SampledRidge(1.0, threshold=3.0, normalization=normalization, rounding=2.0**-30)
+    model = cm.learners.SampledRidge(
+        1.0, threshold=3.0, normalization=normalization, rounding=2.0**-30
+    )
     rng, scales = np.random.default_rng(0), {}
     for _ in range(200):
         plan = model._plan(Granted(epsilon), 2, rng)
@@ -265,10 +273,10 @@ def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeyp
 @pytest.mark.parametrize(
     ("parameters", "n", "d", "error", "words"),
     [
-        ({"rounding": 0.0}, 9, 2, cm.ParameterError, "rounding"),
-        ({"rounding": "fine"}, 9, 2, cm.ParameterError, "rounding"),
-        ({"rounding": True}, 9, 2, cm.ParameterError, "rounding"),
-        ({"rounding": 1e-120}, 9, 2, cm.ParameterError, "too fine for values up to"),
+        ({"rounding": 0.0}, 9, 2, ParameterError, "rounding"),
+        ({"rounding": "fine"}, 9, 2, ParameterError, "rounding"),
+        ({"rounding": True}, 9, 2, ParameterError, "rounding"),
+        ({"rounding": 1e-120}, 9, 2, ParameterError, "too fine for values up to"),
         ({"rounding": 1e-6}, 3, 4, NotSupportedError, "as many rows"),
         ({"rounding": 1e-6, "alpha": 1e-8}, 9, 2, NotSupportedError, "too small"),
     ],
@@ -284,7 +292,7 @@ def test_expected_losses_are_those_of_a_simulation() -> None:
     """A coarse lattice has a rounding of its own, which the closed form knows."""
     X, y, epsilon = ridge_sample(9)
     model = cm.PersonalizedRidge(1.0, rounding=2.0**-4)
-    expected = cm.expected_loss(model, X, y, X, y, epsilon=epsilon)
+    expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)
     source, losses = Simulation(np.random.default_rng(0)), []
     for _ in range(400):
         model.fit(X, y, epsilon=epsilon, random_state=source)
@@ -356,7 +364,7 @@ def test_weights_of_ones_own_are_zero_where_nothing_was_granted() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)
-    with pytest.raises(cm.ParameterError, match="weights is positive in 1 rows"):
+    with pytest.raises(ParameterError, match="weights is positive in 1 rows"):
         cm.PersonalizedRidge(1.0, weights=weights).fit(X, y, epsilon=epsilon)
 
 
@@ -428,7 +436,7 @@ def test_a_refusal_comes_before_any_row_is_looked_at(estimator) -> None:
 def test_what_is_read_from_private_rows_cannot_be_charged(estimator, leak) -> None:
     X, y, epsilon = ridge_sample(12)
     account = cm.PrivacyAccountant(epsilon)
-    with pytest.raises(cm.ParameterError, match=leak):
+    with pytest.raises(ParameterError, match=leak):
         estimator(**{leak: None}).fit(X, y, epsilon=epsilon, accountant=account)
     assert np.all(account.spent == 0)
 
@@ -438,7 +446,7 @@ def test_rows_that_are_refused_cost_nothing(estimator) -> None:
     X, y, epsilon = ridge_sample(13)
     account = cm.PrivacyAccountant(epsilon)
     X[3, 1] = 7.0
-    with pytest.raises(cm.DataError, match="outside feature_range"):
+    with pytest.raises(DataError, match="outside feature_range"):
         estimator(1.0).fit(X, y, epsilon=epsilon, accountant=account)
     assert np.all(account.spent == 0)
 
@@ -456,10 +464,10 @@ def test_a_second_release_of_the_same_rows_is_refused() -> None:
 def test_only_an_infinite_budget_pays_for_no_noise() -> None:
     X, y, epsilon = ridge_sample(16)
     with pytest.raises(BudgetExceededError):
-        cm.NonPrivateRidge().fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
+        cm.learners.NonPrivateRidge().fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
     account = cm.PrivacyAccountant(np.full(60, np.inf))
-    fitted = cm.NonPrivateRidge().fit(X, y, accountant=account)
-    assert np.array_equal(fitted.coef_, cm.NonPrivateRidge().fit(X, y).coef_)
+    fitted = cm.learners.NonPrivateRidge().fit(X, y, accountant=account)
+    assert np.array_equal(fitted.coef_, cm.learners.NonPrivateRidge().fit(X, y).coef_)
 
 
 @pytest.mark.parametrize(
@@ -468,5 +476,5 @@ def test_only_an_infinite_budget_pays_for_no_noise() -> None:
 )
 def test_a_wrong_account_is_refused(arguments, words) -> None:
     X, y, epsilon = ridge_sample(15)
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon, **arguments)

@@ -67,8 +67,8 @@ MODELS = {
     "personalised, ranges": lambda: ridge(
         feature_range=([0.0, -1.0, 0.0], np.array([1.0, 2.0, 3.0])), target_range=(-2, 2)
     ),
-    "one for all": lambda: ridge(cm.NonPersonalizedRidge),
-    "sampled": lambda: ridge(cm.SampledRidge, threshold="mean", normalization="sample"),
+    "one for all": lambda: ridge(cm.learners.NonPersonalizedRidge),
+    "sampled": lambda: ridge(cm.learners.SampledRidge, threshold="mean", normalization="sample"),
     "predictor": predictor,
     "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),
     "predictor of numbers": lambda: predictor(classes=None),
@@ -164,7 +164,7 @@ def test_every_number_and_name_comes_back(
     tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
 ):
     folder = tmp_path_factory.mktemp("saved")
-    linear = cm.NonPersonalizedRidge()
+    linear = cm.learners.NonPersonalizedRidge()
     linear.coef_, linear.intercept_ = coefficients, intercept
     linear.n_features_in_ = coefficients.size
     linear.feature_names_in_ = np.array(names[: coefficients.size], dtype=object)
@@ -221,7 +221,7 @@ def test_what_the_private_rows_gave_is_not_written():
 
 
 def test_what_carries_no_guarantee_is_refused(tmp_path):
-    plain = cm.NonPrivateRidge().fit(ROWS, TARGETS)
+    plain = cm.learners.NonPrivateRidge().fit(ROWS, TARGETS)
     kernel = cm.KernelERM(data_norm=1.0).fit(ROWS, np.where(LABELS == "yes", 1, -1))
     for model in (plain, kernel, "text", None):
         with pytest.raises(NotSupportedError, match="carries no guarantee"):

@@ -467,12 +467,12 @@ def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_
     with cm.Ledger.create(tmp_path / "l", delta=1e-5) as ledger:
         ledger.sell(OWNERS, 1.0, 0.1)
         account = ledger.account(OWNERS)
-        release = cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account)
+        release = cm.release.FunctionRelease(erm, 0.75, 1e-6, accountant=account)
         assert np.array_equal(account.spent, release.guarantee.epsilon)
         generator = np.random.default_rng(1)
         before = generator.bit_generator.state
         with pytest.raises(BudgetExceededError, match="30 of 30 rows"):
-            cm.FunctionRelease(erm, 0.75, 1e-6, accountant=account, random_state=generator)
+            cm.release.FunctionRelease(erm, 0.75, 1e-6, accountant=account, random_state=generator)
         assert generator.bit_generator.state == before
         assert len(ledger.releases()) == 1
 

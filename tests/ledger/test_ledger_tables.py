@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import DataError, OfferError
+from convexmarket.errors import BudgetExceededError, DataError, OfferError
 from convexmarket.ledger import tables
 from convexmarket.privacy import Guarantee
 
@@ -144,7 +144,7 @@ def test_who_charges_too_much_behind_our_back_leaves_nothing(ledger, raw):
     raw.execute("INSERT INTO charges VALUES (2, 'Cyd', 5.0)")
     account = ledger.account(["Cyd"])
     assert account.remaining.tolist() == [0.0]
-    with pytest.raises(cm.BudgetExceededError, match=r"'Cyd'.* has spent 5 of epsilon 2"):
+    with pytest.raises(BudgetExceededError, match=r"'Cyd'.* has spent 5 of epsilon 2"):
         account.charge(guarantee([0.1]))
 
 

@@ -9,6 +9,7 @@ from scipy import integrate, stats
 
 import convexmarket as cm
 from convexmarket.allocation.exact import solve_exact
+from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 
 #: An online market that trains a model in the end, as a problem file.
@@ -35,16 +36,16 @@ UNIT = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 PRIORS = {
     "uniform from 0": lambda: cm.Uniform(0, 4),
     "uniform": lambda: cm.Uniform(1, 5),
-    "power": lambda: cm.Power(3.0, 2.0),
-    "root": lambda: cm.Power(0.4, 1.0),
+    "power": lambda: cm.priors.Power(3.0, 2.0),
+    "root": lambda: cm.priors.Power(0.4, 1.0),
     "beta": lambda: cm.Beta(2, 5),
     "arcsine": lambda: cm.Beta(0.5, 0.5),
     "falling": lambda: cm.Beta(1, 3, 0.02, 0.1),
-    "exponential": lambda: cm.Exponential(0.05),
-    "lognormal": lambda: cm.LogNormal(0.0, 1.0),
-    "gamma": lambda: cm.Gamma(0.5, 1.0),
-    "normal": lambda: cm.TruncatedNormal(1.0, 0.5, 0.1, 3.0),
-    "mixture": lambda: cm.Mixture([1, 3], [cm.Uniform(0, 1), cm.Uniform(0.5, 2)]),
+    "exponential": lambda: cm.priors.Exponential(0.05),
+    "lognormal": lambda: cm.priors.LogNormal(0.0, 1.0),
+    "gamma": lambda: cm.priors.Gamma(0.5, 1.0),
+    "normal": lambda: cm.priors.TruncatedNormal(1.0, 0.5, 0.1, 3.0),
+    "mixture": lambda: cm.priors.Mixture([1, 3], [cm.Uniform(0, 1), cm.Uniform(0.5, 2)]),
     "weibull": lambda: cm.Prior.from_scipy(stats.weibull_min(1.5)),
     "sample": lambda: cm.EmpiricalPrior(np.random.default_rng(0).lognormal(0, 1, 40)),
     "ties": lambda: cm.EmpiricalPrior([1.0, 2.0, 2.0, 3.0, 8.0]),
@@ -65,7 +66,7 @@ def cut_off(policy):
     """Return a policy that never grants more than half of what this one does, without planning."""
     described = policy.to_dict()
     described["plan"]["largest"] = 0.5 * policy.quote(policy.support[0]).epsilon
-    return cm.policy_from_dict(described)
+    return cm.online.policy_from_dict(described)
 
 
 def some_reports(policy, n, seed=0):
@@ -135,12 +136,12 @@ def check_payments(policy, n):
 
 def check_truth(policy, n):
     """Truth is a best reply and nobody loses: at the reports the audit takes, and at n."""
-    audit = cm.audit_quotes(policy)
+    audit = cm.online.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert audit.max_rise <= 1e-12 * policy.quote(policy.support[0]).epsilon
     reports = some_reports(policy, n)
-    audit = cm.audit_quotes(policy, reports, some_reports(policy, n, seed=1))
+    audit = cm.online.audit_quotes(policy, reports, some_reports(policy, n, seed=1))
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert (audit.n_truths, audit.n_misreports) == (n, n)
@@ -187,7 +188,7 @@ def ratios(policy_of, prior, m, draws, seed=0):
 
 def adaptive(m, prior=None, **options):
     prior = cm.Uniform(1, 5) if prior is None else prior
-    return cm.AdaptivePolicy(cm.OnlinePolicy(prior, m, **UNIT), **options)
+    return cm.online.AdaptivePolicy(cm.OnlinePolicy(prior, m, **UNIT), **options)
 
 
 def check_the_published_ratio(prior, m, published, draws):
@@ -236,7 +237,7 @@ def check_the_bound_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
     """Buying equally from the cheapest share q costs at most this, whatever the plan says."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
-    except cm.SolverError:
+    except SolverError:
         return
     shares = np.linspace(1 / (cap or m), 1.0, 400) if cap else np.geomspace(1e-6, 1.0, 400)
     if prior.is_step:

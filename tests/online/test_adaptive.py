@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import convexmarket as cm
+from convexmarket.errors import ParameterError
 from convexmarket.online.margins import AtomMargins, atoms_of, margins_of
 from convexmarket.online.plan import plan_all
 from convexmarket.online.rest import plan_rest
@@ -83,12 +84,12 @@ def test_fewer_sellers_than_expected_sell_what_they_were_promised():
     [([], "shape"), ([[1.0]], "shape"), (["a"], "must hold numbers"), (2.0, "shape")],
 )
 def test_streams_that_are_none(reports, words):
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         cm.run_online(cm.OnlinePolicy(cm.Uniform(1, 5), 10, **UNIT), reports)
 
 
 def test_a_stream_needs_a_policy():
-    with pytest.raises(cm.ParameterError, match="policy is 'greedy'"):
+    with pytest.raises(ParameterError, match="policy is 'greedy'"):
         cm.run_online("greedy", [1.0])
 
 
@@ -190,7 +191,7 @@ def test_all_plans_price_truth(options):
     outcome = cm.run_online(adaptive(300, **options), prior.sample(300, np.random.default_rng(1)))
     assert len(outcome.policies) == len(outcome.since) == len(adaptive(300).stages) + 1
     for policy in outcome.policies:
-        audit = cm.audit_quotes(policy)
+        audit = cm.online.audit_quotes(policy)
         assert audit.is_incentive_compatible
         assert audit.is_individually_rational
         assert policy.support == (1, 5)
@@ -223,14 +224,14 @@ def test_nothing_is_bought_on_a_guess_unless_it_is_trusted():
 def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan):
     policy = adaptive(1000, cm.Uniform(0, 4), learn=True, replan=replan)
     n = len(reports)
-    history = cm.History(np.array(reports), np.full(n, sold), np.zeros(n))
+    history = cm.online.History(np.array(reports), np.full(n, sold), np.zeros(n))
     terms = policy.replanned(history)
     assert terms.support == (0, 4)
     epsilon, payment = terms.quote(np.linspace(0, 4, 101))
     assert np.isfinite(epsilon).all()
     assert np.isfinite(payment).all()
     assert (np.diff(epsilon) <= 1e-12 * epsilon[0]).all()
-    audit = cm.audit_quotes(terms)
+    audit = cm.online.audit_quotes(terms)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
 
@@ -238,19 +239,19 @@ def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan)
 def test_stages_grow_and_shrink_and_leave_somebody_to_plan_for():
     policy = adaptive(1000, first=10, growth=2)
     assert policy.stages == (10, 20, 40, 80, 160, 320, 680, 840, 920, 960, 980, 990)
-    with pytest.raises(cm.ParameterError, match="nobody to plan for"):
-        policy.replanned(cm.History(np.ones(1000), np.zeros(1000), np.zeros(1000)))
+    with pytest.raises(ParameterError, match="nobody to plan for"):
+        policy.replanned(cm.online.History(np.ones(1000), np.zeros(1000), np.zeros(1000)))
 
 
 @pytest.mark.parametrize("options", [{}, {"learn": True, "first": 7, "growth": 3.0}])
 def test_an_adaptive_policy_survives_json(options):
     policy = adaptive(200, **options)
-    again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(2))
     before, after = cm.run_online(policy, reports), cm.run_online(again, reports)
     np.testing.assert_array_equal(before.payments, after.payments)
     for terms in before.policies:
-        same = cm.policy_from_dict(json.loads(json.dumps(terms.to_dict(), allow_nan=False)))
+        same = cm.online.policy_from_dict(json.loads(json.dumps(terms.to_dict(), allow_nan=False)))
         np.testing.assert_array_equal(same.quote(reports).payment, terms.quote(reports).payment)
     assert repr(again) == repr(policy)
 
@@ -270,33 +271,33 @@ def test_an_adaptive_policy_survives_json(options):
     ],
 )
 def test_bad_options_are_named(options, words):
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         adaptive(100, **options)
 
 
 def test_algorithm_3_cannot_look_back():
     start = cm.OnlinePolicy(cm.Uniform(0, 4), 100, **UNIT, rule="algorithm-3")
-    with pytest.raises(cm.ParameterError, match=r'algorithm-3.*rule="expectation"'):
-        cm.AdaptivePolicy(start)
-    with pytest.raises(cm.ParameterError, match="start is None"):
-        cm.AdaptivePolicy(None)
+    with pytest.raises(ParameterError, match=r'algorithm-3.*rule="expectation"'):
+        cm.online.AdaptivePolicy(start)
+    with pytest.raises(ParameterError, match="start is None"):
+        cm.online.AdaptivePolicy(None)
 
 
 def test_a_market_that_has_sold_nothing_late_is_still_planned():
     """With few to come, a cap relative to all those expected would leave no weights."""
-    policy = cm.AdaptivePolicy(cm.OnlinePolicy(cm.Uniform(1, 5), 100, **UNIT, cap=2.0))
-    history = cm.History(np.full(90, 4.9), np.zeros(90), np.zeros(90))
+    policy = cm.online.AdaptivePolicy(cm.OnlinePolicy(cm.Uniform(1, 5), 100, **UNIT, cap=2.0))
+    history = cm.online.History(np.full(90, 4.9), np.zeros(90), np.zeros(90))
     terms = policy.replanned(history)
     assert terms.quote(1.0).epsilon > policy.start.quote(1.0).epsilon
     assert terms.plan.terms.largest == pytest.approx(2 * terms.plan.eta / 10)
 
 
 def test_reports_beyond_double_precision_keep_the_opening_terms():
-    policy = cm.AdaptivePolicy(
+    policy = cm.online.AdaptivePolicy(
         cm.OnlinePolicy(cm.Uniform(0, 1), 100, **UNIT, cap=1.5), learn=True, replan=False
     )
     reports = np.array([5e-324] * 40)
-    terms = policy.replanned(cm.History(reports, np.zeros(40), np.zeros(40)))
+    terms = policy.replanned(cm.online.History(reports, np.zeros(40), np.zeros(40)))
     epsilon, payment = terms.quote(np.linspace(0, 1, 50))
     assert np.isfinite(epsilon).all()
     assert np.isfinite(payment).all()

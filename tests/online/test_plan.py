@@ -7,6 +7,13 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.exact import solve_exact
+from convexmarket.errors import (
+    NotSupportedError,
+    ParameterError,
+    PriorError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.market import StandardForm
 from convexmarket.online.margins import atoms_of, margins_of
 from tests.online.builders import (
@@ -123,8 +130,8 @@ def test_a_density_can_have_several_roots_too():
 
 def check_roots_of_a_density(n):
     """Of three, the plan is the one of the exact solver for n even quantiles of the prior."""
-    dear = cm.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
-    humps = cm.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
+    dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
+    humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
     assert len(policy.plan.roots) == 3
     assert policy.plan.gap <= 1e-8
@@ -142,7 +149,7 @@ def test_a_sample_is_planned_exactly(samples, m, weights, cap):
     mu, sigma, gamma = 10.0 ** np.array(weights)
     try:
         policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
-    except cm.SolverError:  # where what is sold would hang on the last digit of the price
+    except SolverError:  # where what is sold would hang on the last digit of the price
         assert mu**2 / m <= 1e-12 * sigma * gamma * max(samples)
         return
     n = len(samples)
@@ -163,7 +170,7 @@ def test_a_sample_is_planned_exactly(samples, m, weights, cap):
 def test_a_plan_whose_price_has_too_few_digits_is_refused():
     """One ulp of the price, 2e-13, would move a seller from its cap by 1e-5 of it."""
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
-    with pytest.raises(cm.SolverError, match=r"mu = 0\.001, .* further apart than double"):
+    with pytest.raises(SolverError, match=r"mu = 0\.001, .* further apart than double"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
 
 
@@ -249,7 +256,7 @@ def test_algorithm_3_as_printed():
 
 
 @pytest.mark.parametrize(
-    "prior", [cm.Beta(1, 3), cm.Exponential(0.05), cm.Beta(1, 1, 0, 2)], ids=repr
+    "prior", [cm.Beta(1, 3), cm.priors.Exponential(0.05), cm.Beta(1, 1, 0, 2)], ids=repr
 )
 def test_algorithm_3_is_the_leading_order(prior):
     def excess(m):
@@ -264,16 +271,16 @@ def test_algorithm_3_is_the_leading_order(prior):
     ("prior", "why"),
     [
         (cm.Uniform(1, 5), "its density at 0 is 0, as its support starts at 1"),
-        (cm.Power(3, 1), "tends to 0 or to infinity"),
-        (cm.Power(0.5, 1), "tends to 0 or to infinity"),
+        (cm.priors.Power(3, 1), "tends to 0 or to infinity"),
+        (cm.priors.Power(0.5, 1), "tends to 0 or to infinity"),
         (cm.Beta(2, 5), "tends to 0 or to infinity"),
-        (cm.LogNormal(0, 1), "tends to 0 or to infinity"),
+        (cm.priors.LogNormal(0, 1), "tends to 0 or to infinity"),
         (cm.EmpiricalPrior([0.1, 1]), "it is a sample, which has no density"),
     ],
     ids=repr,
 )
 def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
-    with pytest.raises(cm.PriorError, match=rf"Assumption IV\.3.*{why}.*rule=\"expectation\""):
+    with pytest.raises(PriorError, match=rf"Assumption IV\.3.*{why}.*rule=\"expectation\""):
         cm.OnlinePolicy(prior, 100, 1, 1, 1, rule="algorithm-3")
     assert cm.OnlinePolicy(prior, 100, 1, 1, 1).plan.eta > 0
 
@@ -296,7 +303,7 @@ def test_one_seller():
 @pytest.mark.parametrize("cap", [None, 1.5])
 def test_free_sellers_are_refused_in_words(cap):
     free = cm.EmpiricalPrior([0, 0, 0, 1])
-    with pytest.raises(cm.UnattainedOptimumError, match="virtual cost"):
+    with pytest.raises(UnattainedOptimumError, match="virtual cost"):
         cm.OnlinePolicy(free, 100, mu=0.01, sigma=1, gamma=1, cap=cap)
 
 
@@ -326,12 +333,12 @@ def test_a_few_free_sellers_are_no_reason_to_refuse():
 )
 def test_bad_arguments_are_named(change, words):
     good = {"prior": cm.Uniform(0, 1), "expected_sellers": 10, "mu": 1, "sigma": 1, "gamma": 1}
-    with pytest.raises(cm.ParameterError, match=words):
+    with pytest.raises(ParameterError, match=words):
         cm.OnlinePolicy(**{**good, **change})
 
 
 def test_algorithm_3_has_no_cap():
-    with pytest.raises(cm.NotSupportedError, match=r'cap is 2.*rule="expectation"'):
+    with pytest.raises(NotSupportedError, match=r'cap is 2.*rule="expectation"'):
         cm.OnlinePolicy(cm.Uniform(0, 1), 10, 1, 1, 1, cap=2, rule="algorithm-3")
 
 
@@ -339,9 +346,9 @@ def test_algorithm_3_has_no_cap():
 def test_supports_that_start_at_a_power_of_two(low):
     """Places of a quadrature once rounded to below such a bottom."""
     for prior in (
-        cm.TruncatedNormal(2 * low, low, low, 6 * low),
+        cm.priors.TruncatedNormal(2 * low, low, low, 6 * low),
         cm.Beta(2, 3, low, 3 * low),
-        cm.Mixture([1, 2], [cm.Uniform(low, 2 * low), cm.Uniform(1.9 * low, 4 * low)]),
+        cm.priors.Mixture([1, 2], [cm.Uniform(low, 2 * low), cm.Uniform(1.9 * low, 4 * low)]),
     ):
         assert cm.OnlinePolicy(prior, 1000, 1, 1, 1).plan.gap <= 1e-8
 
@@ -349,9 +356,9 @@ def test_supports_that_start_at_a_power_of_two(low):
 @pytest.mark.parametrize(
     ("prior", "m", "mu", "sigma", "gamma", "cap"),
     [
-        (cm.Power(0.00216, 1), 204946, 2.449e-4, 29.58, 2095.7, 1.2665),
-        (cm.Power(0.00379, 1), 1587, 1.0, 1.0, 1.0, 1.956),
-        (cm.LogNormal(7.28, 0.138), 10**8, 1e-7, 100, 0.02, None),
+        (cm.priors.Power(0.00216, 1), 204946, 2.449e-4, 29.58, 2095.7, 1.2665),
+        (cm.priors.Power(0.00379, 1), 1587, 1.0, 1.0, 1.0, 1.956),
+        (cm.priors.LogNormal(7.28, 0.138), 10**8, 1e-7, 100, 0.02, None),
         (cm.EmpiricalPrior([516.21, 575.25, 3030.78]), 102, 1.94e-8, 20.4, 5.6e8, None),
         (cm.EmpiricalPrior([1e-83, 1.0]), 10, 1.0, 1.0, 1.0, None),
     ],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 import convexmarket as cm
+from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import (
     CHEAP_WITH_CAP,
@@ -52,16 +53,16 @@ def test_the_audit_catches_other_payments(monkeypatch):
 
     def virtual(sensitivity):  # psi*eps, right in expectation only (B, Theorem A.3)
         epsilon = quote(sensitivity).epsilon
-        return cm.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
+        return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 
     def first_price(sensitivity):
         epsilon = quote(sensitivity).epsilon
-        return cm.Quote(epsilon, np.asarray(sensitivity) * epsilon * 0.999)
+        return cm.online.Quote(epsilon, np.asarray(sensitivity) * epsilon * 0.999)
 
     monkeypatch.setattr(policy, "quote", virtual)
-    assert not cm.audit_quotes(policy).is_incentive_compatible
+    assert not cm.online.audit_quotes(policy).is_incentive_compatible
     monkeypatch.setattr(policy, "quote", first_price)
-    audit = cm.audit_quotes(policy)
+    audit = cm.online.audit_quotes(policy)
     assert not audit.is_incentive_compatible
     assert not audit.is_individually_rational
 
@@ -113,7 +114,7 @@ def test_a_policy_survives_json(case):
 
 
 def check_json(policy):
-    again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = some_reports(policy, 200)
     for before, after in zip(policy.quote(reports), again.quote(reports), strict=True):
         np.testing.assert_array_equal(before, after)
@@ -134,13 +135,13 @@ def check_json(policy):
 )
 def test_reports_outside_the_support_are_refused(report, words):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
-    with pytest.raises(cm.PriorError, match=words):
+    with pytest.raises(PriorError, match=words):
         policy.quote(report)
 
 
 def test_infinite_reports_have_no_quote_even_where_the_prior_has_no_top():
-    with pytest.raises(cm.PriorError, match="the first is inf"):
-        cm.OnlinePolicy(cm.Exponential(1.0), 100, 1, 1, 1).quote([1.0, np.inf])
+    with pytest.raises(PriorError, match="the first is inf"):
+        cm.OnlinePolicy(cm.priors.Exponential(1.0), 100, 1, 1, 1).quote([1.0, np.inf])
 
 
 @pytest.mark.parametrize("report", ["0.1x", None, [[1], [1, 2]], object()])
@@ -154,8 +155,8 @@ def test_reports_that_are_no_numbers(report):
     [None, [], {}, {"policy": "other"}, {"policy": "fixed"}, {"policy": "adaptive", "start": {}}],
 )
 def test_what_describes_no_policy(described):
-    with pytest.raises(cm.ParameterError, match="to_dict"):
-        cm.policy_from_dict(described)
+    with pytest.raises(ParameterError, match="to_dict"):
+        cm.online.policy_from_dict(described)
 
 
 @pytest.mark.parametrize(
@@ -178,13 +179,18 @@ def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
         rent = integrate.trapezoid(policy.quote(fine).epsilon, fine)
         epsilon, payment = policy.quote(report)
         assert payment - report * epsilon == pytest.approx(rent, rel=1e-6, abs=1e-12 * payment)
-    assert cm.audit_quotes(policy).is_incentive_compatible
+    assert cm.online.audit_quotes(policy).is_incentive_compatible
 
 
 @pytest.mark.parametrize("mu", one_in(4, [1.0, 1e8, 1e12, 1e15]))
 @pytest.mark.parametrize(
     "prior",
-    [cm.Beta(2, 5), cm.Exponential(0.05), cm.LogNormal(0, 1), cm.TruncatedNormal(1, 0.5, 0.5, 3)],
+    [
+        cm.Beta(2, 5),
+        cm.priors.Exponential(0.05),
+        cm.priors.LogNormal(0, 1),
+        cm.priors.TruncatedNormal(1, 0.5, 0.5, 3),
+    ],
     ids=repr,
 )
 def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior, mu):
@@ -194,6 +200,6 @@ def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior,
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)
     close = top - (top - low) * np.geomspace(1e-12, 1, 200)
     reports = np.unique(np.concatenate((np.linspace(low, top, 301), close)))
-    audit = cm.audit_quotes(policy, reports, reports)
+    audit = cm.online.audit_quotes(policy, reports, reports)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import BudgetExceededError, ParameterError
+from convexmarket.errors import BudgetExceededError, ParameterError, WeakGuaranteeWarning
 from convexmarket.privacy import PrivacyAccountant, RowAccount, Simulation, account, admit, names_of
 from tests.privacy.builders import guarantee
 
@@ -69,7 +69,7 @@ def test_releases_of_a_model_charge_the_rows_it_was_fitted_to(counted) -> None:
     erm = cm.KernelERM(regularization=0.1).fit(X, y)
     assert counted.spent.empty
     cm.TestSetRelease(erm, [[0.1, 0.1]], epsilon=0.5, delta=0.0)
-    cm.FunctionRelease(erm, epsilon=0.25, delta=1e-6)
+    cm.release.FunctionRelease(erm, epsilon=0.25, delta=1e-6)
     assert counted.spent.index.tolist() == X.index.tolist()
     np.testing.assert_allclose(counted.spent, 0.75, rtol=1e-6)
     logistic = cm.PrivateLogisticRegression(0.1)
@@ -270,7 +270,7 @@ def test_positions_are_of_an_accountant() -> None:
 
 
 def test_a_guarantee_that_protects_nobody_is_warned_of(counted) -> None:
-    with pytest.warns(cm.WeakGuaranteeWarning, match=r"epsilon = 16: whoever.*practically always"):
+    with pytest.warns(WeakGuaranteeWarning, match=r"epsilon = 16: whoever.*practically always"):
         charge([0.1, 16.0])
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-import convexmarket as cm
+from convexmarket.errors import ParameterError
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
 from convexmarket.privacy.accounting import joint_guarantee
@@ -127,7 +127,7 @@ def test_it_calibrates_below_what_was_sold_where_the_jacobian_weighs():
     calibrated = calibrate_eta(a, 30.0, 0.02, accounting="sharp")
     assert calibrated < 30.0
     assert joint_guarantee(a, calibrated, 50.0)[0] >= a[0] * 30.0 * (1 - 1e-9)
-    with pytest.raises(cm.ParameterError, match="leaves no room"):
+    with pytest.raises(ParameterError, match="leaves no room"):
         calibrate_eta(a, 0.01, 1e-3, accounting="sharp")
 
 

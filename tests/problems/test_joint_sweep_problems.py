@@ -85,7 +85,7 @@ def test_ranges_stand_at_their_lower_end_and_may_leave_no_choice():
 def test_guarantees_are_drawn_by_their_levels():
     problem = parsed(MU, 'guarantees={family="uniform", low=1, high=3}')
     (constraint,) = problem.sweep.points[0].market(LEVELS, LEVELS).constraints
-    assert isinstance(constraint, cm.GivenEpsilon)
+    assert isinstance(constraint, cm.terms.GivenEpsilon)
     np.testing.assert_allclose(constraint.epsilon, 1 + 2 * LEVELS)
 
 

@@ -56,8 +56,8 @@ def test_policies_are_those_of_the_library():
     expected = {
         "expectation": true,
         "algorithm-3": closed,
-        "replanned": cm.AdaptivePolicy(true),
-        "learnt": cm.AdaptivePolicy(guessed, learn=True),
+        "replanned": cm.online.AdaptivePolicy(true),
+        "learnt": cm.online.AdaptivePolicy(guessed, learn=True),
         "guess": guessed,
     }
     assert set(problem.study.policies) == set(expected)

@@ -73,11 +73,11 @@ def test_a_variant_without_changes_is_the_base():
         ),
         (
             'objective={spread={term="squared-spread", weight=3}}',
-            3.0 * cm.SquaredSpread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+            3.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
         ),
         (
             "objective={spread=false, negative-entropy={weight=0.5}}",
-            10.0 * cm.Noise() + 0.1 * cm.Payments() + 0.5 * cm.NegativeEntropy(),
+            10.0 * cm.Noise() + 0.1 * cm.Payments() + 0.5 * cm.terms.NegativeEntropy(),
         ),
         (
             'objective={largest={term="spread", p=inf, weight=0.1}}',
@@ -85,7 +85,7 @@ def test_a_variant_without_changes_is_the_base():
         ),
         (
             'objective={payments={privacy_cost="exponential"}}',
-            1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(cm.ExponentialCost()),
+            1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(cm.terms.ExponentialCost()),
         ),
         (
             "objective={payments={privacy_cost={power=1.5}, weight=2}}",
@@ -109,7 +109,7 @@ def test_a_variant_without_changes_is_the_base():
                 (
                     "negative-entropy",
                     ", reference=[0.2, 0.3, 0.5]",
-                    cm.NegativeEntropy([0.2, 0.3, 0.5]),
+                    cm.terms.NegativeEntropy([0.2, 0.3, 0.5]),
                 ),
                 (
                     "quadratic-spread",
@@ -150,7 +150,7 @@ def test_terms_are_those_of_python(changes, objective):
         ("constraints={cap=[1, 2, 1.5]}", [cm.Cap([1, 2, 1.5])]),
         ("constraints={max_epsilon=0.5}", [cm.Cap(2), cm.MaxEpsilon(0.5)]),
         ("constraints={max_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.MaxEpsilon([1, 0, 2])]),
-        ("constraints={given_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.GivenEpsilon([1, 0, 2])]),
+        ("constraints={given_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.terms.GivenEpsilon([1, 0, 2])]),
         ("constraints={budget=20}", [cm.Cap(2), cm.Budget(20)]),
         ("constraints={eta_range=[1, 4]}", [cm.Cap(2), cm.EtaRange(1, 4)]),
         ("constraints={effective_size=2}", [cm.Cap(2), cm.terms.EffectiveSize(2)]),
@@ -229,7 +229,7 @@ def test_false_removes_parts_of_tables():
 def test_sellers_and_priors_are_replaced_as_a_whole():
     market = one('sellers={count=7}, prior={family="exponential", mean=2}')
     assert len(market.sellers) == 7
-    assert market.sellers.prior == cm.Exponential(2)
+    assert market.sellers.prior == cm.priors.Exponential(2)
 
 
 def test_a_sweep_is_a_market_for_each_value():

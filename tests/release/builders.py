@@ -43,10 +43,12 @@ def calibrate_once(patch, module):
 def check_suggested_test_size(sensitivity, delta, noise, largest, step):
     """No size of a grid, and none next to the suggestion, has a smaller bound."""
     terms = {"norm_bound": 2.0, "failure": 0.1, "noise": noise}
-    found = cm.suggest_test_size(sensitivity, 1.0, delta, largest=largest, **terms)
+    found = cm.release.suggest_test_size(sensitivity, 1.0, delta, largest=largest, **terms)
     tried = {*range(1, largest + 1, step), found - 1, found, found + 1, largest}
     totals = {
-        n: cm.semi_interactive_error_bound(sensitivity, 1.0, delta, n_points=n, **terms).total
+        n: cm.release.semi_interactive_error_bound(
+            sensitivity, 1.0, delta, n_points=n, **terms
+        ).total
         for n in tried
         if 1 <= n <= largest
     }
@@ -62,16 +64,16 @@ def check_suggested_rounds(sensitivity, accounting, largest):
         "feature_lipschitz": 1.4,
         "accounting": accounting,
     }
-    found = cm.suggest_rounds(sensitivity, **TERMS, largest=largest, **terms)
+    found = cm.release.suggest_rounds(sensitivity, **TERMS, largest=largest, **terms)
     bounds = [
-        cm.non_interactive_error_bound(sensitivity, **TERMS, rounds=n, **terms)
+        cm.release.non_interactive_error_bound(sensitivity, **TERMS, rounds=n, **terms)
         for n in range(1, largest + 1)
     ]
     assert bounds[found - 1] == pytest.approx(min(bounds), rel=1e-9)
 
 
 def check_suggestions_stay_in_their_range(largest):
-    rounds = cm.suggest_rounds(
+    rounds = cm.release.suggest_rounds(
         1e-9,
         **TERMS,
         net_size=1e3,
@@ -80,7 +82,9 @@ def check_suggestions_stay_in_their_range(largest):
         feature_lipschitz=1.0,
         largest=largest,
     )
-    points = cm.suggest_test_size(1e-9, **TERMS, norm_bound=2.0, noise="process", largest=largest)
+    points = cm.release.suggest_test_size(
+        1e-9, **TERMS, norm_bound=2.0, noise="process", largest=largest
+    )
     assert 1 <= rounds <= largest
     assert points == largest  # of a process more points never cost anything
 

@@ -32,7 +32,9 @@ def model(kernel="rbf", weighted=False):
 
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
-    return cm.FunctionRelease(erm, epsilon, delta, random_state=source(random_state), **options)
+    return cm.release.FunctionRelease(
+        erm, epsilon, delta, random_state=source(random_state), **options
+    )
 
 
 def state_of(release):

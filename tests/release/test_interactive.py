@@ -485,7 +485,7 @@ def test_the_constant_of_the_potential_is_the_best_for_noise_of_a_quarter():
 def test_suggested_updates_never_run_out(seed):
     erm = model(n_rows=20_000)
     sensitivity = float(erm.row_sensitivities_.max())
-    updates = cm.suggest_updates(
+    updates = cm.release.suggest_updates(
         sensitivity, 10.0, 1e-3, max_queries=100, norm_bound=erm.norm_bound_
     )
     release = release_of(erm, seed, epsilon=10.0, delta=1e-3, max_queries=100, max_updates=updates)

@@ -36,7 +36,9 @@ def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighte
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     options = {"rounds": 3, "net_radius": 0.3} | options
-    return cm.PublicRelease(erm, epsilon, delta, random_state=source(random_state), **options)
+    return cm.release.PublicRelease(
+        erm, epsilon, delta, random_state=source(random_state), **options
+    )
 
 
 # ------------------------------------------------------------------ picks and measurements
@@ -276,7 +278,7 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
     by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
     rounded = release.error_bound - by_hand  # in a selection, and in a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
-    told = cm.non_interactive_error_bound(
+    told = cm.release.non_interactive_error_bound(
         shift_of(erm),
         1.0,
         1e-6,

@@ -179,9 +179,11 @@ def test_what_a_release_publishes_makes_the_round_trip(kind):
     elif kind == "test set":
         release = cm.TestSetRelease(erm, X, 1.0, 1e-6, random_state=source(0))
     elif kind == "public":
-        release = cm.PublicRelease(erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=source(0))
+        release = cm.release.PublicRelease(
+            erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=source(0)
+        )
     else:
-        release = cm.FunctionRelease(erm, 1.0, 1e-6, random_state=source(0))
+        release = cm.release.FunctionRelease(erm, 1.0, 1e-6, random_state=source(0))
         release.predict(X)
     here = release.predictor
     there = PublicPredictor.from_dict(json.loads(json.dumps(here.to_dict(), allow_nan=False)))

@@ -44,7 +44,7 @@ def sensitivity_of(erm):
 def test_interactive_bound_under_the_papers_accounting():
     # the scale is 200 * sqrt(4) * S * log(4/delta), the bound five times its logarithm
     scale = 200 * 2 * S * np.log(4e6)
-    told = cm.interactive_error_bound(
+    told = cm.release.interactive_error_bound(
         S, **TERMS, max_queries=50, max_updates=4, failure=0.1, accounting="paper"
     )
     check_a_little_above(told, 5 * scale * np.log(2 * 50 / 0.1))
@@ -56,7 +56,7 @@ def test_interactive_bound_is_that_of_the_release(accounting):
     release = cm.InteractiveRelease(
         erm, **TERMS, max_queries=77, max_updates=5, failure=0.2, accounting=accounting
     )
-    told = cm.interactive_error_bound(
+    told = cm.release.interactive_error_bound(
         sensitivity_of(erm),
         **TERMS,
         max_queries=77,
@@ -70,7 +70,7 @@ def test_interactive_bound_is_that_of_the_release(accounting):
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
 def test_semi_interactive_bound_by_hand(n_points):
     C, R, beta = 2.5, 1.5, 0.1
-    told = cm.semi_interactive_error_bound(
+    told = cm.release.semi_interactive_error_bound(
         S, 2.0, 0.0, n_points=n_points, norm_bound=C, feature_bound=R, failure=beta
     )
     nu = n_points * S / 2.0  # without delta epsilons add, and the points may move together
@@ -84,13 +84,15 @@ def test_semi_interactive_bound_by_hand(n_points):
 
 
 def test_process_and_function_bounds_by_hand():
-    scale = cm.FunctionRelease(model(), **TERMS).scale
+    scale = cm.release.FunctionRelease(model(), **TERMS).scale
     erm, beta = model(), 0.1
-    told = cm.semi_interactive_error_bound(
+    told = cm.release.semi_interactive_error_bound(
         sensitivity_of(erm), **TERMS, n_points=10, norm_bound=1.0, failure=beta, noise="process"
     )
     check_a_little_above(told.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK)
-    asked = cm.function_error_bound(sensitivity_of(erm), **TERMS, n_queries=40, failure=beta)
+    asked = cm.release.function_error_bound(
+        sensitivity_of(erm), **TERMS, n_queries=40, failure=beta
+    )
     check_a_little_above(asked, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
 
 
@@ -110,7 +112,7 @@ def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
 def check_semi_interactive_bounds(erm, noise, n_points):
     failure, missed = 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
-    told = cm.semi_interactive_error_bound(
+    told = cm.release.semi_interactive_error_bound(
         sensitivity_of(erm),
         **TERMS,
         n_points=n_points,
@@ -138,7 +140,7 @@ def check_fits_bound(erm):
     """For one point and a large ball the fit takes the noisy value: its error is the noise."""
     failure, n_seeds = 0.2, 300
     scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS, noise="laplace").scale
-    told = cm.semi_interactive_error_bound(
+    told = cm.release.semi_interactive_error_bound(
         sensitivity_of(erm), **TERMS, noise="laplace", n_points=1, norm_bound=100.0, failure=failure
     )
     assert told.fit >= scale * np.log(2 / failure)  # K's bound has a factor 2, for many points
@@ -182,10 +184,12 @@ def check_function_bound(erm):
     failure, n_seeds = 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
-    told = cm.function_error_bound(sensitivity_of(erm), **TERMS, n_queries=9, failure=failure)
+    told = cm.release.function_error_bound(
+        sensitivity_of(erm), **TERMS, n_queries=9, failure=failure
+    )
     worst = []
     for seed in range(n_seeds):
-        release = cm.FunctionRelease(erm, **TERMS, random_state=source(seed))
+        release = cm.release.FunctionRelease(erm, **TERMS, random_state=source(seed))
         worst.append(float(np.abs(release.predict(X) - truth).max()))
     assert np.sum(np.array(worst) > told) <= stats.binom.ppf(1 - REJECTED, n_seeds, failure)
     assert np.sum(np.array(worst) > 0.5 * told) > stats.binom.ppf(1 - REJECTED, n_seeds, failure)
@@ -199,12 +203,13 @@ def check_function_bound(erm):
 def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
     terms = {"max_queries": 200, "accounting": accounting, "failure": 0.1}
     C, R = 2.6, 1.3
-    found = cm.suggest_updates(sensitivity, **TERMS, norm_bound=C, feature_bound=R, **terms)
+    found = cm.release.suggest_updates(sensitivity, **TERMS, norm_bound=C, feature_bound=R, **terms)
 
     def enough(updates):
         # the bound on errors is 5/4 of the threshold
         threshold = (
-            cm.interactive_error_bound(sensitivity, **TERMS, max_updates=updates, **terms) / 1.25
+            cm.release.interactive_error_bound(sensitivity, **TERMS, max_updates=updates, **terms)
+            / 1.25
         )
         return updates > 2 * (R * C / threshold) ** 2
 
@@ -241,9 +246,11 @@ def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensiti
     epsilon, delta, factor
 ):
     bounds = [
-        lambda s, e, d: cm.interactive_error_bound(s, e, d, max_queries=10, max_updates=3),
-        lambda s, e, d: cm.function_error_bound(s, e, d, n_queries=10),
-        lambda s, e, d: cm.semi_interactive_error_bound(s, e, d, n_points=5, norm_bound=1e9).fit,
+        lambda s, e, d: cm.release.interactive_error_bound(s, e, d, max_queries=10, max_updates=3),
+        lambda s, e, d: cm.release.function_error_bound(s, e, d, n_queries=10),
+        lambda s, e, d: (
+            cm.release.semi_interactive_error_bound(s, e, d, n_points=5, norm_bound=1e9).fit
+        ),
     ]
     for bound in bounds:
         here = bound(S, epsilon, delta)
@@ -260,8 +267,8 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
             "norm_bound": 2.0,
             "feature_lipschitz": 1.0,
         }
-        rounds = cm.suggest_rounds(sensitivity, **TERMS, **terms)
-        return cm.non_interactive_error_bound(sensitivity, **TERMS, rounds=rounds, **terms)
+        rounds = cm.release.suggest_rounds(sensitivity, **TERMS, **terms)
+        return cm.release.non_interactive_error_bound(sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
     assert 0.4 < rate < 0.56  # and not the printed two thirds
@@ -270,33 +277,33 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
 # ------------------------------------------------------------------ bad arguments
 
 CALLS = {
-    "interactive": lambda **k: cm.interactive_error_bound(
+    "interactive": lambda **k: cm.release.interactive_error_bound(
         **({"sensitivity": S, **TERMS, "max_queries": 5, "max_updates": 2} | k)
     ),
-    "updates": lambda **k: cm.suggest_updates(
+    "updates": lambda **k: cm.release.suggest_updates(
         **({"sensitivity": S, **TERMS, "max_queries": 5, "norm_bound": 1.0} | k)
     ),
-    "semi": lambda **k: cm.semi_interactive_error_bound(
+    "semi": lambda **k: cm.release.semi_interactive_error_bound(
         **({"sensitivity": S, **TERMS, "n_points": 5, "norm_bound": 1.0} | k)
     ),
-    "size": lambda **k: cm.suggest_test_size(
+    "size": lambda **k: cm.release.suggest_test_size(
         **({"sensitivity": S, **TERMS, "norm_bound": 1.0, "largest": 5} | k)
     ),
-    "public": lambda **k: cm.non_interactive_error_bound(
+    "public": lambda **k: cm.release.non_interactive_error_bound(
         **(
             {"sensitivity": S, **TERMS, "rounds": 5, "net_size": 9, "net_radius": 0.1}
             | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
             | k
         )
     ),
-    "rounds": lambda **k: cm.suggest_rounds(
+    "rounds": lambda **k: cm.release.suggest_rounds(
         **(
             {"sensitivity": S, **TERMS, "net_size": 9, "net_radius": 0.1, "largest": 5}
             | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
             | k
         )
     ),
-    "function": lambda **k: cm.function_error_bound(
+    "function": lambda **k: cm.release.function_error_bound(
         **({"sensitivity": S, **TERMS, "n_queries": 5} | k)
     ),
 }

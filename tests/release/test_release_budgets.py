@@ -48,10 +48,10 @@ def release(kind, erm, epsilon, delta, account, rows, generator):
         made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=3, max_updates=3, **terms)
         made.predict(QUESTIONS)
     elif kind == "function":
-        made = cm.FunctionRelease(erm, epsilon, delta, **terms)
+        made = cm.release.FunctionRelease(erm, epsilon, delta, **terms)
         made.predict(QUESTIONS)
     elif kind == "public":
-        made = cm.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.6, **terms)
+        made = cm.release.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.6, **terms)
     else:
         noise = "process" if kind == "process" else "laplace"
         made = cm.TestSetRelease(erm, QUESTIONS, epsilon, delta, noise=noise, **terms)

@@ -52,9 +52,9 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
     elif kind == "test set":
         made = cm.TestSetRelease(erm, rows(1, 5)[0], epsilon, delta, **options)
     elif kind == "public":
-        made = cm.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.3, **options)
+        made = cm.release.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.3, **options)
     else:
-        made = cm.FunctionRelease(erm, epsilon, delta, **options)
+        made = cm.release.FunctionRelease(erm, epsilon, delta, **options)
     return made
 
 
@@ -88,7 +88,7 @@ def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
 def test_a_light_row_pays_its_delta_too():
     weights = np.append(np.full(59, (1 - 1e-6) / 59), 1e-6)
     erm = cm.KernelERM(regularization=0.1, tolerance=1e-7).fit(*rows(), epsilon=weights)
-    made = cm.FunctionRelease(erm, 1.0, 0.01)
+    made = cm.release.FunctionRelease(erm, 1.0, 0.01)
     assert made.guarantee.epsilon[-1] > 0
 
 
@@ -152,7 +152,7 @@ def test_threads_share_one_draw():
 def test_many_rounds_are_refused_before_anything_is_charged():
     account = cm.PrivacyAccountant(np.full(60, 9.0), delta=0.1)
     with pytest.raises(NotSupportedError, match="GB"):
-        cm.PublicRelease(
+        cm.release.PublicRelease(
             model(data_norm=1.0), 1.0, 1e-6, rounds=10**9, net_radius=0.3, accountant=account
         )
     assert not account.spent.any()
@@ -208,7 +208,7 @@ def test_columns_are_those_of_the_model(kind):
         made.predict(table.iloc[:3])
         made.predictor.predict(table.iloc[:3])
     published = json.loads(json.dumps(made.predictor.to_dict()))
-    again = cm.PublicPredictor.from_dict(published)
+    again = cm.release.PublicPredictor.from_dict(published)
     assert again.feature_names == ("age", "dose")
     with pytest.raises(DataError, match="columns"):
         again.predict(table[["dose", "age"]].iloc[:3])
@@ -224,7 +224,7 @@ def test_what_is_no_account_and_no_epsilon_is_refused(wrong):
 
 def test_a_suggestion_ends_where_updates_do():
     with pytest.raises(ParameterError, match="epsilon"):
-        cm.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, norm_bound=8.0)
+        cm.release.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, norm_bound=8.0)
 
 
 def test_the_published_scale_is_not_believed_where_it_claims_too_much():
@@ -251,7 +251,7 @@ def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
-    start = cm.PublicPredictor(
+    start = cm.release.PublicPredictor(
         erm.kernel_,
         rng.uniform(-0.7, 0.7, (2, 2)),
         rng.normal(size=2),
@@ -271,7 +271,9 @@ def terms(rounds):
 @given(seed=st.integers(0, 2**32))
 def test_a_public_release_divides_by_the_bound_on_features(seed):
     erm, _ = hinge(0)
-    made = cm.PublicRelease(erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=source(seed))
+    made = cm.release.PublicRelease(
+        erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=source(seed)
+    )
     net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
     noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), "auto")

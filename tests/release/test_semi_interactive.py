@@ -110,7 +110,7 @@ def test_process_noise_does_not_grow_with_the_number_of_points(accounting):
         for n in (1, 20, 200)
     ]
     assert len(set(scales)) == 1
-    assert scales[0] == cm.FunctionRelease(erm, 1.0, 1e-6).scale
+    assert scales[0] == cm.release.FunctionRelease(erm, 1.0, 1e-6).scale
     laplace = [
         release_of(erm, public(n), noise="laplace", accounting=accounting).scale
         for n in (1, 20, 200)

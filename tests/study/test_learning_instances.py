@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.study.fits import SemiInteractiveInstance
 from convexmarket.study.learning import RidgeInstance, WeightedLogisticInstance, draw_rows
 from convexmarket.study.z_block import ZBlockInstance
@@ -50,7 +51,7 @@ def fit(rng, size=25, **changes):
 def z_block(rng, size=25, spread=None, constraints=()):
     X, y = rows_of(rng, size)
     prior = cm.Uniform(0.02, 0.1)
-    objective = (spread or 20.0 * cm.SquaredSpread()) + 10 * cm.Noise() + 0.1 * cm.Payments()
+    objective = (spread or 20.0 * cm.terms.SquaredSpread()) + 10 * cm.Noise() + 0.1 * cm.Payments()
     sellers = cm.Sellers(prior.sample(size, rng), prior)
     market = cm.Market(sellers, objective, list(constraints))
     return ZBlockInstance(cm.JointMarket(market, X, y, regularization=0.05))
@@ -138,7 +139,7 @@ def test_an_instance_is_the_same_for_the_same_seed(name):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_unknown_formulation_is_refused(name):
-    with pytest.raises(cm.ParameterError, match=r"'backwards'.* has "):
+    with pytest.raises(ParameterError, match=r"'backwards'.* has "):
         MAKERS[name](np.random.default_rng(0)).declare("backwards")
 
 
@@ -184,10 +185,10 @@ def test_further_rows_are_turned_but_no_longer_than_theirs(seed, more, n_feature
 @pytest.mark.parametrize(
     ("X", "y", "size", "error", "message"),
     [
-        (np.ones((2, 3)), np.ones(3), 2, cm.DataError, r"X has shape \(2, 3\)"),
-        (np.ones(2), np.ones(2), 2, cm.DataError, "rows of features"),
-        (np.full((2, 3), np.nan), np.ones(2), 2, cm.DataError, "not finite"),
-        (np.ones((2, 3)), np.ones(2), 0, cm.ParameterError, "size is 0"),
+        (np.ones((2, 3)), np.ones(3), 2, DataError, r"X has shape \(2, 3\)"),
+        (np.ones(2), np.ones(2), 2, DataError, "rows of features"),
+        (np.full((2, 3), np.nan), np.ones(2), 2, DataError, "not finite"),
+        (np.ones((2, 3)), np.ones(2), 0, ParameterError, "size is 0"),
     ],
 )
 def test_data_that_are_none_are_refused(X, y, size, error, message):
@@ -264,12 +265,12 @@ def test_sellers_who_are_not_bought_from_are_left_out():
     ],
 )
 def test_arguments_out_of_range_are_refused(make, changes, message):
-    with pytest.raises(cm.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         make(np.random.default_rng(0), **changes)
 
 
 def test_labels_are_signs():
-    with pytest.raises(cm.DataError, match="-1 and 1"):
+    with pytest.raises(DataError, match="-1 and 1"):
         logistic(np.random.default_rng(0), y=np.arange(25.0))
 
 
@@ -405,10 +406,10 @@ def test_the_private_model_is_allowed_and_the_noise_is_drawn_twice():
 
 
 def test_dense_kernels_have_a_largest_size():
-    with pytest.raises(cm.NotSupportedError, match="size is 2001: the dense kernel"):
+    with pytest.raises(NotSupportedError, match="size is 2001: the dense kernel"):
         fit(np.random.default_rng(0), 2001)
     X = np.zeros((2001, 2))
-    with pytest.raises(cm.NotSupportedError, match="dense kernel"):
+    with pytest.raises(NotSupportedError, match="dense kernel"):
         fit(np.random.default_rng(0), X=X, y=np.ones(2001))
 
 
@@ -418,12 +419,12 @@ def test_dense_kernels_have_a_largest_size():
 )
 def test_fits_of_impossible_models_are_refused(changes):
     (name,) = changes
-    with pytest.raises(cm.ParameterError, match=f"{name} is"):
+    with pytest.raises(ParameterError, match=f"{name} is"):
         fit(np.random.default_rng(0), **changes)
 
 
 def test_a_model_of_no_size_is_refused():
-    with pytest.raises(cm.ParameterError, match=r"norm_bound is 0\.0"):
+    with pytest.raises(ParameterError, match=r"norm_bound is 0\.0"):
         SemiInteractiveInstance(np.eye(1), np.zeros(1), np.zeros(1), 0.0)
 
 
@@ -467,5 +468,5 @@ def test_z_block_objective_and_violation_by_hand():
 
 
 def test_z_blocks_without_a_known_optimum_are_refused():
-    with pytest.raises(cm.NotSupportedError, match="linearised at the optimal weights"):
+    with pytest.raises(NotSupportedError, match="linearised at the optimal weights"):
         z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))

@@ -32,7 +32,7 @@ def guarantees():
 
 
 def squared():
-    objective = cm.SquaredSpread() + 100.0 * cm.Noise() + 0.001 * cm.Payments()
+    objective = cm.terms.SquaredSpread() + 100.0 * cm.Noise() + 0.001 * cm.Payments()
     return FixedEtaInstance(cm.Market(sellers(), objective, [cm.MaxEpsilon(2.0)]))
 
 

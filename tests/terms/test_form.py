@@ -10,6 +10,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
+from convexmarket.errors import ParameterError
 from convexmarket.problems import pieces
 from convexmarket.terms.form import Form
 from tests import one_in
@@ -21,8 +22,8 @@ FORM = Form(COSTS)
 def said(*parts):
     """Return the numbers of terms, of weight 2, and constraints."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
-    limits = [part for part in parts if isinstance(part, cm.Constraint)]
-    return FORM.plus(sum(objectives, cm.Objective(())).parts, limits)
+    limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
+    return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)
 
 
 def changed(form):
@@ -35,7 +36,7 @@ def changed(form):
     ("piece", "expected"),
     [
         (cm.Spread(), {"mu": 2.0}),
-        (cm.SquaredSpread(), {"mu_squared": 2.0}),
+        (cm.terms.SquaredSpread(), {"mu_squared": 2.0}),
         (cm.Noise(), {"sigma": 2.0}),
         (cm.Payments(), {"gamma": 2.0}),
         (cm.Payments(cm.PowerCost(1)), {"gamma": 2.0}),
@@ -46,7 +47,7 @@ def changed(form):
         (cm.EtaRange(1, 3), {"eta_low": 1, "eta_high": 3}),
         (cm.Budget(7), {"budgets": (7,)}),
         (cm.Spread(3), {"other_terms": (cm.Spread(3),)}),
-        (cm.NegativeEntropy(), {"other_terms": (cm.NegativeEntropy(),)}),
+        (cm.terms.NegativeEntropy(), {"other_terms": (cm.terms.NegativeEntropy(),)}),
     ],
     ids=repr,
 )
@@ -55,7 +56,7 @@ def test_a_piece_in_numbers(piece, expected):
 
 
 def test_vectors_in_numbers():
-    form = said(cm.Losses(OWN), cm.Losses(OWN), cm.Cap(OWN), cm.Cap(3), cm.GivenEpsilon(OWN))
+    form = said(cm.Losses(OWN), cm.Losses(OWN), cm.Cap(OWN), cm.Cap(3), cm.terms.GivenEpsilon(OWN))
     np.testing.assert_array_equal(form.losses, 4 * OWN)
     np.testing.assert_array_equal(form.max_weight, np.minimum(OWN, 3) / M)
     np.testing.assert_array_equal(form.max_epsilon, OWN)
@@ -67,7 +68,7 @@ def test_vectors_in_numbers():
 
 def test_bills_and_budgets_in_numbers():
     form = said(cm.Payments(cm.PowerCost(2)), cm.Payments(), cm.Budget(3), cm.Budget(2))
-    assert form.bills == ((2.0, cm.LinearCost()), (2.0, cm.PowerCost(2)))
+    assert form.bills == ((2.0, cm.terms.LinearCost()), (2.0, cm.PowerCost(2)))
     assert (form.price_of_money, form.budget) == (4.0, 2)
     assert (FORM.bills, FORM.price_of_money, FORM.budget) == ((), 0, np.inf)
 
@@ -79,7 +80,7 @@ def test_another_budget_goes_into_budgets_alone():
     assert market.constraints[0] is constraints[0]
     assert market.constraints[1].amount is amount
     assert market.constraints[2] is constraints[2]
-    with pytest.raises(cm.ParameterError, match=r"'left' has no value.*sweep"):
+    with pytest.raises(ParameterError, match=r"'left' has no value.*sweep"):
         _ = market.form.budget
     for amount.value in (1.0, 2.0):
         assert market.form.budget == amount.value
@@ -120,7 +121,7 @@ class Doubling:
         return 2 * super().expression(quantities)
 
 
-class MixedSpread(Doubling, cm.SquaredSpread):
+class MixedSpread(Doubling, cm.terms.SquaredSpread):
     pass
 
 
@@ -176,7 +177,7 @@ def test_a_cost_of_ones_own_is_not_taken_for_its_parent():
 
 def test_slopes_of_costs():
     epsilon, h = np.array([0.5, 1.0, 2.5]), 1e-5
-    costs = [cm.LinearCost(), *map(cm.PowerCost, (1, 1.5, 2, 3)), cm.ExponentialCost()]
+    costs = [cm.terms.LinearCost(), *map(cm.PowerCost, (1, 1.5, 2, 3)), cm.terms.ExponentialCost()]
     for cost in costs:
         slope, bend = cost.derivatives(epsilon)
         assert slope == pytest.approx((cost(epsilon + h) - cost(epsilon - h)) / (2 * h), rel=1e-8)
@@ -215,7 +216,7 @@ def test_what_constraints_speak_of(name):
 
 
 def test_how_pieces_read_the_reports():
-    assert cm.Payments(cm.ExponentialCost()).reading(M) == "price"
+    assert cm.Payments(cm.terms.ExponentialCost()).reading(M) == "price"
     assert cm.Budget(3).reading(M) == "budget"
     assert LoudPayments().reading(M) == "unknown"
     assert cm.GroupShare(GROUPS, equal=True).reading(M) == "none"
@@ -237,7 +238,7 @@ class Reserve(cm.Term):
 
     def __post_init__(self):
         if not self.level > 0:
-            raise cm.ParameterError(f"level is {self.level!r}; give a number > 0")
+            raise ParameterError(f"level is {self.level!r}; give a number > 0")
 
     def expression(self, quantities):
         return cp.pos(self.level * quantities.inverse_eta - 1)

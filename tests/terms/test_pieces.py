@@ -17,6 +17,13 @@ from scipy import sparse
 import convexmarket as cm
 from convexmarket import terms as pieces
 from convexmarket.arguments import shown
+from convexmarket.errors import (
+    AllocationError,
+    CurvatureError,
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+)
 from tests.terms.builders import (
     ALIKE,
     BILLS,
@@ -55,7 +62,7 @@ def test_a_constraint_is_its_definition(name, point):
     piece, room = CONSTRAINTS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
     piece.check(M)
-    items = piece.constraints(cm.Quantities.at(a, eta, COSTS))
+    items = piece.constraints(cm.terms.Quantities.at(a, eta, COSTS))
     left = room(a, eta)
     if abs(left) > 1e-7:
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
@@ -64,7 +71,7 @@ def test_a_constraint_is_its_definition(name, point):
 def test_equal_shares_hold_at_equal_shares():
     piece, _ = CONSTRAINTS["equal"]
     a = np.array([1, 1, 1, 2, 1]) / 6
-    assert all(c.value() for c in piece.constraints(cm.Quantities.at(a, 1.0, COSTS)))
+    assert all(c.value() for c in piece.constraints(cm.terms.Quantities.at(a, 1.0, COSTS)))
 
 
 @pytest.mark.parametrize("spread", SPREADS)
@@ -102,9 +109,9 @@ def test_declared_as_a_whole_it_is_the_real_problem():
     amount.value = 2.0
     problem.solve(solver="CLARABEL")
     assert COSTS @ problem.weights * problem.eta == pytest.approx(2.0, rel=1e-5)
-    with pytest.raises(cm.AllocationError, match="no solution to show"):
+    with pytest.raises(AllocationError, match="no solution to show"):
         _ = cm.declare(market).weights
-    with pytest.raises(cm.AllocationError, match="no solution to show"):
+    with pytest.raises(AllocationError, match="no solution to show"):
         _ = cm.declare(cm.Market(SELLERS, cm.Spread(3) + cm.Noise()), eta=1.0).weights
 
 
@@ -116,7 +123,7 @@ def test_declared_as_a_whole_it_is_the_real_problem():
     [
         (cm.PowerCost(1.5), lambda x: 1.5 * x**0.5),
         (cm.PowerCost(3), lambda x: 3 * x**2),
-        (cm.ExponentialCost(), np.exp),
+        (cm.terms.ExponentialCost(), np.exp),
     ],
     ids=["power 1.5", "power 3", "exponential"],
 )
@@ -128,14 +135,14 @@ def test_a_conjugate_is_the_largest_margin(cost, slope):
 
 
 def test_linear_costs_are_one():
-    assert cm.LinearCost().conjugate(np.ones(1)) is None
+    assert cm.terms.LinearCost().conjugate(np.ones(1)) is None
     assert cm.PowerCost(1).conjugate(np.ones(1)) is None
     assert cm.Payments(cm.PowerCost(1)).is_linear
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(1)))
     assert cm.allocate(market).method == "exact"
 
 
-class SquareRootOfOne(cm.PrivacyCost):
+class SquareRootOfOne(cm.terms.PrivacyCost):
     """u(eps) = sqrt(1 + eps^2) - 1: nearly free at first, then linear."""
 
     def expression(self, epsilon):
@@ -169,7 +176,7 @@ class Shortfall(cm.Term):
         return f"Shortfall({self.level})"
 
 
-class Balance(cm.Constraint):
+class Balance(cm.terms.Constraint):
     """The first and the last seller weigh about the same."""
 
     def __init__(self, apart):
@@ -206,7 +213,7 @@ class Dear(cm.Term):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.epsilon))
 
 
-class Sorted(cm.Constraint):
+class Sorted(cm.terms.Constraint):
     """A constraint that treats the virtual costs as numbers, which a parameter is not."""
 
     def constraints(self, quantities):
@@ -221,12 +228,12 @@ INCENTIVES = {
     "no reports": (cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)], "by construction"),
     "budget": (cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "by construction"),
     "budget, separable": (
-        cm.SquaredSpread() + cm.NegativeEntropy() + cm.Noise(),
+        cm.terms.SquaredSpread() + cm.terms.NegativeEntropy() + cm.Noise(),
         [cm.Budget(1.0), cm.Cap(2)],
         "by construction",
     ),
     "budget, divergence": (
-        cm.NegativeEntropy(TARGET) + cm.Noise(),
+        cm.terms.NegativeEntropy(TARGET) + cm.Noise(),
         [cm.Budget(1.0), cm.Cap(2)],
         "by construction",
     ),
@@ -246,7 +253,11 @@ INCENTIVES = {
     "budget, not strict": (cm.Spread(np.inf) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget, two norms": (cm.Spread() + cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "not guar"),
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
-    "budget, limit": (cm.SquaredSpread() + cm.Noise(), [cm.Budget(1), cm.MaxEpsilon(1)], "not gu"),
+    "budget, limit": (
+        cm.terms.SquaredSpread() + cm.Noise(),
+        [cm.Budget(1), cm.MaxEpsilon(1)],
+        "not gu",
+    ),
     "budget, no spread": (1.0 * cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
     "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
@@ -264,15 +275,15 @@ def test_incentives(name):
     objective, constraints, verdict = INCENTIVES[name]
     incentives = cm.Market(SELLERS, objective, constraints).incentives
     assert incentives.startswith(verdict)
-    assert isinstance(incentives, cm.Incentives)
+    assert isinstance(incentives, cm.market.Incentives)
     assert len(incentives.reason) > 20
 
 
 def test_one_privacy_cost():
     two = cm.Market(SELLERS, *INCENTIVES["two costs"][:2])
-    with pytest.raises(cm.ParameterError, match="different privacy costs"):
+    with pytest.raises(ParameterError, match="different privacy costs"):
         _ = two.privacy_cost
-    assert cm.Market(SELLERS, cm.Spread() + cm.Noise()).privacy_cost == cm.LinearCost()
+    assert cm.Market(SELLERS, cm.Spread() + cm.Noise()).privacy_cost == cm.terms.LinearCost()
 
 
 # ------------------------------------------------------------------ refusals
@@ -289,7 +300,7 @@ class Bad(cm.Term):
         return "Bad()"
 
 
-class BadConstraint(cm.Constraint):
+class BadConstraint(cm.terms.Constraint):
     def __init__(self, build):
         self.build = build
 
@@ -305,7 +316,7 @@ def market_with(*pieces):
     return cm.Market(
         SELLERS,
         sum(terms, cm.Spread() + cm.Noise()),
-        [piece for piece in pieces if isinstance(piece, cm.Constraint)],
+        [piece for piece in pieces if isinstance(piece, cm.terms.Constraint)],
     )
 
 
@@ -343,129 +354,169 @@ COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* m
 REFUSED = {
     "a variable of its own": (
         lambda: market_with(Bad(threshold)),
-        cm.CurvatureError,
+        CurvatureError,
         rf"Bad\(\) uses the variable 't' of its own, but {CLOSED}",
     ),
     "a bound with a variable of its own": (
         lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))),
-        cm.CurvatureError,
+        CurvatureError,
         rf"BadConstraint\(\) uses the variable 'top' of its own, but {CLOSED}",
     ),
-    "a problem inside": (lambda: market_with(Bad(partly)), cm.CurvatureError, rf"Bad.*{CLOSED}"),
+    "a problem inside": (
+        lambda: market_with(Bad(partly)),
+        CurvatureError,
+        rf"Bad.*{CLOSED}",
+    ),
     "random numbers": (
         lambda: market_with(Bad(lambda q: RNG.uniform(size=M) @ q.weights)),
-        cm.ParameterError,
+        ParameterError,
         rf"Bad\(\) {ANOTHER}",
     ),
     "a bound of random numbers": (
         lambda: market_with(BadConstraint(lambda q: q.weights <= RNG.uniform(0.5, 1))),
-        cm.ParameterError,
+        ParameterError,
         rf"BadConstraint\(\) {ANOTHER}",
     ),
     "a count of its calls": (
         lambda: market_with(Bad(Counting())),
-        cm.ParameterError,
+        ParameterError,
         rf"Bad\(\) {ANOTHER}",
     ),
     "yes or no": (
         lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(M, boolean=True))),
-        cm.CurvatureError,
+        CurvatureError,
         rf"BadConstraint\(\) uses the integer variable .* the market is not convex; {COUNTS}",
     ),
     "a few values": (
         lambda: market_with(BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))),
-        cm.CurvatureError,
+        CurvatureError,
         rf"BadConstraint\(\) returned .*FiniteSet.* the market is not convex; {COUNTS}",
     ),
     "concave": (
         lambda: market_with(Bad(lambda q: cp.sqrt(q.weights[0]))),
-        cm.CurvatureError,
+        CurvatureError,
         r"Bad\(\) is concave, but a term must be convex",
     ),
     "a product of unknowns": (
         lambda: market_with(Bad(lambda q: q.weights[0] * q.inverse_eta)),
-        cm.CurvatureError,
+        CurvatureError,
         r"Bad\(\) is quasiconcave",
     ),
     "a vector": (
         lambda: market_with(Bad(lambda q: q.weights)),
-        cm.ParameterError,
+        ParameterError,
         r"expression of Bad\(\) is shape \(5,\); return a scalar CVXPY expression",
     ),
-    "a number": (lambda: market_with(Bad(lambda q: 3.0)), cm.ParameterError, "is 3.0; return a"),
+    "a number": (
+        lambda: market_with(Bad(lambda q: 3.0)),
+        ParameterError,
+        "is 3.0; return a",
+    ),
     "not convex": (
         lambda: market_with(BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)),
-        cm.CurvatureError,
+        CurvatureError,
         r"BadConstraint\(\) is not a convex constraint: in .* the sides are constant and convex",
     ),
     "in epsilon": (
         lambda: market_with(BadConstraint(lambda q: q.epsilon <= q.inverse_eta)),
-        cm.CurvatureError,
+        CurvatureError,
         r"BadConstraint\(\) binds epsilon.*eps <= e as weights <= e \* inverse_eta",
     ),
     "no constraint": (
         lambda: market_with(BadConstraint(lambda q: True)),
-        cm.ParameterError,
+        ParameterError,
         "returned True; return a list of comparisons",
     ),
     "p = 1": (
         lambda: cm.Spread(1),
-        cm.ParameterError,
+        ParameterError,
         "p is 1; the spread .* needs a number from 1.01 to 40",
     ),
-    "p as text": (lambda: cm.Spread("2"), cm.ParameterError, "p is '2'"),
-    "p = nan": (lambda: cm.Spread(np.nan), cm.ParameterError, "p is nan"),
-    "power below 1": (lambda: cm.PowerCost(0.5), cm.ParameterError, "convex only for power >= 1"),
-    "power inf": (lambda: cm.PowerCost(np.inf), cm.ParameterError, "power is inf"),
-    "no cost": (lambda: cm.Payments(2), cm.ParameterError, "privacy_cost is 2; give LinearCost"),
-    "budget 0": (lambda: cm.Budget(0), cm.ParameterError, "budget is 0; give a finite number > 0"),
-    "budget inf": (lambda: cm.Budget(np.inf), cm.ParameterError, "budget is inf"),
-    "budget text": (lambda: cm.Budget("9"), cm.ParameterError, "budget is '9'"),
-    "budget of any sign": (lambda: cm.Budget(cp.Parameter()), cm.ParameterError, "nonneg=True"),
-    "epsilon 0": (lambda: cm.MaxEpsilon(0), cm.ParameterError, "largest epsilon is 0; give"),
-    "epsilon text": (lambda: cm.MaxEpsilon("x"), cm.ParameterError, "largest epsilon is 'x'; give"),
-    "epsilon -1": (lambda: cm.MaxEpsilon([1, -1]), cm.ParameterError, r"epsilon\[1\] is -1"),
-    "epsilon nan": (lambda: cm.MaxEpsilon([np.nan]), cm.ParameterError, r"epsilon\[0\] is nan"),
+    "p as text": (lambda: cm.Spread("2"), ParameterError, "p is '2'"),
+    "p = nan": (lambda: cm.Spread(np.nan), ParameterError, "p is nan"),
+    "power below 1": (
+        lambda: cm.PowerCost(0.5),
+        ParameterError,
+        "convex only for power >= 1",
+    ),
+    "power inf": (lambda: cm.PowerCost(np.inf), ParameterError, "power is inf"),
+    "no cost": (
+        lambda: cm.Payments(2),
+        ParameterError,
+        "privacy_cost is 2; give LinearCost",
+    ),
+    "budget 0": (
+        lambda: cm.Budget(0),
+        ParameterError,
+        "budget is 0; give a finite number > 0",
+    ),
+    "budget inf": (lambda: cm.Budget(np.inf), ParameterError, "budget is inf"),
+    "budget text": (lambda: cm.Budget("9"), ParameterError, "budget is '9'"),
+    "budget of any sign": (
+        lambda: cm.Budget(cp.Parameter()),
+        ParameterError,
+        "nonneg=True",
+    ),
+    "epsilon 0": (lambda: cm.MaxEpsilon(0), ParameterError, "largest epsilon is 0; give"),
+    "epsilon text": (
+        lambda: cm.MaxEpsilon("x"),
+        ParameterError,
+        "largest epsilon is 'x'; give",
+    ),
+    "epsilon -1": (lambda: cm.MaxEpsilon([1, -1]), ParameterError, r"epsilon\[1\] is -1"),
+    "epsilon nan": (
+        lambda: cm.MaxEpsilon([np.nan]),
+        ParameterError,
+        r"epsilon\[0\] is nan",
+    ),
     "nobody sells": (
         lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
-        cm.ParameterError,
+        ParameterError,
         "let some",
     ),
     "wrong length": (
         lambda: market_with(cm.MaxEpsilon([1, 2])),
-        cm.ParameterError,
+        ParameterError,
         "2 entries for 5",
     ),
-    "given one": (lambda: cm.GivenEpsilon(1.0), cm.ParameterError, "given epsilon is 1.0; give a"),
+    "given one": (
+        lambda: cm.terms.GivenEpsilon(1.0),
+        ParameterError,
+        "given epsilon is 1.0; give a",
+    ),
     "caps' length": (
         lambda: market_with(cm.Cap([2.0])),
-        cm.ParameterError,
+        ParameterError,
         "cap has 1 entries for 5",
     ),
     "groups' length": (
         lambda: market_with(cm.GroupShare(["a"], at_least={"a": 1})),
-        cm.ParameterError,
+        ParameterError,
         "groups has 1 entries for 5 sellers",
     ),
-    "no groups": (lambda: cm.GroupShare([], equal=True), cm.ParameterError, "groups must name"),
+    "no groups": (
+        lambda: cm.GroupShare([], equal=True),
+        ParameterError,
+        "groups must name",
+    ),
     "unknown group": (
         lambda: cm.GroupShare(GROUPS, at_least={"z": 0.1}),
-        cm.ParameterError,
+        ParameterError,
         "at_least names the group 'z', which no seller is in; the groups are 'a', 'b', 'c'",
     ),
     "share above 1": (
         lambda: cm.GroupShare(GROUPS, at_most={"a": 1.5}),
-        cm.ParameterError,
+        ParameterError,
         r"at_most\['a'\] is 1.5; a share is in \[0, 1\]",
     ),
     "shares as a number": (
         lambda: cm.GroupShare(GROUPS, at_least=0.2),
-        cm.ParameterError,
+        ParameterError,
         "at_least is 0.2; give shares by group",
     ),
-    "nothing said": (lambda: cm.GroupShare(GROUPS), cm.ParameterError, "says nothing; give"),
+    "nothing said": (lambda: cm.GroupShare(GROUPS), ParameterError, "says nothing; give"),
     **{
-        words: (call, cm.ParameterError, message)
+        words: (call, ParameterError, message)
         for words, call, message in [
             ("sizes", lambda: pieces.Moments([[1], [2, 3]], [1]), "A is a list; give a matrix"),
             ("shape", lambda: pieces.Moments(np.ones(3), [1]), r"A is a ndarray of shape \(3,\)"),
@@ -518,13 +569,17 @@ REFUSED = {
             ),
             (
                 "target 0",
-                lambda: cm.NegativeEntropy([1, 0]),
+                lambda: cm.terms.NegativeEntropy([1, 0]),
                 "target weights > 0, or leave out who",
             ),
-            ("target text", lambda: cm.NegativeEntropy("q"), "reference is 'q'; give a vector of"),
+            (
+                "target text",
+                lambda: cm.terms.NegativeEntropy("q"),
+                "reference is 'q'; give a vector of",
+            ),
             (
                 "targets",
-                lambda: market_with(cm.NegativeEntropy([0.5, 0.5])),
+                lambda: market_with(cm.terms.NegativeEntropy([0.5, 0.5])),
                 "reference has 2 entries for 5 sellers; give one for each$",
             ),
             (
@@ -591,17 +646,17 @@ REFUSED = {
     },
     "a whole with payments": (
         lambda: cm.declare(market_with(cm.Payments())),
-        cm.NotSupportedError,
+        NotSupportedError,
         "not convex in the weights and 1/eta together; declare it at a fixed eta",
     ),
     "a dual of a variant": (
-        lambda: cm.declare(market_with(cm.SquaredSpread()), eta=1.0, formulation="dual"),
-        cm.NotSupportedError,
+        lambda: cm.declare(market_with(cm.terms.SquaredSpread()), eta=1.0, formulation="dual"),
+        NotSupportedError,
         "use formulation='primal'",
     ),
     "eta = inf": (
-        lambda: cm.declare(market_with(cm.SquaredSpread()), eta=np.inf),
-        cm.ParameterError,
+        lambda: cm.declare(market_with(cm.terms.SquaredSpread()), eta=np.inf),
+        ParameterError,
         "eta is inf; give a finite number > 0",
     ),
 }
@@ -630,7 +685,7 @@ def test_what_counts_is_solved_as_the_refusal_says():
 
 
 @dataclass(frozen=True)
-class Averages(cm.Constraint):
+class Averages(cm.terms.Constraint):
     """A user's own piece, whose repr prints a matrix."""
 
     features: np.ndarray
@@ -664,19 +719,19 @@ def test_messages_do_not_print_the_data_of_a_piece():
     features = np.random.default_rng(0).uniform(size=(60, 4))
     assert repr(Averages(features, 2.0)).count("\n") > 50
     objective = cm.Spread() + cm.Noise() + cm.Payments()
-    with pytest.raises(cm.InfeasibleMarketError) as alone:
+    with pytest.raises(InfeasibleMarketError) as alone:
         cm.allocate(cm.Market(sellers, objective, [Averages(features, 2.0)]))
     assert_shown_on_a_line(str(alone.value), "Averages(features=array(")
     apart = [Averages(features, 0.6), Averages(-features, -0.4)]
-    with pytest.raises(cm.InfeasibleMarketError, match="contradict each other") as both:
+    with pytest.raises(InfeasibleMarketError, match="contradict each other") as both:
         cm.allocate(cm.Market(sellers, objective, apart))
     assert_shown_on_a_line(str(both.value), "least=-0.4)", pieces=2)
-    with pytest.raises(cm.CurvatureError) as concave:
+    with pytest.raises(CurvatureError) as concave:
         cm.Market(sellers, objective + Farthest(features, -1.0))
     assert_shown_on_a_line(str(concave.value), "weight=-1.0) is concave")
     market = cm.Market(sellers, objective + Farthest(features, 1.0))
     assert_shown_on_a_line(market.incentives.reason, "weight=1.0) reads the virtual costs")
-    with pytest.raises(cm.ParameterError) as another:
+    with pytest.raises(ParameterError) as another:
         cm.allocate_jointly(market)
     assert_shown_on_a_line(str(another.value), "joint is Market(60 sellers, 1 * Spread()")
 
@@ -695,11 +750,11 @@ def test_pieces_are_compared_by_value_and_read_well():
     assert cm.Cap(2) == cm.Cap(2) != cm.Cap(OWN)
     assert cm.Cap(OWN) == cm.Cap(list(OWN))
     assert hash(cm.Cap(OWN)) == hash(cm.Cap(OWN.copy()))
-    assert cm.MaxEpsilon(OWN) != cm.GivenEpsilon(OWN)
+    assert cm.MaxEpsilon(OWN) != cm.terms.GivenEpsilon(OWN)
     assert cm.GroupShare(GROUPS, equal=True) == cm.GroupShare(list(GROUPS), equal=True)
     assert cm.GroupShare(GROUPS, equal=True) != cm.GroupShare(GROUPS, at_most={"a": 1})
     assert repr(cm.Cap(OWN)) == "Cap(k=<5 values in [0, 4]>)"
-    assert repr(cm.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
+    assert repr(cm.terms.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
     assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(at_least={'a': 0.2})"
     assert repr(cm.Budget(3)) == "Budget(3)"
     assert repr(cm.Spread(3) + 2 * cm.Payments(cm.PowerCost(2))) == (
@@ -714,7 +769,12 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
     for one, same, other, words in [
         (cm.Spread(3, TARGET), cm.Spread(3, list(TARGET)), cm.Spread(3), "Spread(p=3, reference=<"),
         (cm.Spread(), cm.Spread(2.0), cm.Spread(reference=TARGET), "Spread()"),
-        (cm.NegativeEntropy(TARGET), cm.NegativeEntropy(TARGET.copy()), cm.NegativeEntropy(), ""),
+        (
+            cm.terms.NegativeEntropy(TARGET),
+            cm.terms.NegativeEntropy(TARGET.copy()),
+            cm.terms.NegativeEntropy(),
+            "",
+        ),
         (
             pieces.Moments(FEATURES, [1, 2], 0),
             pieces.Moments(FEATURES.tolist(), np.array([1, 2]), 0.0),
@@ -760,7 +820,9 @@ def test_moments_hold_where_they_are_met():
     a = np.full(M, 1 / M)
     here = FEATURES.T @ a
     for tol in (0, 0.1, [0, 1]):
-        items = pieces.Moments(FEATURES, here, tol).constraints(cm.Quantities.at(a, 1.0, COSTS))
+        items = pieces.Moments(FEATURES, here, tol).constraints(
+            cm.terms.Quantities.at(a, 1.0, COSTS)
+        )
         assert all(item.value(tolerance=1e-12) for item in items)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation.simplex import project_capped_simplex
+from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms import Quantities, WeightedTerm
 
 WEIGHTS = np.array([0.5, 0.3, 0.2])
@@ -46,7 +47,7 @@ class Product(cm.Term):
         return "Product()"
 
 
-class AtMost(cm.Constraint):
+class AtMost(cm.terms.Constraint):
     """A user's own constraint: no guarantee above a number."""
 
     def __init__(self, most):
@@ -85,7 +86,7 @@ class AtMost(cm.Constraint):
     ],
 )
 def test_sums_and_multiples(objective, expected):
-    assert isinstance(objective, cm.Objective)
+    assert isinstance(objective, cm.terms.Objective)
     assert value(objective) == pytest.approx(expected, rel=1e-12)
 
 
@@ -113,9 +114,7 @@ def test_building_on_an_objective_leaves_it_as_it_was():
 @pytest.mark.parametrize("sum_", [cm.Spread(), 1 * cm.Spread()], ids=["term", "objective"])
 def test_only_terms_add(other, sum_):
     for add in (lambda: sum_ + other, lambda: other + sum_, lambda: sum_ - other):
-        with pytest.raises(
-            cm.ParameterError, match=r"cannot be added to .*Spread\(\): .*leave const"
-        ):
+        with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): .*leave const"):
             add()
 
 
@@ -124,11 +123,9 @@ def test_a_number_divides():
     halves = (3 * cm.Spread() + cm.Noise()) / np.float64(3)
     assert [part.weight for part in halves.parts] == [1.0, 1 / 3]
     for divisor in (0, np.nan, np.inf, "2", None, cm.Spread(), cp.Parameter(pos=True)):
-        with pytest.raises(
-            cm.ParameterError, match=r"Spread\(\) is divided by .*number > 0, or mult"
-        ):
+        with pytest.raises(ParameterError, match=r"Spread\(\) is divided by .*number > 0, or mult"):
             cm.Spread() / divisor
-    with pytest.raises(cm.CurvatureError, match=NEGATIVE.replace("-2", "-0.5")):
+    with pytest.raises(CurvatureError, match=NEGATIVE.replace("-2", "-0.5")):
         cm.Spread() / -2
 
 
@@ -148,7 +145,7 @@ def test_nothing_is_subtracted(subtract):
     message = (
         r"Noise\(\) is subtracted: a negative .* is concave.*add it with a weight >= 0, or bound"
     )
-    with pytest.raises(cm.CurvatureError, match=message):
+    with pytest.raises(CurvatureError, match=message):
         subtract()
 
 
@@ -160,7 +157,7 @@ def test_a_parameter_is_a_weight():
     objective = 2 * (cm.Spread() + cm.Payments() * gamma)
     assert (cm.Payments() * gamma).parts[0].weight is gamma
     assert repr(cm.Noise() + cm.Payments() * gamma) == "1 * Noise() + gamma * Payments()"
-    with pytest.raises(cm.ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set its value"):
         value(objective)
     for gamma.value in (0.5, 3.0):
         assert value(objective) == pytest.approx(2 * SPREAD + 2 * gamma.value * PAYMENTS)
@@ -172,7 +169,7 @@ def test_numbers_of_a_market_follow_a_parameter():
     sellers = cm.Sellers(virtual_costs=COSTS)
     market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments() * gamma)
     assert market.incentives == "by construction"
-    with pytest.raises(cm.ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set its value"):
         cm.allocate(market)
     for gamma.value in (0.5, 3.0):
         plain = cm.Market.standard(sellers, mu=1, sigma=1, gamma=gamma.value)
@@ -185,7 +182,7 @@ def test_numbers_of_a_market_follow_a_parameter():
 @pytest.mark.parametrize("right", [cm.Noise(), cm.Spread() + cm.Noise()], ids=["term", "objective"])
 def test_cvxpy_does_not_multiply_by_terms(left, right):
     for combine in (lambda: left * right, lambda: left + right):
-        with pytest.raises(cm.ParameterError, match=r"no number for CVXPY.* term \* parameter"):
+        with pytest.raises(ParameterError, match=r"no number for CVXPY.* term \* parameter"):
             combine()
 
 
@@ -200,7 +197,7 @@ def test_cvxpy_does_not_multiply_by_terms(left, right):
     ids=["any sign", "a vector", "a variable", "negative"],
 )
 def test_other_weights_of_cvxpy_are_refused(weight):
-    with pytest.raises(cm.ParameterError, match=r"a scalar cvxpy.Parameter\(nonneg=True\)"):
+    with pytest.raises(ParameterError, match=r"a scalar cvxpy.Parameter\(nonneg=True\)"):
         cm.Noise() * weight
 
 
@@ -214,38 +211,66 @@ NOT_FINITE = "give a finite number"
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: -2 * cm.Spread(), cm.CurvatureError, r"Spread\(\) " + NEGATIVE),
-        (lambda: cm.Noise() * -2.5, cm.CurvatureError, r"Noise\(\) " + NEGATIVE),
-        (lambda: -2 * Entropy(), cm.CurvatureError, r"Entropy\(\) " + NEGATIVE),
-        (lambda: -2 * (1 * cm.Payments()), cm.CurvatureError, r"Payments\(\) " + NEGATIVE),
-        (lambda: np.nan * cm.Spread(), cm.ParameterError, r"Spread\(\) is nan; " + NOT_FINITE),
-        (lambda: np.inf * cm.Noise(), cm.ParameterError, r"Noise\(\) is inf; " + NOT_FINITE),
-        (lambda: cm.Noise() * "2", cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
-        (lambda: "2" * cm.Noise(), cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
-        (lambda: "2" * (2 * cm.Noise()), cm.ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
-        (lambda: np.ones(2) * cm.Noise(), cm.ParameterError, NOT_FINITE),
-        (lambda: cm.Noise() * cm.Spread(), cm.ParameterError, r"Noise\(\) is Spread\(\); give"),
-        (lambda: cm.Noise() * (2 * cm.Spread()), cm.ParameterError, r"is 2 \* Spread\(\); give"),
-        (lambda: None * cm.Noise(), cm.ParameterError, r"Noise\(\) is None; " + NOT_FINITE),
-        (lambda: 1j * cm.Noise(), cm.ParameterError, NOT_FINITE),
-        (lambda: cm.Cap(0.99), cm.ParameterError, "cap is 0.99.*give a number >= 1, or leave"),
-        (lambda: cm.Cap(0), cm.ParameterError, "cap is 0, .*cap >= 1"),
-        (lambda: cm.Cap(-1), cm.ParameterError, "cap is -1"),
-        (lambda: cm.Cap(np.nan), cm.ParameterError, "cap is nan"),
-        (lambda: cm.Cap(np.inf), cm.ParameterError, "cap is inf"),
-        (lambda: cm.Cap("5"), cm.ParameterError, "cap is '5'"),
-        (lambda: cm.Cap(None), cm.ParameterError, "cap is None"),
-        (lambda: cm.Cap(np.array([[2, 3]])), cm.ParameterError, r"cap is array\(\[\[2, 3\]\]\)"),
-        (lambda: cm.Cap([1.0, 0.5]), cm.ParameterError, "the mean of cap is 0.75.*cap >= 1"),
-        (lambda: cm.EtaRange(0, 1), cm.ParameterError, r"eta range is \(0, 1\).*0 < low <= high"),
-        (lambda: cm.EtaRange(2, 1), cm.ParameterError, r"eta range is \(2, 1\)"),
-        (lambda: cm.EtaRange(1, np.inf), cm.ParameterError, "two finite numbers"),
-        (lambda: cm.EtaRange(np.nan, 1), cm.ParameterError, r"eta range is \(nan, 1\)"),
-        (lambda: cm.EtaRange(-1, 1), cm.ParameterError, r"eta range is \(-1, 1\)"),
-        (lambda: cm.EtaRange("1", 2), cm.ParameterError, r"eta range is \('1', 2\)"),
-        (lambda: cm.EtaRange(1, None), cm.ParameterError, r"eta range is \(1, None\)"),
+        (lambda: -2 * cm.Spread(), CurvatureError, r"Spread\(\) " + NEGATIVE),
+        (lambda: cm.Noise() * -2.5, CurvatureError, r"Noise\(\) " + NEGATIVE),
+        (lambda: -2 * Entropy(), CurvatureError, r"Entropy\(\) " + NEGATIVE),
+        (lambda: -2 * (1 * cm.Payments()), CurvatureError, r"Payments\(\) " + NEGATIVE),
+        (
+            lambda: np.nan * cm.Spread(),
+            ParameterError,
+            r"Spread\(\) is nan; " + NOT_FINITE,
+        ),
+        (lambda: np.inf * cm.Noise(), ParameterError, r"Noise\(\) is inf; " + NOT_FINITE),
+        (lambda: cm.Noise() * "2", ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (lambda: "2" * cm.Noise(), ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (
+            lambda: "2" * (2 * cm.Noise()),
+            ParameterError,
+            r"Noise\(\) is '2'; " + NOT_FINITE,
+        ),
+        (lambda: np.ones(2) * cm.Noise(), ParameterError, NOT_FINITE),
+        (
+            lambda: cm.Noise() * cm.Spread(),
+            ParameterError,
+            r"Noise\(\) is Spread\(\); give",
+        ),
+        (
+            lambda: cm.Noise() * (2 * cm.Spread()),
+            ParameterError,
+            r"is 2 \* Spread\(\); give",
+        ),
+        (lambda: None * cm.Noise(), ParameterError, r"Noise\(\) is None; " + NOT_FINITE),
+        (lambda: 1j * cm.Noise(), ParameterError, NOT_FINITE),
+        (
+            lambda: cm.Cap(0.99),
+            ParameterError,
+            "cap is 0.99.*give a number >= 1, or leave",
+        ),
+        (lambda: cm.Cap(0), ParameterError, "cap is 0, .*cap >= 1"),
+        (lambda: cm.Cap(-1), ParameterError, "cap is -1"),
+        (lambda: cm.Cap(np.nan), ParameterError, "cap is nan"),
+        (lambda: cm.Cap(np.inf), ParameterError, "cap is inf"),
+        (lambda: cm.Cap("5"), ParameterError, "cap is '5'"),
+        (lambda: cm.Cap(None), ParameterError, "cap is None"),
+        (
+            lambda: cm.Cap(np.array([[2, 3]])),
+            ParameterError,
+            r"cap is array\(\[\[2, 3\]\]\)",
+        ),
+        (lambda: cm.Cap([1.0, 0.5]), ParameterError, "the mean of cap is 0.75.*cap >= 1"),
+        (
+            lambda: cm.EtaRange(0, 1),
+            ParameterError,
+            r"eta range is \(0, 1\).*0 < low <= high",
+        ),
+        (lambda: cm.EtaRange(2, 1), ParameterError, r"eta range is \(2, 1\)"),
+        (lambda: cm.EtaRange(1, np.inf), ParameterError, "two finite numbers"),
+        (lambda: cm.EtaRange(np.nan, 1), ParameterError, r"eta range is \(nan, 1\)"),
+        (lambda: cm.EtaRange(-1, 1), ParameterError, r"eta range is \(-1, 1\)"),
+        (lambda: cm.EtaRange("1", 2), ParameterError, r"eta range is \('1', 2\)"),
+        (lambda: cm.EtaRange(1, None), ParameterError, r"eta range is \(1, None\)"),
         (lambda: cm.Term(), TypeError, "abstract"),
-        (lambda: cm.Constraint(), TypeError, "abstract"),
+        (lambda: cm.terms.Constraint(), TypeError, "abstract"),
     ],
 )
 def test_wrong_pieces_are_named(build, error, message):
@@ -263,7 +288,7 @@ def test_wrong_pieces_are_named(build, error, message):
 def test_a_term_that_is_not_convex_is_named(term, message):
     weights = cp.Variable(3, nonneg=True)
     quantities = Quantities(weights, ETA * weights, cp.Constant(1 / ETA), COSTS)
-    with pytest.raises(cm.CurvatureError, match=message):
+    with pytest.raises(CurvatureError, match=message):
         (cm.Spread() + 2 * term).expression(quantities)
 
 
@@ -326,6 +351,6 @@ def value_at(objective, weights):
 @pytest.mark.parametrize("weight", [1e-20, 1e-9, 1.0, 1e9])
 def test_the_squared_spread_knows_its_minimum_at_any_scale(weight):
     costs = np.array([1.0, 1.5, 4.0])
-    found = float(cm.SquaredSpread().simplex_minimum(weight, costs))
+    found = float(cm.terms.SquaredSpread().simplex_minimum(weight, costs))
     a = project_capped_simplex(costs / (-2 * weight))
     assert found == pytest.approx(weight * a @ a + costs @ a, rel=1e-12)

@@ -30,7 +30,7 @@ def test_a_convex_cost_has_local_minima_too(p, power, others):
     assert found.lower_bound <= best * (1 + 1e-8)
 
 
-@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.ExponentialCost()])
+@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.terms.ExponentialCost()])
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_the_guarantees_without_a_spread_at_forty_one_etas(cost, name):
     check_term_without_a_spread(cost, name, 41)

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-import convexmarket as cm
 from convexmarket.allocation.together import _Buyers
+from convexmarket.errors import LooseCertificateWarning
 from tests.allocation.test_together import CASES, brute_force, buyer, is_certified
 
 #: What no prices share out; the warning says so.
@@ -17,12 +17,12 @@ OPEN = "caps, and a bound of one buyer's own"
 def test_buyers_together_meet_brute_force(name):
     markets, limit = CASES[name]
     with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", cm.LooseCertificateWarning)
+        warnings.simplefilter("always", LooseCertificateWarning)
         found = is_certified(markets, limit)
     assert (
         (found.gap > 1e-6)
         == (name == OPEN)
-        == any(issubclass(one.category, cm.LooseCertificateWarning) for one in said)
+        == any(issubclass(one.category, LooseCertificateWarning) for one in said)
     )
     assert found.gap <= 1e-3
     best = brute_force(markets, limit, found)

@@ -66,7 +66,7 @@ def test_a_broken_ridge_regression_of_many_rows_is_caught(mutant):
 def test_a_sampled_ridge_is_audited_by_frequencies():
     epsilon = np.full(50, 1.0)
     epsilon[0] = 4.0
-    learner = cm.SampledRidge(10.0, threshold=4.0)
+    learner = cm.learners.SampledRidge(10.0, threshold=4.0)
     audit = ridge_audit(learner, epsilon, size=50, draws=3000, rows=[0])
     assert audit.passed
     assert audit.measured[0] > 0.05

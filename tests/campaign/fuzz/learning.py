@@ -93,16 +93,16 @@ def check_account(case: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------ bounds
 
 BOUNDS = {
-    "function": (cm.function_error_bound, {"n_queries": 10}),
-    "interactive": (cm.interactive_error_bound, {"max_queries": 10, "max_updates": 2}),
-    "semi": (cm.semi_interactive_error_bound, {"n_points": 10, "norm_bound": 2.0}),
+    "function": (cm.release.function_error_bound, {"n_queries": 10}),
+    "interactive": (cm.release.interactive_error_bound, {"max_queries": 10, "max_updates": 2}),
+    "semi": (cm.release.semi_interactive_error_bound, {"n_points": 10, "norm_bound": 2.0}),
     "non": (
-        cm.non_interactive_error_bound,
+        cm.release.non_interactive_error_bound,
         {"rounds": 3, "net_size": 100.0, "net_radius": 0.1, "norm_bound": 1.0,
          "feature_lipschitz": 1.0},
     ),
-    "updates": (cm.suggest_updates, {"max_queries": 10, "norm_bound": 1.0}),
-    "points": (cm.suggest_test_size, {"norm_bound": 1.0, "largest": 1000}),
+    "updates": (cm.release.suggest_updates, {"max_queries": 10, "norm_bound": 1.0}),
+    "points": (cm.release.suggest_test_size, {"norm_bound": 1.0, "largest": 1000}),
 }  # fmt: skip
 
 
@@ -187,11 +187,11 @@ def _fitted(case: dict[str, Any], X: np.ndarray, y: np.ndarray, epsilon: np.ndar
         case 0:
             return cm.PersonalizedRidge(alpha, **common).fit(X, y, **terms)
         case 1:
-            return cm.NonPersonalizedRidge(alpha, **common).fit(X, y, **terms)
+            return cm.learners.NonPersonalizedRidge(alpha, **common).fit(X, y, **terms)
         case 2:
-            return cm.SampledRidge(alpha, **common).fit(X, y, **terms)
+            return cm.learners.SampledRidge(alpha, **common).fit(X, y, **terms)
         case 3:
-            return cm.NonPrivateRidge(alpha, feature_range=(-1.0, 1.0)).fit(X, y)
+            return cm.learners.NonPrivateRidge(alpha, feature_range=(-1.0, 1.0)).fit(X, y)
     learner = cm.PrivateLogisticRegression(regularization=alpha, data_norm=1.0, classes=(-1, 1))
     return learner.fit(X, y, **terms)
 
@@ -229,7 +229,7 @@ def check_policy(case: dict[str, Any]) -> str:
     require((paid >= reports * epsilon * (1 - 1e-12)).all(), "somebody loses", paid)
     one = policy.quote(float(reports[0]))
     require(np.isclose(one.epsilon, epsilon[0], rtol=1e-9), "one and many differ", one, epsilon)
-    again = cm.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     same = again.quote(reports)
     require(np.array_equal(same.epsilon, epsilon), "another policy comes back from JSON")
     require(np.allclose(same.payment, paid, rtol=1e-12), "other payments come back from JSON")

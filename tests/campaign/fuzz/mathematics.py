@@ -32,14 +32,14 @@ def made(case: tuple[int, list[float]]) -> cm.Prior:
     low = min(x, y)
     makers = [
         lambda: cm.Uniform(x, x + y),
-        lambda: cm.Exponential(x),
+        lambda: cm.priors.Exponential(x),
         lambda: cm.Beta(x, y, z, z + w),
-        lambda: cm.Power(x, y),
-        lambda: cm.TruncatedNormal(x, y, z, z + w),
-        lambda: cm.LogNormal(x, y),
-        lambda: cm.Gamma(x, y),
+        lambda: cm.priors.Power(x, y),
+        lambda: cm.priors.TruncatedNormal(x, y, z, z + w),
+        lambda: cm.priors.LogNormal(x, y),
+        lambda: cm.priors.Gamma(x, y),
         lambda: cm.EmpiricalPrior([x, y, y, z, w]),
-        lambda: cm.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + w)]),
+        lambda: cm.priors.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + w)]),
     ]
     return makers[kind]()
 
@@ -58,7 +58,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     require(((F >= 0) & (F <= 1)).all() and (np.diff(F) >= 0).all(), "cdf", F)
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
-    if isinstance(prior, cm.TruncatedNormal):
+    if isinstance(prior, cm.priors.TruncatedNormal):
         # scipy's loses digits with the distance: z deviations away it is off by up to 1e-9 z. Where
         # the support is far narrower than a deviation, ends and places are rounded in units of it.
         mean, deviation = case[1][:2]
@@ -134,7 +134,7 @@ def prior_texts(draw: Any) -> str:
 
 def check_prior_text(text: str) -> str:
     """Parse a prior, and read back what it says of itself."""
-    prior = cm.parse_prior(text)
+    prior = cm.priors.parse_prior(text)
     require(prior_from_dict(prior.to_dict()) == prior, "to_dict does not come back")
     return "accepted"
 
@@ -309,10 +309,15 @@ def check_against_declaration(case: dict[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------- variants
 
 SPREADS = [
-    cm.Spread(), cm.Spread(1.5), cm.Spread(3), cm.Spread(np.inf), cm.SquaredSpread(),
-    cm.NegativeEntropy(),
+    cm.Spread(), cm.Spread(1.5), cm.Spread(3), cm.Spread(np.inf), cm.terms.SquaredSpread(),
+    cm.terms.NegativeEntropy(),
 ]  # fmt: skip
-PRIVACY_COSTS = [cm.LinearCost(), cm.PowerCost(1.5), cm.PowerCost(2), cm.ExponentialCost()]
+PRIVACY_COSTS = [
+    cm.terms.LinearCost(),
+    cm.PowerCost(1.5),
+    cm.PowerCost(2),
+    cm.terms.ExponentialCost(),
+]
 
 
 @st.composite

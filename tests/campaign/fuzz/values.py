@@ -47,21 +47,21 @@ def priors(draw: Any, numbers: Any = ordinary) -> cm.Prior:
     if kind == 0:
         return cm.Uniform(x, x + y)
     if kind == 1:
-        return cm.Exponential(x)
+        return cm.priors.Exponential(x)
     if kind == 2:
         return cm.Beta(x, y, 0.0, z)
     if kind == 3:
-        return cm.Power(x, y)
+        return cm.priors.Power(x, y)
     if kind == 4:
-        return cm.TruncatedNormal(x, y, x, x + z)
+        return cm.priors.TruncatedNormal(x, y, x, x + z)
     if kind == 5:
-        return cm.LogNormal(np.log(x), y)
+        return cm.priors.LogNormal(np.log(x), y)
     if kind == 6:
-        return cm.Gamma(x, y)
+        return cm.priors.Gamma(x, y)
     if kind == 7:
         return cm.EmpiricalPrior(draw(st.lists(numbers, min_size=1, max_size=6)))
     low = min(x, y)
-    return cm.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + 2 * z)])
+    return cm.priors.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + 2 * z)])
 
 
 @st.composite

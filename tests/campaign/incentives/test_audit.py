@@ -50,7 +50,7 @@ def test_nobody_gains_by_lying_in_a_large_market(name, m, seed, exponent, cap):
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_ties_of_an_ironed_mixture_are_broken_evenly_and_truthfully(mu):
-    prior = cm.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
+    prior = cm.priors.Mixture([0.5, 0.5], [cm.Beta(4, 16, 0.1, 1.0), cm.Beta(16, 4, 0.1, 1.0)])
     assert_ties_are_broken_evenly(prior, [0.45, 0.5, 0.6, 0.95], mu)
 
 

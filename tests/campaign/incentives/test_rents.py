@@ -26,8 +26,8 @@ def test_one_seller_with_an_exponential_cost(name):
     ("name", "pieces"),
     [
         ("uniform", {"cost": cm.PowerCost(2)}),
-        ("truncated normal", {"spread": 1.5 * cm.SquaredSpread()}),
-        ("mixture, ironed", {"cost": cm.ExponentialCost(), "constraints": [cm.Cap(2)]}),
+        ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
+        ("mixture, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
         ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
         ("uniform", {"constraints": [cm.GroupShare(list("aabb"), at_least={"b": 0.4})]}),
     ],
@@ -44,7 +44,7 @@ def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces, seed):
     "market",
     [
         spread_under_budget(1.0 * cm.Spread(), [0.3, 0.5, 0.8]),
-        spread_under_budget(1.0 * cm.SquaredSpread(), [0.3, 0.5, 0.8], [cm.Cap(1.6)]),
+        spread_under_budget(1.0 * cm.terms.SquaredSpread(), [0.3, 0.5, 0.8], [cm.Cap(1.6)]),
         quotas_without_a_budget(),
     ],
     ids=["budget", "budget and cap", "quotas"],

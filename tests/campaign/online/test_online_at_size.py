@@ -97,4 +97,4 @@ def test_units_do_not_matter_where_moments_are_integrals(scale):
 
 
 def test_a_bound_under_a_tight_cap_on_a_long_tail():
-    check_the_bound_is_true_or_refused(cm.LogNormal(0, 1), 185934, 1.6319e-3, 1.0, 1.0, 1.01)
+    check_the_bound_is_true_or_refused(cm.priors.LogNormal(0, 1), 185934, 1.6319e-3, 1.0, 1.0, 1.01)

@@ -12,8 +12,7 @@ from dataclasses import asdict
 
 import pytest
 
-import convexmarket as cm
-from convexmarket.errors import MarketClosedError, OfferError
+from convexmarket.errors import DataError, MarketClosedError, OfferError
 from convexmarket.ledger import store, turns
 from convexmarket.ledger.turns import Turns
 from convexmarket.online import AdaptivePolicy
@@ -153,7 +152,7 @@ def test_a_market_is_made_once(tmp_path):
             try:
                 OnlineMarket.create(tmp_path / f"m{round}", fixed(10), f"{k}")
                 made.append(round)
-            except cm.DataError as error:
+            except DataError as error:
                 if "already" not in str(error):
                     raise
         return made

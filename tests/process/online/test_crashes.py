@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-import convexmarket as cm
+from convexmarket.errors import DataError
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import Child, needs_fork, stopping
@@ -84,7 +84,7 @@ def test_killed_around_the_instant_that_a_market_appears(tmp_path, name, before)
     appeared = (name, before) != ("link", True)
     assert (tmp_path / "market.sqlite").exists() == appeared
     if appeared:
-        with pytest.raises(cm.DataError, match="already"):
+        with pytest.raises(DataError, match="already"):
             OnlineMarket.create(tmp_path, fixed(10))
         market = OnlineMarket(tmp_path)
     else:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from joblib import Parallel, delayed
 
-import convexmarket as cm
+from convexmarket.errors import BudgetExceededError
 from convexmarket.privacy import Guarantee, account, active, admit
 
 
@@ -66,5 +66,5 @@ def test_a_worker_says_that_its_account_is_its_own() -> None:
         found = Parallel(n_jobs=2)(delayed(charged_and_warned)(0.75) for _ in range(2))
         assert all(categories == ["PrivacyLeakWarning"] for _, categories in found)
         assert opened.spent.empty
-        with pytest.raises(cm.BudgetExceededError):
+        with pytest.raises(BudgetExceededError):
             charge(1.25)

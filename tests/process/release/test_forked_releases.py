@@ -15,7 +15,7 @@ def test_a_forked_process_cannot_ask_a_release_of_its_parent(kind):
     X = rng.uniform(-0.5, 0.5, (300, 2))
     erm = cm.KernelERM(regularization=0.1).fit(X, np.where(X[:, 0] > 0, 1, -1))
     release = (
-        cm.FunctionRelease(erm, 1.0, 1e-6)
+        cm.release.FunctionRelease(erm, 1.0, 1e-6)
         if kind == "function"
         else cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
     )
