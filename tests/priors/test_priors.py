@@ -649,7 +649,7 @@ def test_an_empirical_prior_has_no_density():
 def test_virtual_cost_refuses_reports_below_the_support(prior):
     for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
         with pytest.raises(
-            PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\] = 0.01"
+            PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]\."
         ):
             cost([0.05, 0.01, np.nan])
         with pytest.raises(PriorError, match=r"c\[0\] = -1"):
@@ -662,7 +662,7 @@ def test_check_reports_names_the_first_outside():
     Uniform(0.02, 0.1).check_reports([0.02, 0.1])
     Exponential(1).check_reports([])
     with pytest.raises(
-        PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\] = 0.2.*declare"
+        PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\]\..*declare"
     ):
         Uniform(0.02, 0.1).check_reports([0.05, 0.2, 0.01])
     with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\] = inf"):
