@@ -648,9 +648,7 @@ def test_an_empirical_prior_has_no_density():
 @pytest.mark.parametrize("prior", [Uniform(0.02, 0.1), EmpiricalPrior([0.02, 0.1])], ids=repr)
 def test_virtual_cost_refuses_reports_below_the_support(prior):
     for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
-        with pytest.raises(
-            PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]\."
-        ):
+        with pytest.raises(PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]\."):
             cost([0.05, 0.01, np.nan])
         with pytest.raises(PriorError, match=r"c\[0\] = -1"):
             cost(-1)
