@@ -2,8 +2,8 @@
 
 Here stand the names that most users type; the others stand in ``terms``, ``priors``,
 ``allocation``, ``incentives``, ``learners``, ``privacy``, ``joint``, ``online``, ``release``,
-``attacks``, ``errors`` and ``datasets``. Each is loaded when it is first asked for; ``__init__.pyi``
-lists them.
+``attacks``, ``errors`` and ``datasets``. Each is loaded when it is first asked for; they are listed
+in ``__init__.pyi``.
 """
 
 from convexmarket.starting import interrupts_end_at_once as _interrupts_end_at_once

@@ -245,9 +245,11 @@ class Prior(ABC):
     def _outside(self, reports: FloatArray, outside: NDArray[np.bool_], what: str) -> PriorError:
         low, high = self.support
         first = int(np.argmax(outside))
+        # A report is private; one alone is that of whoever asks.
+        found = f" = {reports.flat[first]}" if reports.size == 1 else ""
         return PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
-            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]. "
+            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]{found}. "
             "Correct the reports, or declare a prior that covers them"
         )
 

@@ -365,6 +365,7 @@ def signed(found):
         ({"model": {"coefficients": {"0": 1.0}}}, "a list of numbers"),
         ({"model": {"coefficients": [1.0, 2.0, "Infinity"]}}, "a list of numbers"),
         ({"model": {"coefficients": [1.0, 2.0, -1e200]}}, "would overflow"),
+        ({"model": {"coefficients": [1.0, 2.0, 10**400]}}, "number of more than|too large|digits"),
         ({"model": {"intercept": 1e200}}, "intercept"),
         ({"model": {"form": "pickle"}}, "model"),
         ({"model": {"intercept": "Infinity"}}, "intercept"),

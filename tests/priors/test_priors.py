@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import log_ndtr
 
+import convexmarket as cm
 from convexmarket.errors import ParameterError, PriorError
 from convexmarket.priors import (
     Beta,
@@ -574,7 +575,7 @@ def test_a_mixture_in_words():
     assert prior_from_dict(json.loads(json.dumps(described))) == prior
     nested = Mixture([1, 1], [prior, Beta(2, 2)])
     assert prior_from_dict(nested.to_dict()) == nested
-    assert eval(repr(prior), vars(__import__("convexmarket"))) == prior
+    assert eval(repr(prior), vars(cm.priors)) == prior
 
 
 # Refusals.
@@ -648,9 +649,9 @@ def test_an_empirical_prior_has_no_density():
 @pytest.mark.parametrize("prior", [Uniform(0.02, 0.1), EmpiricalPrior([0.02, 0.1])], ids=repr)
 def test_virtual_cost_refuses_reports_below_the_support(prior):
     for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
-        with pytest.raises(PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]"):
+        with pytest.raises(PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]\."):
             cost([0.05, 0.01, np.nan])
-        with pytest.raises(PriorError, match=r"c\[0\]"):
+        with pytest.raises(PriorError, match=r"c\[0\] = -1"):
             cost(-1)
         with pytest.raises(ParameterError, match="c must hold numbers"):
             cost("much")
@@ -660,12 +661,12 @@ def test_check_reports_names_the_first_outside():
     Uniform(0.02, 0.1).check_reports([0.02, 0.1])
     Exponential(1).check_reports([])
     with pytest.raises(
-        PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\].*declare"
+        PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\]\..*declare"
     ):
         Uniform(0.02, 0.1).check_reports([0.05, 0.2, 0.01])
-    with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\]"):
+    with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\] = inf"):
         Exponential(1).check_reports([np.inf])
-    with pytest.raises(PriorError, match=r"the first is c\[0\]"):
+    with pytest.raises(PriorError, match="nan"):
         Exponential(1).check_reports([np.nan])
 
 

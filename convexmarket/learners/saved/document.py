@@ -52,7 +52,10 @@ def _numbers(value: Any) -> Floats:
         return value
     if not isinstance(value, list) or any(type(item) not in (int, float) for item in value):
         raise ValueError("a list of numbers was expected")
-    return np.array(value, dtype=np.float64)
+    try:
+        return np.array(value, dtype=np.float64)
+    except OverflowError:
+        raise ValueError("a number is too large for a float") from None
 
 
 def _vector(value: Any) -> Floats:
