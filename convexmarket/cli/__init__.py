@@ -19,16 +19,6 @@ from convexmarket.cli.ledger import ledger_app
 from convexmarket.cli.online import online_app
 from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
-from convexmarket.experiments import price_offers, run_problem
-from convexmarket.experiments.offers import certificate_of
-from convexmarket.experiments.provenance import package_version
-from convexmarket.priors import parse_prior
-from convexmarket.problems import SolverStudyProblem, json_schema, load_problem, rows_setting
-from convexmarket.report import write_report
-from convexmarket.report.render import check_replaceable
-from convexmarket.report.results_schema import results_schema
-from convexmarket.report.terminal import offers_summary, summary
-from convexmarket.writing import CSV, JSON, check_place, write_together
 
 __all__ = ["app", "main"]
 
@@ -136,6 +126,8 @@ def _options(
 @app.command()
 def version() -> None:
     """Show the version."""
+    from convexmarket.experiments.provenance import package_version
+
     out.print(f"convexmarket {package_version()}", highlight=False)
 
 
@@ -170,6 +162,13 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiment of a problem file and write its report."""
+    from convexmarket.experiments import run_problem
+    from convexmarket.problems import SolverStudyProblem, load_problem, rows_setting
+    from convexmarket.report import write_report
+    from convexmarket.report.render import check_replaceable
+    from convexmarket.report.terminal import summary
+    from convexmarket.writing import check_place
+
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
         problem = load_problem(file, overrides)
@@ -233,6 +232,12 @@ def price(
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a CSV file."""
+    from convexmarket.experiments import price_offers
+    from convexmarket.experiments.offers import certificate_of
+    from convexmarket.priors import parse_prior
+    from convexmarket.report.terminal import offers_summary
+    from convexmarket.writing import CSV, JSON, check_place
+
     with errors_in_one_line(), err.status("") as status:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
@@ -274,6 +279,10 @@ def schema(
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
+    from convexmarket.problems import json_schema
+    from convexmarket.report.results_schema import results_schema
+    from convexmarket.writing import JSON, check_place, write_together
+
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:
         sys.stdout.write(text)

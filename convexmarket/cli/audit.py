@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.table import Table
 
 from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
-from convexmarket.experiments.csv_cells import write_csv
-from convexmarket.experiments.privacy_audits import MechanismAudit, audit_mechanisms, audit_table
-from convexmarket.report.results import plain
-from convexmarket.writing import CSV, JSON, check_place, write_together
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from convexmarket.experiments.privacy_audits import MechanismAudit
 
 __all__ = ["AUDIT_EXAMPLES", "audit_command"]
 
@@ -56,6 +56,9 @@ def audit_command(
     force: Force = False,
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
+    from convexmarket.experiments.privacy_audits import audit_mechanisms, audit_table
+    from convexmarket.writing import CSV, JSON, check_place, write_together
+
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
             raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
@@ -80,6 +83,8 @@ def audit_command(
 
 def _tell(one: MechanismAudit) -> None:
     """Say where no progress bar is seen how far it is."""
+    from convexmarket.experiments.privacy_audits import audit_table
+
     line = audit_table([one]).iloc[0]
     verdict = "holds" if line["passed"] else "refuted"
     err.print(
@@ -91,6 +96,9 @@ def _tell(one: MechanismAudit) -> None:
 
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
+    from convexmarket.experiments.csv_cells import write_csv
+    from convexmarket.report.results import plain
+
     if suffix == ".csv":
         text = StringIO()
         write_csv(table, text)

@@ -6,23 +6,17 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
-from convexmarket.experiments.solver_study import (
-    SolverStudyResult,
-    run_solver_study,
-    solver_study,
-)
-from convexmarket.problems import SolverStudyProblem
-from convexmarket.report import build_report, write_folder
-from convexmarket.report.render import check_replaceable
-from convexmarket.report.terminal import summary
-from convexmarket.study.journal import read_journal
-from convexmarket.writing import check_place
+
+if TYPE_CHECKING:
+    from convexmarket.experiments.solver_study import SolverStudyResult
+    from convexmarket.problems import SolverStudyProblem
+
 
 __all__ = ["COMPARE_EXAMPLES", "compare", "run_study"]
 
@@ -120,6 +114,8 @@ def compare(
     ] = False,
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files."""
+    from convexmarket.experiments.solver_study import solver_study
+
     with errors_in_one_line():
         plugins = _plugins(plugin or [])
         problem = solver_study(
@@ -151,6 +147,12 @@ def run_study(
     fresh: bool = False,
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
+    from convexmarket.experiments.solver_study import run_solver_study
+    from convexmarket.report import build_report, write_folder
+    from convexmarket.report.render import check_replaceable
+    from convexmarket.study.journal import read_journal
+    from convexmarket.writing import check_place
+
     check_replaceable(folder.resolve())
     check_place(folder, folder=True)
     journal = folder / JOURNAL
@@ -174,6 +176,8 @@ def run_study(
 
 
 def _tell(result: SolverStudyResult, page: Path) -> None:
+    from convexmarket.report.terminal import summary
+
     out.print(*summary(result), sep="\n")
     if result.absent:
         out.print(f"Not installed, and left out: {', '.join(result.absent)}.", markup=False)

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
-from convexmarket.report.words import printable
 
 __all__ = ["Force", "err", "errors_in_one_line", "out", "progress_bars"]
 
@@ -36,6 +35,8 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return text to show, without what a terminal would obey."""
+        from convexmarket.report.words import printable
+
         return super().render_str(printable(text), **options)
 
 

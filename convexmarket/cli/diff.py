@@ -10,11 +10,6 @@ import typer
 
 from convexmarket.cli.consoles import Force, errors_in_one_line, out
 from convexmarket.errors import ParameterError
-from convexmarket.report import write_report
-from convexmarket.report.diff import diff_results
-from convexmarket.report.diff_report import diff_summary
-from convexmarket.report.results import plain
-from convexmarket.writing import JSON, check_place, write_together
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
 
@@ -47,6 +42,12 @@ def diff_command(
     force: Force = False,
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
+    from convexmarket.report import write_report
+    from convexmarket.report.diff import diff_results
+    from convexmarket.report.diff_report import diff_summary
+    from convexmarket.report.results import plain
+    from convexmarket.writing import JSON, check_place, write_together
+
     with errors_in_one_line():
         for target in filter(None, (folder, data)):
             for source in (a, b):

@@ -6,25 +6,17 @@ import json
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from convexmarket.cli.consoles import Force, errors_in_one_line, out
 from convexmarket.errors import ParameterError
-from convexmarket.experiments.csv_cells import write_csv
-from convexmarket.experiments.ledger_list import record_list
-from convexmarket.ledger import Ledger
-from convexmarket.privacy import AccountComposition
-from convexmarket.report.ledger_terminal import (
-    ledger_state,
-    ledger_tables,
-    seller_state,
-    seller_tables,
-)
-from convexmarket.report.results import plain
-from convexmarket.writing import CSV, JSON, check_place, write_together
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from convexmarket.privacy import AccountComposition
 
 __all__ = ["ledger_app"]
 
@@ -141,6 +133,8 @@ def create(
     ] = 0.0,
 ) -> None:
     """Make a ledger without sales."""
+    from convexmarket.ledger import Ledger
+
     with errors_in_one_line():
         kind: AccountComposition = "advanced" if composition is Composition.advanced else "basic"
         Ledger.create(path, kind, delta).disconnect()
@@ -173,6 +167,9 @@ def record(
     ] = None,
 ) -> None:
     """Write down what the sellers of a list sold: all of it, or nothing."""
+    from convexmarket.experiments.ledger_list import record_list
+    from convexmarket.ledger import Ledger
+
     with errors_in_one_line(), Ledger(path) as ledger:
         sales, rows = record_list(
             ledger,
@@ -193,6 +190,15 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what was sold, what is spent, by which releases, and who has the least left."""
+    from convexmarket.ledger import Ledger
+    from convexmarket.report.ledger_terminal import (
+        ledger_state,
+        ledger_tables,
+        seller_state,
+        seller_tables,
+    )
+    from convexmarket.report.results import plain
+
     with errors_in_one_line(), Ledger(path) as ledger:
         state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
     if as_json:
@@ -209,6 +215,9 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a table of the ledger, at once or not at all."""
+    from convexmarket.ledger import Ledger
+    from convexmarket.writing import CSV, JSON, check_place, write_together
+
     with errors_in_one_line():
         if file.suffix.lower() not in (".csv", ".json"):
             raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
@@ -229,6 +238,9 @@ def backup(
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
 ) -> None:
     """Copy the ledger, while it is in use."""
+    from convexmarket.ledger import Ledger
+    from convexmarket.writing import check_place
+
     with errors_in_one_line():
         check_place(file)
         with Ledger(path) as ledger:
@@ -237,6 +249,8 @@ def backup(
 
 
 def _csv(table: pd.DataFrame) -> str:
+    from convexmarket.experiments.csv_cells import write_csv
+
     if "assumptions" in table:
         table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
     text = StringIO()
@@ -245,6 +259,8 @@ def _csv(table: pd.DataFrame) -> str:
 
 
 def _json(table: pd.DataFrame) -> str:
+    from convexmarket.report.results import plain
+
     rows = plain(table.to_dict("records"))
     return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

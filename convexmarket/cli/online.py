@@ -10,30 +10,17 @@ import json
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError, ProblemFileError
-from convexmarket.experiments.online_market import (
-    close_market,
-    close_without_model,
-    open_market,
-)
-from convexmarket.experiments.online_stream import Answer, answer_list, quote_list, write_offers
-from convexmarket.online.market import Offer, OnlineMarket
-from convexmarket.problems import CsvRows, OnlineMarketProblem, load_problem
-from convexmarket.report import write_report
-from convexmarket.report.online_terminal import (
-    list_words,
-    offer_words,
-    status_tables,
-    terms_table,
-)
-from convexmarket.report.render import check_replaceable
-from convexmarket.report.terminal import summary
-from convexmarket.writing import CSV, check_place
+
+if TYPE_CHECKING:
+    from convexmarket.experiments.online_stream import Answer
+    from convexmarket.online.market import Offer
+
 
 __all__ = ["online_app"]
 
@@ -156,6 +143,10 @@ def open_(
     ] = None,
 ) -> None:
     """Check a problem file and all it names, and open its market."""
+    from convexmarket.experiments.online_market import open_market
+    from convexmarket.problems import CsvRows, OnlineMarketProblem, load_problem
+    from convexmarket.report.online_terminal import terms_table
+
     with errors_in_one_line():
         problem = load_problem(file, settings or [])
         if not isinstance(problem, OnlineMarketProblem):
@@ -201,6 +192,8 @@ def quote(
     force: Force = False,
 ) -> None:
     """Quote a seller, or all of a list: what is bought, and what is paid for it."""
+    from convexmarket.online.market import OnlineMarket
+
     with errors_in_one_line():
         if file is not None:
             _with_list(id=seller, sensitivity=sensitivity, json=as_json or None)
@@ -232,6 +225,11 @@ def _quote_list(
     sensitivity_column: str | None,
     force: bool,
 ) -> None:
+    from convexmarket.experiments.online_stream import quote_list, write_offers
+    from convexmarket.online.market import OnlineMarket
+    from convexmarket.report.online_terminal import list_words
+    from convexmarket.writing import CSV, check_place
+
     clash = offers_file is not None and offers_file.exists() and file.exists()
     if offers_file is not None and clash and offers_file.samefile(file):
         raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
@@ -279,6 +277,9 @@ def decline(
 def _answer(
     folder: Path, answer: Answer, seller: str | None, file: Path | None, id_column: str | None
 ) -> None:
+    from convexmarket.experiments.online_stream import answer_list
+    from convexmarket.online.market import OnlineMarket
+
     with errors_in_one_line():
         if file is not None:
             _with_list(id=seller)
@@ -297,6 +298,9 @@ def _answer(
 @online_app.command(epilog=STATUS_EXAMPLES)
 def status(folder: Folder) -> None:
     """Say how far a market is: sellers, privacy sold, payments, plans."""
+    from convexmarket.online.market import OnlineMarket
+    from convexmarket.report.online_terminal import status_tables
+
     with errors_in_one_line(), OnlineMarket(folder) as market:
         shown = status_tables(market)
     out.print(*shown, sep="\n")
@@ -308,6 +312,9 @@ def backup(
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
 ) -> None:
     """Copy the market's database, while it is in use."""
+    from convexmarket.online.market import OnlineMarket
+    from convexmarket.writing import check_place
+
     with errors_in_one_line():
         check_place(file)
         with OnlineMarket(folder) as market:
@@ -340,6 +347,13 @@ def close(
     ] = False,
 ) -> None:
     """Train on what was sold, close the market for good, and write its report."""
+    from convexmarket.experiments.online_market import close_market, close_without_model
+    from convexmarket.online.market import OnlineMarket
+    from convexmarket.report import write_report
+    from convexmarket.report.render import check_replaceable
+    from convexmarket.report.terminal import summary
+    from convexmarket.writing import check_place
+
     target = folder / "report" if report is None else report
     if without_model:
         with errors_in_one_line():
@@ -389,4 +403,6 @@ def _with_list(**options: Any) -> None:
 
 
 def _say(offer: Offer) -> None:
+    from convexmarket.report.online_terminal import offer_words
+
     out.print(offer_words(offer), highlight=False, soft_wrap=True, markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -15,12 +15,10 @@ from convexmarket.cli.compare import run_study
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
-from convexmarket.experiments import run_problem
-from convexmarket.problems import Problem, SolverStudyProblem, load_problem
-from convexmarket.report import read_results, rewrite_report, write_report
-from convexmarket.report.index import write_index
-from convexmarket.report.render import check_replaceable
-from convexmarket.writing import check_place
+
+if TYPE_CHECKING:
+    from convexmarket.problems import Problem
+
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
 
@@ -80,6 +78,10 @@ def report_command(
     ] = None,
 ) -> None:
     """Write reports again from their results, without running what gave them."""
+    from convexmarket.report import rewrite_report
+    from convexmarket.report.index import write_index
+    from convexmarket.writing import check_place
+
     with errors_in_one_line():
         if [folder is not None, index is not None, everything].count(True) != 1:
             raise ParameterError("give one of: the folder of a report, --index DIR, --all")
@@ -128,6 +130,9 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 def _all(problems: Path, reports: Path, rerun: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
+    from convexmarket.report.index import write_index
+    from convexmarket.writing import check_place
+
     names = report_names(problems)
     check_place(reports / "index.html", "--reports")
     outcomes = []
@@ -143,6 +148,9 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
 
 
 def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
+    from convexmarket.problems import load_problem
+    from convexmarket.report import rewrite_report
+
     start, code = time.perf_counter(), DONE
     done: Literal["rendered", "run", "failed"]
     try:
@@ -175,6 +183,12 @@ def _failure(error: Exception) -> tuple[str, int]:
 
 
 def _run(problem: Problem, folder: Path, fresh: bool) -> None:
+    from convexmarket.experiments import run_problem
+    from convexmarket.problems import SolverStudyProblem
+    from convexmarket.report import write_report
+    from convexmarket.report.render import check_replaceable
+    from convexmarket.writing import check_place
+
     check_replaceable(folder.resolve())
     check_place(folder, "--reports", folder=True)
     if isinstance(problem, SolverStudyProblem):
@@ -190,6 +204,8 @@ def _outdated(problem: Problem, folder: Path) -> str:
 
     Data files that a problem names are not compared.
     """
+    from convexmarket.report import read_results
+
     if not folder.exists():
         return "it had no report"
     try:
