@@ -242,7 +242,7 @@ def backup(
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file)
+        check_place(file, force=True)  # what gives way to a backup, the backup knows
         with Ledger(path) as ledger:
             ledger.backup(file)
     _say(f"Wrote {file}")

@@ -316,7 +316,7 @@ def backup(
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file)
+        check_place(file, force=True)  # what gives way to a backup, the backup knows
         with OnlineMarket(folder) as market:
             market.backup(file)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)

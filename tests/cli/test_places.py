@@ -2,40 +2,41 @@
 
 import errno
 import os
-import sys
 
 import pytest
 
-from convexmarket import cli, writing
-from convexmarket.cli import audit, diff, online, report
+from convexmarket import experiments, ledger, report, writing
+from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
+from convexmarket.experiments import privacy_audits, solver_study
+from convexmarket.online import market as online
+from convexmarket.report import diff
 from convexmarket.writing import check_place
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 
-COMPARE = sys.modules["convexmarket.cli.compare"]  # its name in the package is a command
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 #: What is given beside the place, the option of the place, and where the work would be done.
 COMMANDS = {
-    "run": (["run", QUICKSTART], "--out", (cli, "run_problem")),
+    "run": (["run", QUICKSTART], "--out", (experiments, "run_problem")),
     "run a study": (
         ["run", str(PROBLEMS / "solver-study.toml")],
         "--out",
-        (COMPARE, "run_solver_study"),
+        (solver_study, "run_solver_study"),
     ),
-    "compare": (["compare", QUICKSTART], "--out", (COMPARE, "run_solver_study")),
+    "compare": (["compare", QUICKSTART], "--out", (solver_study, "run_solver_study")),
     "report": (["report", "one"], "--out", (report, "rewrite_report")),
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],
         "--reports",
-        (report, "_one"),
+        (report_cli, "_one"),
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
     "diff --json": (["diff", "a/one", "b/two"], "--json", (diff, "diff_results")),
-    "price": (["price", "sellers.csv", *PRICE], "--out", (cli, "price_offers")),
-    "audit": (["audit"], "--out", (audit, "audit_mechanisms")),
-    "ledger export": (["ledger", "export", "books.sqlite"], "--out", (cli.ledger, "Ledger")),
+    "price": (["price", "sellers.csv", *PRICE], "--out", (experiments, "price_offers")),
+    "audit": (["audit"], "--out", (privacy_audits, "audit_mechanisms")),
+    "ledger export": (["ledger", "export", "books.sqlite"], "--out", (ledger, "Ledger")),
     "online quote": (
         ["online", "quote", "m", "--csv", "sellers.csv"],
         "--out",

@@ -50,7 +50,8 @@ def found(passed):
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
 def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, passed, code, suffix):
     monkeypatch.setattr(
-        "convexmarket.cli.audit.audit_mechanisms", lambda seed, advance, **_: found(passed)
+        "convexmarket.experiments.privacy_audits.audit_mechanisms",
+        lambda seed, advance, **_: found(passed),
     )
     file = tmp_path / f"audit{suffix}"
     result = CliRunner().invoke(app, ["audit", "--out", str(file)])
@@ -69,7 +70,7 @@ def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
     few_audits, monkeypatch
 ):
     monkeypatch.setattr(
-        "convexmarket.cli.audit.audit_mechanisms",
+        "convexmarket.experiments.privacy_audits.audit_mechanisms",
         lambda seed, advance, **options: audit_mechanisms(
             seed, advance, few_rows(features=4), **options
         ),

@@ -169,7 +169,7 @@ def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    monkeypatch.setattr("convexmarket.cli.run_problem", stop)
+    monkeypatch.setattr("convexmarket.experiments.run_problem", stop)
     (tmp_path / "two.toml").write_text(TWO_SELLERS)
     said = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
     assert "run.jobs is 24; as there are 3 cores" in said.stderr

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket import cli
+from convexmarket import experiments
 from convexmarket.errors import ConvexMarketError
 from convexmarket.experiments import run_problem
 from convexmarket.problems import load_problem
@@ -113,7 +113,7 @@ def prepared(tmp_path_factory):
     result = run_problem(load_problem(QUICKSTART, SMALL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "save_figure", save_nothing)
-        patch.setattr(cli, "run_problem", lambda *_: result)
+        patch.setattr(experiments, "run_problem", lambda *_: result)
         for name in ("reports/one", "reports/two", "target"):
             write_report(result, folder / name)
         (folder / "target" / "report.md").write_text("the former report\n")

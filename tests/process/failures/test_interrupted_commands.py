@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket import cli, writing
+from convexmarket import cli, experiments, writing
 from convexmarket.cli import report as report_cli
 from convexmarket.experiments import run_problem
 from convexmarket.problems import KINDS, load_problem
@@ -85,7 +85,7 @@ def prepared(result, tmp_path_factory):
 def here(prepared, tmp_path, result, monkeypatch):
     """Return a copy of that folder; running the problem gives its result at once."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
-    monkeypatch.setattr(cli, "run_problem", lambda *_: result)
+    monkeypatch.setattr(experiments, "run_problem", lambda *_: result)
     return folder
 
 
@@ -130,7 +130,7 @@ def written(prepared, result, tmp_path_factory):
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "save_figure", save_nothing)
-        patch.setattr(cli, "run_problem", lambda *_: result)
+        patch.setattr(experiments, "run_problem", lambda *_: result)
         for number, (name, arguments) in enumerate(COMMANDS.items()):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
             code, command = run(arguments, folder)
@@ -246,7 +246,7 @@ def test_a_defect_says_that_it_is_one(here):
         def broken(*_):
             raise ZeroDivisionError("a bug")
 
-        cli.run_problem = broken
+        experiments.run_problem = broken
 
     before = contents(here)
     code, command = run(COMMANDS["run"], here, patch)
@@ -263,15 +263,12 @@ def test_reports_that_could_not_all_be_written_are_told_by_the_code(here):
     (problems / "bad.toml").write_text('kind = "nonsense"')
     arguments = ["report", "--all", "--reports", "out"]
 
-    def patch(_tell):
-        report_cli.run_problem = cli.run_problem
-
-    code, command = run(arguments, here, patch)
+    code, command = run(arguments, here)
     assert code == 3
     assert "nonsense" in command.out.decode()
     assert (here / "out" / "quickstart" / "index.html").is_file()
     (problems / "bad.toml").unlink()
-    assert run(arguments, here, patch)[0] == 0
+    assert run(arguments, here)[0] == 0
 
 
 # --------------------------------------------------------------------------- hostile targets
@@ -303,7 +300,7 @@ def read_by_all(file):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_written_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
-    needed = [Path(cli.__file__), Path(pytest.__file__)]
+    needed = [Path(experiments.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
         pytest.skip("root's package lies where nobody may not import from it")
     for path in [here, *here.rglob("*")]:
