@@ -126,9 +126,9 @@ def _options(
 @app.command()
 def version() -> None:
     """Show the version."""
-    from convexmarket.experiments.provenance import package_version
+    from convexmarket import __version__
 
-    out.print(f"convexmarket {package_version()}", highlight=False)
+    out.print(f"convexmarket {__version__}", highlight=False)
 
 
 @app.command(epilog=RUN_EXAMPLES)
