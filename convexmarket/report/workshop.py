@@ -10,6 +10,7 @@ a lock on a file in it, which ends with the process.
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ __all__ = ["FRESH", "put_back", "replace", "workshop"]
 OWNER = "owner.lock"
 FRESH = "fresh"
 PREVIOUS = "previous"
+REST = "rest"
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def workshop(target: Path) -> Iterator[Path]:
             yield folder
     finally:
         if target.exists() or not (folder / PREVIOUS).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 def put_back(target: Path) -> None:
@@ -66,7 +68,22 @@ def put_back(target: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not target.exists() and (folder / PREVIOUS).is_dir():
                 (folder / PREVIOUS).rename(target)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a workshop: its lock last, so that another command goes on where this one stops.
+
+    The former report first gets a name by which nobody would put back what is left of it.
+    """
+    previous, rest = folder / PREVIOUS, folder / REST
+    with suppress(OSError):
+        if previous.is_dir():
+            os.rename(previous, rest)
+        for part in (folder / FRESH, rest):
+            if part.exists():
+                shutil.rmtree(part)
+        shutil.rmtree(folder)
 
 
 def replace(target: Path, folder: Path) -> None:

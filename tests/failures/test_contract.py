@@ -150,6 +150,29 @@ def test_a_report_that_cannot_be_put_back_at_once_is_put_back_later(here, monkey
     assert contents(here) == before
 
 
+def test_a_workshop_that_could_not_be_removed_is_removed_later(here, monkeypatch):
+    """Half of the former report is not put back, and the lock goes last."""
+    rmtree = workshop.shutil.rmtree
+
+    def failing(path, **_):
+        if path.name == workshop.REST:
+            (path / "index.html").unlink()
+            raise OSError(5, "Input/output error")
+        rmtree(path)
+
+    monkeypatch.setattr(workshop.shutil, "rmtree", failing)
+    write_report(report("new"), here / "target")
+    monkeypatch.undo()
+    now = contents(here / "target")
+    (left,) = here.glob(".target-*")
+    assert (left / workshop.OWNER).exists()
+    (here / "target").rename(here / "elsewhere")
+    workshop.put_back(here / "target")
+    assert not (here / "target").exists()
+    assert not left.exists()
+    assert contents(here / "elsewhere") == now
+
+
 def test_a_workshop_in_use_is_left_alone(here):
     with workshop.workshop(here / "target") as folder:
         (folder / "fresh").mkdir()
