@@ -54,7 +54,7 @@ def assert_solved(market):
     return found
 
 
-@pytest.mark.filterwarnings("ignore::convexmarket.LooseCertificateWarning")
+@pytest.mark.filterwarnings("ignore::convexmarket.errors.LooseCertificateWarning")
 @pytest.mark.parametrize("name", one_in(3, [*SPREADS, "squared noise", *BILLS, *ADDED]))
 def test_a_market_with_a_term_against_brute_force(name):
     market = cm.Market(SELLERS, objective_with(name))
@@ -89,7 +89,7 @@ def test_moments_without_tolerance_are_met_exactly():
         cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, [9, 0], 0)]))
 
 
-@pytest.mark.filterwarnings("ignore::convexmarket.LooseCertificateWarning")
+@pytest.mark.filterwarnings("ignore::convexmarket.errors.LooseCertificateWarning")
 @pytest.mark.parametrize("name", ["distance 2", "distance 3", "distance inf", "divergence"])
 def test_where_all_cost_the_same_the_target_is_bought(name):
     market = cm.Market(cm.Sellers(virtual_costs=np.ones(M)), objective_with(name))
