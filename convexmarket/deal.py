@@ -102,9 +102,8 @@ class Deal(Shown):
         ax = axes(ax, xlabel="ask, per unit of epsilon", ylabel="payment")
         ordered = self.offers.sort_values("ask")
         right = ax.twinx()
-        (epsilon,) = right.plot(  # rings, as both fall alike and would hide each other
-            ordered["ask"], ordered["epsilon"], "o", ms=7, mfc="none", color="tab:orange"
-        )
+        right.margins(y=0.4)  # both fall alike, and would hide each other
+        (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], ".", ms=4, color="tab:orange")
         (paid,) = ax.plot(ordered["ask"], ordered["payment"], ".", ms=4, color="tab:blue")
         ax.set(ylim=(0, None))
         right.set(ylabel="epsilon bought", ylim=(0, None))
