@@ -19,7 +19,7 @@ from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
-from convexmarket.incentives.payments import payments
+from convexmarket.incentives.rules import payments
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
