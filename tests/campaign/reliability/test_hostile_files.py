@@ -14,7 +14,7 @@ from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
-from convexmarket.ledger.names import checked_id
+from convexmarket.ids import checked_id
 from convexmarket.report import render, rewrite_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_report
