@@ -22,6 +22,7 @@ from tests.ledger.damage import (
     build_states,
     damaged_copy,
     everything,
+    unseal,
     use,
 )
 
@@ -164,11 +165,6 @@ def test_a_database_of_version_2_is_sealed_by_the_next_step(tmp_path, build):
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert tables.pragma(connection, "user_version") == tables.VERSION
         seals.check_whole(connection, path)
-
-
-def unseal(state):
-    """Turn a database into one of version 2, which had no seals."""
-    raw(state.folder / state.name, "DROP TABLE seals", "PRAGMA user_version = 2")
 
 
 @pytest.mark.parametrize(
