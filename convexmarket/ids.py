@@ -109,10 +109,13 @@ def warn_of_lookalikes(ids: Sequence[Any], place: Place = "ids[{}]".format) -> N
     place : callable
         What a message calls the id at a position.
     """
-    lines = "\n".join(id for id in ids if isinstance(id, str))
+    texts = [id for id in ids if isinstance(id, str)]
+    lines = "\n".join(texts)
     if lines.isascii():
         return
     looks = unicodedata.normalize("NFKD", lines).translate(_ALIKE).split("\n")
+    if len(set(looks)) == len(set(texts)):
+        return
     positions = [k for k, id in enumerate(ids) if isinstance(id, str)]
     first: dict[str, int] = {}
     for k, look in zip(positions, looks, strict=True):
