@@ -30,6 +30,7 @@ __all__ = [
     "SolverError",
     "UnattainedOptimumError",
     "UpdatesExhaustedError",
+    "WeakGuaranteeWarning",
 ]
 
 
