@@ -23,6 +23,7 @@ from convexmarket.arguments import (
     where_no_number,
 )
 from convexmarket.errors import DataError, ParameterError, PriorError, SellersError
+from convexmarket.ids import forms_of, warn_of_lookalikes
 from convexmarket.notebook import Shown
 from convexmarket.priors import Prior
 
@@ -44,8 +45,8 @@ class Sellers(Shown):
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
         for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
     ids : sequence, length m, optional
-        A distinct name for each seller. Where left out, the index of the pandas columns given,
-        else 0, 1, ..., m - 1.
+        A distinct name for each seller; text as a ledger takes it. Where left out, the index of
+        the pandas columns given, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
         psi(c_i) >= 0, instead of sensitivities and prior. Allocation works with these alone;
         payments do not, because they depend on the prior. A ``cvxpy.Parameter(m, nonneg=True)``
@@ -72,8 +73,8 @@ class Sellers(Shown):
     DataError
         If columns have different labels, or cannot be matched for certain.
     SellersError
-        If there is no seller, lengths differ, ids repeat, a value is not a finite number >= 0, or
-        a seller has no prior.
+        If there is no seller, lengths differ, ids repeat, an id holds what cannot be seen, a value
+        is not a finite number >= 0, or a seller has no prior.
     PriorError
         If a sensitivity lies outside the support of its prior.
 
@@ -477,12 +478,16 @@ def _ids(ids: Any, m: int) -> Any:
         return range(m)
     try:
         names = list(ids)
-        distinct = len(set(names))
+        forms = forms_of(names)
+        distinct = len(set(forms))
     except TypeError:
         raise SellersError(f"ids is {ids!r}; give a list of names or numbers") from None
+    except ParameterError as error:
+        raise SellersError(str(error)) from None
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
     if distinct != m:
-        twice = Counter(names).most_common(1)[0][0]
+        twice = Counter(forms).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
+    warn_of_lookalikes(forms)
     return tuple(names)

@@ -25,6 +25,7 @@ ROOMS = [
     "starting",
     "errors",
     "arguments",
+    "ids",
     "notebook",
     "writing",
     "data",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.experiments.csv_rows import csv_rows
-from convexmarket.online.offers import checked_id
+from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
 from convexmarket.priors import Prior
 from convexmarket.problems.files import open_regular
 
@@ -133,6 +133,7 @@ def read_list(
         {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
     ).set_axis(np.frombuffer(lines, dtype=np.int64))
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
+    warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
 
 
@@ -180,9 +181,19 @@ def checked_reports(
     rows = np.arange(first, first + len(table))
     empty = (blank(ids) & blank(reports)).to_numpy()
     ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]
-    listed = pd.DataFrame({"id": ids, "sensitivity": numbers_in(reports)}).set_axis(rows)
-    _check(listed, prior, place, ids.set_axis(rows).__getitem__)
-    return listed
+
+    def named(k: int) -> str:
+        return f"{place} {rows[k]}: id"
+
+    try:
+        forms = forms_of(ids.tolist(), named)
+    except ParameterError as error:
+        raise DataError(str(error)) from None
+    ids = ids.set_axis(rows)
+    listed = pd.DataFrame({"id": forms, "sensitivity": numbers_in(reports)}).set_axis(rows)
+    _check(listed, prior, place, ids.__getitem__)
+    warn_of_lookalikes(forms, named)
+    return listed.assign(id=ids)
 
 
 def _check(

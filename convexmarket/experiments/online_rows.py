@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.experiments.lists import blame, clipped, numbers_in, read_reports
-from convexmarket.online.offers import checked_id
+from convexmarket.ids import checked_id, warn_of_lookalikes
 from convexmarket.problems import CsvRows, InlineData, OnlineMarketProblem
 from convexmarket.problems.rows import load_rows
 
@@ -211,6 +211,7 @@ def _checked(
     labels = column(data.label, "label")
     if id_column is not None:
         ids = tuple(checked_ids(column(id_column, "id"), place))
+        warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     columns = []
     for name in features:
         numbers = numbers_in(column(name, "features"))

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
+from convexmarket.ids import checked_id, warn_of_lookalikes
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
 from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
 from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sales_of
-from convexmarket.ledger.names import checked_id, checked_ids, checked_release
+from convexmarket.ledger.names import checked_ids, checked_release
 from convexmarket.ledger.store import Kind, Store, now
 from convexmarket.ledger.tables import lay_ledger
 from convexmarket.privacy import AccountComposition
@@ -171,6 +172,7 @@ class Ledger:
         paid = _amounts("prices", prices, names)
         purpose = None if release is None else checked_release(release)
         origin = None if source is None else checked_id(source, "source")
+        warn_of_lookalikes(names)
         kept = np.flatnonzero((amounts > 0) | (paid > 0))
         with self._store.writing() as connection:
             sellers = [names[place] for place in kept]

@@ -8,6 +8,7 @@ changes the sum. What a step costs depends on what it adds, not on how much ther
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -35,6 +36,12 @@ _REFUSALS = {
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 _HAS_SEALS = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'seals'"
+
+#: Columns of JSON by their tables, and what each holds.
+_JSON: dict[str, tuple[str, type]] = {
+    "ledger_releases": ("assumptions", list),
+    "releases": ("release", object),
+}
 
 #: Of a table, and then its columns.
 Row = tuple[Any, ...]
@@ -83,7 +90,8 @@ def last_seal(connection: sqlite3.Connection) -> tuple[int, bytes]:
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
     """Read everything, in the transaction that is open, and compare it with its seal.
 
-    A database of an earlier version has none; of it the structure is checked alone.
+    A database of an earlier version has none; of it the structure is checked alone, and that its
+    text and JSON can be read.
 
     Raises
     ------
@@ -102,8 +110,25 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
             seals = connection.execute("SELECT sum FROM seals ORDER BY number DESC LIMIT 1")
             if seals.fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:
                 raise damaged(path, "(its rows are not those that were written)")
+        else:
+            connection.text_factory = text_factory
+            _check_readable(connection, path)
     finally:
         connection.text_factory = text_factory
+
+
+def _check_readable(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse text that is none any more, and JSON that is none."""
+    tables = {row[0] for row in _rows(connection)}
+    for table, (column, kind) in _JSON.items():
+        if table in tables:
+            for (text,) in connection.execute(f"SELECT {column} FROM {table}").fetchall():
+                try:
+                    whole = isinstance(json.loads(text), kind)
+                except ValueError:
+                    whole = False
+                if not whole:
+                    raise damaged(path, "(JSON in it cannot be read)")
 
 
 def _any_text(content: bytes) -> str:

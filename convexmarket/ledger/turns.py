@@ -13,6 +13,7 @@ import errno
 import os
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,9 +61,9 @@ class Turns:
             self._unlock(own)
 
     def close(self) -> None:
-        """Close the file; the next turn opens it again."""
+        """Close the file, as happens to one that is forgotten too; the next turn opens it again."""
         if self._file is not None:
-            os.close(self._file)
+            self._close()
             self._file = None
 
     def _draw(self) -> int | None:
@@ -73,6 +74,7 @@ class Turns:
             if self._file is None:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._file = os.open(self._path, flags, 0o600)
+                self._close = weakref.finalize(self, os.close, self._file)
             if not self._lock(0):
                 return None
             try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,19 +19,14 @@ import pandas as pd
 
 from convexmarket.arguments import check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.ids import checked_id
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.seals import check_whole
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.offers import (
-    OFFERS,
-    Offer,
-    checked_id,
-    checked_sensitivity,
-    frame_of,
-)
+from convexmarket.online.offers import OFFERS, Offer, checked_sensitivity, frame_of
 from convexmarket.online.policy import OnlinePolicy
 from convexmarket.online.steps import (
     Quoting,
@@ -121,8 +115,8 @@ class OnlineMarket:
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
-        self.policy = policy_from_dict(json.loads(row[2]))
-        self._quoting = Quoting(self.policy, self._expected)
+        self.policy = stored_policy(row[2], self._store.path, policy_from_dict)
+        self._quoting = Quoting(self.policy, self._expected, self._store.path)
 
     @classmethod
     def create(
@@ -285,7 +279,12 @@ class OnlineMarket:
         """Return the plans that were made so far, the first one included."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
-            return [MarketPlan(number, after, stored_policy(text)) for number, after, text in rows]
+            return [
+                MarketPlan(
+                    number, after, stored_policy(text, self._store.path, OnlinePolicy.from_dict)
+                )
+                for number, after, text in rows
+            ]
 
     def counts(self) -> dict[str, int]:
         """Return how many sellers were quoted, and what became of their offers.

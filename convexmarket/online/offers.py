@@ -12,14 +12,12 @@ from typing import Any, Literal, TypeAlias
 import pandas as pd
 
 from convexmarket.errors import ParameterError
-from convexmarket.ledger.names import checked_id
 
 __all__ = [
     "OFFERS",
     "Offer",
     "Status",
     "check_json",
-    "checked_id",
     "checked_sensitivity",
     "find_offer",
     "frame_of",

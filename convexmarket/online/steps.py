@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from convexmarket.errors import MarketClosedError, OfferError
+from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError
+from convexmarket.ledger.seals import damaged
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.offers import Offer, find_offer, status_of
@@ -24,6 +27,8 @@ __all__ = [
     "released_text",
     "stored_policy",
 ]
+
+Policy = TypeVar("Policy")
 
 #: Unanswered ids that an error names.
 _SHOWN = 5
@@ -43,10 +48,12 @@ class Quoting:
     policy : OnlinePolicy or AdaptivePolicy
     expected : int
         How many sellers are quoted in all.
+    path : pathlib.Path
+        Of the database.
     """
 
-    def __init__(self, policy: OnlinePolicy | AdaptivePolicy, expected: int) -> None:
-        self._policy, self._expected = policy, expected
+    def __init__(self, policy: OnlinePolicy | AdaptivePolicy, expected: int, path: Path) -> None:
+        self._policy, self._expected, self._path = policy, expected, path
         self._stages = frozenset(policy.stages)
         self._latest: tuple[int, OnlinePolicy] | None = None
 
@@ -116,7 +123,8 @@ class Quoting:
         """Return the policy of a plan as it is stored, so that it is the same in every process."""
         if self._latest is None or self._latest[0] != plan:
             rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
-            self._latest = plan, stored_policy(rows.fetchall()[0][0])
+            text = rows.fetchall()[0][0]
+            self._latest = plan, stored_policy(text, self._path, OnlinePolicy.from_dict)
         return self._latest[1]
 
 
@@ -186,6 +194,17 @@ def policy_json(policy: OnlinePolicy | AdaptivePolicy) -> str:
     return json.dumps(policy.to_dict(), allow_nan=False)
 
 
-def stored_policy(text: str) -> OnlinePolicy:
-    """Return the policy of a stored plan, with the very same terms."""
-    return OnlinePolicy.from_dict(json.loads(text))
+def stored_policy(text: str, path: Path, from_dict: Callable[[Any], Policy]) -> Policy:
+    """Return a policy as it was stored, with the very same terms.
+
+    ``from_dict`` reads what :func:`policy_json` wrote.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read any more: a database that was never sealed may be damaged.
+    """
+    try:
+        return from_dict(json.loads(text))
+    except (ConvexMarketError, ValueError):
+        raise damaged(path, "(a policy in it cannot be read)") from None

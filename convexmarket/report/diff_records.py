@@ -141,7 +141,10 @@ def _kind(content: Any, file: Path) -> str:
         isinstance(provenance.get(name) or {}, dict) for name in ("versions", "problem_file")
     ):
         raise DataError(f"{file} does not say where its results come from; run the problem again")
-    overrides = (provenance.get("problem_file") or {}).get("overrides", [])
+    problem_file = provenance.get("problem_file") or {}
+    if not isinstance(problem_file.get("text", ""), str):
+        raise DataError(f"{file} is damaged: provenance.problem_file.text is no text")
+    overrides = problem_file.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
         raise DataError(f"{file} is damaged: provenance.problem_file.overrides is no list of texts")
     if content.get("format", FORMAT) != FORMAT:

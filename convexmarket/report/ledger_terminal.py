@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from convexmarket.errors import ParameterError
+from convexmarket.ids import checked_id
 from convexmarket.ledger import Ledger
-from convexmarket.ledger.names import checked_id
 from convexmarket.report.words import format_value, printable
 
 __all__ = ["ledger_state", "ledger_tables", "seller_state", "seller_tables"]

@@ -1,5 +1,6 @@
 """What was written is read, or the damage is told: checks, backups, and links beside a database."""
 
+import gc
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from tests.ledger.damage import (
     build_states,
     damaged_copy,
     everything,
+    unseal,
     use,
 )
 
@@ -122,7 +124,7 @@ def test_an_error_about_damage_quotes_no_cell(tmp_path, version):
     state = build_ledger(tmp_path / "l", 30)
     path = state.folder / state.name
     if version == 2:
-        raw(path, "DROP TABLE seals", "PRAGMA user_version = 2")
+        unseal(state)
     content = path.read_bytes().replace(b"positive 7", b"positive\xff7")
     path.write_bytes(content)
     with pytest.raises(DataError, match="is damaged") as error:
@@ -155,14 +157,56 @@ def test_the_seal_is_the_sum_of_digests_of_all_rows(market):
 @pytest.mark.parametrize("build", [build_market, build_ledger])
 def test_a_database_of_version_2_is_sealed_by_the_next_step(tmp_path, build):
     state = build(tmp_path / "old", 30)
+    unseal(state)
     path = state.folder / state.name
-    raw(path, "DROP TABLE seals", "PRAGMA user_version = 2")
     with cm.Ledger(path) as ledger:
         assert ledger.sales().equals(state.holds["sales"])
     assert use(state) is None
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert tables.pragma(connection, "user_version") == tables.VERSION
         seals.check_whole(connection, path)
+
+
+@pytest.mark.parametrize(
+    ("build", "whole", "damaged"),
+    [
+        (build_market, b'{"policy": "fixed"', b'{"policy": \x00fixed"'),
+        (build_market, b'{"policy": "fixed"', b'{"policx": "fixed"'),
+        (build_market, b'"price": ', b'"prize": '),
+        (build_market, b'{"policy": "fixed"', b'["policy", "fixed"'),
+        (build_ledger, b'["rows are bounded"]', b'["rows are bounded"}'),
+        (build_ledger, b'["rows are bounded"]', b'"rows are bounded"  '),
+        (build_ledger, b"tight", b"t\xefght"),
+    ],
+)
+def test_texts_of_version_2_that_cannot_be_read_are_damage(tmp_path, build, whole, damaged):
+    state = build(tmp_path / "old", 30)
+    unseal(state)
+    path = state.folder / state.name
+    content = path.read_bytes()
+    assert whole in content
+    path.write_bytes(content.replace(whole, damaged))
+    open_ = cm.OnlineMarket if state.is_market else cm.Ledger
+    with pytest.raises(DataError, match=r"is damaged .*bring back a backup"):
+        open_(state.folder if state.is_market else path)
+
+
+def test_what_is_forgotten_or_refused_leaves_no_file_open(market, tmp_path):
+    whole, damaged = market.folder, tmp_path / "damaged"
+    market.disconnect()
+    shutil.copytree(whole, damaged)
+    raw(damaged / "market.sqlite", "DROP TRIGGER quotes_refuse")
+
+    def count():
+        gc.collect()
+        return len(os.listdir("/dev/fd"))
+
+    before = count()
+    for _ in range(3):
+        cm.OnlineMarket(whole).offer("Ann")
+        with pytest.raises(DataError, match="is damaged"):
+            cm.OnlineMarket(damaged)
+    assert count() == before
 
 
 # ------------------------------------------------------------------ backups

@@ -382,11 +382,17 @@ def test_what_became_of_the_problem_file(
     assert compare(tmp_path, content(), b).problem_file == expected
 
 
-@pytest.mark.parametrize("overrides", [[["a=1"]], [None], "a=1", {"a": 1}])
-def test_overrides_that_are_no_texts_are_damage(tmp_path: Path, overrides: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [("overrides", value, "no list of texts") for value in ([["a=1"]], [None], "a=1", {"a": 1})]
+    + [("text", value, "no text") for value in (None, 1, ["a"])],
+)
+def test_a_problem_file_of_other_types_is_damage(
+    tmp_path: Path, key: str, value: Any, why: str
+) -> None:
     b = content()
-    b["provenance"]["problem_file"] |= {"overrides": overrides}
-    with pytest.raises(DataError, match="overrides is no list of texts"):
+    b["provenance"]["problem_file"] |= {key: value}
+    with pytest.raises(DataError, match=f"{key} is {why}"):
         compare(tmp_path, content(), b)
 
 

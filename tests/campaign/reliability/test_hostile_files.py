@@ -14,7 +14,7 @@ from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
-from convexmarket.ledger.names import checked_id
+from convexmarket.ids import checked_id
 from convexmarket.report import render, rewrite_report
 from convexmarket.report.diff import diff_results
 from convexmarket.report.diff_report import diff_report
@@ -137,11 +137,19 @@ def taken(id):
     return f"taken as {checked_id(id)!a}"
 
 
+def taken_by_sellers(id):
+    return f"taken as {cm.Sellers(virtual_costs=[1.0, 1.0], ids=['Ann', id]).ids!a}"
+
+
 def test_ids_with_what_is_not_seen(attack):
     characters = list(unseen())
     private = [c for c in characters if unicodedata.category(c) == "Co"]
     few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
     attack(
         "ids with a character that is not seen",
-        ((ascii(c), partial(taken, f"Ann{c}Lee")) for c in few),
+        (
+            (f"{c!a}, {take.__name__}", partial(take, f"Ann{c}Lee"))
+            for c in few
+            for take in (taken, taken_by_sellers)
+        ),
     )
