@@ -297,11 +297,8 @@ def _offers(
     if gamma is not None:
         objective = objective + check_positive("gamma", gamma) * Payments()
     elif budget is not None:
-        rng = np.random.default_rng(0)  # the same draws for all: gamma is a public number
         count = len(people)
-        found = calibrate_gamma(
-            budget, prior, count, objective, constraints, groups=groups, rng=rng
-        )
+        found = calibrate_gamma(budget, prior, count, objective, constraints, groups=groups)
         objective = found.objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
