@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_positive
+from convexmarket.arguments import check_positive, shown
 from convexmarket.data.columns import feature_columns
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
-from convexmarket.incentives.payments import payments
+from convexmarket.incentives.rules import payments
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
@@ -30,6 +31,12 @@ from convexmarket.terms import Constraint, Noise, Objective, Payments, Spread, T
 __all__ = ["Deal", "buy", "price"]
 
 Floats = NDArray[np.float64]
+
+#: In per cent; a gap up to here is left to the certificate.
+_SLIGHT = 1e-6
+#: Markets that a budget is averaged over: what is paid differs from the budget by 1.02 times what
+#: it would if there were infinitely many, as their average adds a 25th to its variance.
+_DRAWS = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +102,7 @@ class Deal(Shown):
         ax = axes(ax, xlabel="ask, per unit of epsilon", ylabel="payment")
         ordered = self.offers.sort_values("ask")
         right = ax.twinx()
+        right.margins(y=0.4)  # both fall alike, and would hide each other
         (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], ".", ms=4, color="tab:orange")
         (paid,) = ax.plot(ordered["ask"], ordered["payment"], ".", ms=4, color="tab:blue")
         ax.set(ylim=(0, None))
@@ -105,13 +113,13 @@ class Deal(Shown):
     def statements(self) -> list[str]:
         """Return in words what was bought, what proves it, and what the model promises."""
         bought, gap = self.offers["epsilon"] > 0, 100.0 * self.allocation.gap
-        more = f" by more than {gap:.1g} %" if gap > 0 else ""
+        more = f" by more than {gap:.1g} %" if gap > _SLIGHT else ""
         said = [
             f"{np.count_nonzero(bought)} of {len(bought)} sellers sell, for"
             f" {self.offers['payment'].sum():.6g} in all, and lose at most"
             f" {self.offers['epsilon'].max():.4g} of epsilon each.",
             f"No purchase is better for the buyer{more}; that is proven.",
-            f"Truth is each seller's best reply: {self.incentives}. {self.incentives.reason}",
+            f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
         if self.model is not None:
             said.append(self.model.guarantee_.statement())
@@ -257,6 +265,11 @@ def buy(
     >>> deal.incentives, bool((deal.model.epsilon_ <= deal.offers["epsilon"]).all())
     ('by construction', True)
     """
+    if isinstance(learner, type) or not hasattr(learner, "risk"):
+        raise ParameterError(
+            f"learner is {shown(learner)}; pass one that keeps what was bought, such as"
+            " PrivateLogisticRegression(...)"
+        )
     people = _people(table, id)
     X, y = _rows(people, learner, target, report=ask, id=id, group=group)
     if objective is None:
@@ -298,7 +311,9 @@ def _offers(
         objective = objective + check_positive("gamma", gamma) * Payments()
     elif budget is not None:
         count = len(people)
-        found = calibrate_gamma(budget, prior, count, objective, constraints, groups=groups)
+        found = calibrate_gamma(
+            budget, prior, count, objective, constraints, groups=groups, draws=_DRAWS
+        )
         objective = found.objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
@@ -333,7 +348,14 @@ def _column(people: pd.DataFrame, name: str, argument: str) -> pd.Series[Any]:
     if name not in people.columns:
         known = ", ".join(map(repr, people.columns))
         raise DataError(f"{argument} is {name!r}, and the table has no such column; it has {known}")
-    return people[name]
+    column = people[name]
+    empty = column.isna().to_numpy(dtype=bool)
+    if empty.any():
+        raise DataError(
+            f"row {int(np.argmax(empty))} has no {name!r} ({argument}), nor have"
+            f" {np.count_nonzero(empty) - 1} other rows: leave them out"
+        )
+    return column
 
 
 def _rows(
@@ -344,4 +366,13 @@ def _rows(
     features = getattr(learner, "features", None)
     declared = None if features is None else list(features.columns)
     columns, _ = feature_columns(list(people.columns), target, declared, **roles)
-    return people[list(columns)] if features is None else people, labels
+    if features is not None:
+        return people, labels
+    rows = people[list(columns)]
+    fit = [is_numeric_dtype(rows[name]) and not rows[name].isna().any() for name in columns]
+    if hasattr(learner, "features") and not all(fit):
+        raise DataError(
+            f"column {columns[fit.index(False)]!r} holds words or empty cells: say what is public"
+            " of the features, features=PublicFeatures({...}) of the learner"
+        )
+    return rows, labels

@@ -29,6 +29,7 @@ __all__ = [
     "SolverError",
     "UnattainedOptimumError",
     "UpdatesExhaustedError",
+    "WeakGuaranteeWarning",
 ]
 
 

@@ -193,7 +193,7 @@ PIECES = {
     if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
 }
 #: Where users' arguments come in.
-BORDER = {"market.py", "calibration.py", "problems/pieces.py"}
+BORDER = {"market.py", "incentives/calibration.py", "problems/pieces.py"}
 
 
 def named(node):

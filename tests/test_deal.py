@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, PriorError
@@ -199,6 +200,13 @@ def test_it_is_audited():
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"id": "name"}, DataError, "id is 'name', and the table has no such column"),
         ({"group": "region"}, DataError, "group is 'region', and the table has no such"),
+        ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
+        ({"learner": LogisticRegression()}, ParameterError, "keeps what was bought"),
+        (
+            {"learner": cm.PrivateLogisticRegression(), "id": "patient", "group": "clinic"},
+            DataError,
+            "column 'age' holds words or empty cells: .* features=PublicFeatures",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(options, error, words):
@@ -217,6 +225,15 @@ def test_an_ask_outside_of_the_prior_names_the_seller():
     table.loc["P007", "ask"] = 0.5
     with pytest.raises(PriorError, match="P007"):
         deal(table)
+
+
+@pytest.mark.parametrize(("name", "role"), [("ask", "ask"), ("ill", "target"), ("clinic", "group")])
+def test_an_empty_cell_is_told_by_row_and_column(name, role):
+    table = patients()
+    table[name] = table[name].astype(object)
+    table.iloc[[5, 9], table.columns.get_loc(name)] = None
+    with pytest.raises(DataError, match=rf"row 5 has no '{name}' \({role}\), nor have 1 other"):
+        deal(table, group="clinic")
 
 
 def test_a_learner_that_exceeds_what_was_bought_is_caught():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated
 
@@ -126,9 +127,7 @@ def _options(
 @app.command()
 def version() -> None:
     """Show the version."""
-    from convexmarket import __version__
-
-    out.print(f"convexmarket {__version__}", highlight=False)
+    out.print(f"convexmarket {installed('convexmarket')}", highlight=False)
 
 
 @app.command(epilog=RUN_EXAMPLES)

@@ -14,7 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from convexmarket.arguments import as_float, check_choice, check_positives, is_iterable
+from convexmarket.arguments import (
+    as_float,
+    check_choice,
+    check_positives,
+    is_iterable,
+    is_number,
+)
 from convexmarket.data.tables import as_frame
 from convexmarket.errors import DataError, ParameterError
 
@@ -251,5 +257,10 @@ def _check_column(name: str, public: object) -> None:
             " categories"
         )
     words = list(public)
+    if len(words) == 2 and all(map(is_number, words)):
+        raise ParameterError(
+            f"columns says {public!r} of {name!r}; a range is a tuple, {tuple(words)!r}, which also"
+            " serves for two numbers that are categories"
+        )
     if len(set(words)) < len(words):
         raise ParameterError(f"columns has a category of {name!r} twice: {words!r}")

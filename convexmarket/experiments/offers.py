@@ -24,7 +24,7 @@ from convexmarket.experiments.lists import (
 )
 from convexmarket.experiments.provenance import versions
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
-from convexmarket.incentives.payments import payments
+from convexmarket.incentives.rules import payments
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers

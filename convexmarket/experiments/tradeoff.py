@@ -30,7 +30,7 @@ from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.scenarios import sellers_by_scenario
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.incentives.audit import audit_incentives
-from convexmarket.incentives.payments import payments
+from convexmarket.incentives.rules import payments
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation

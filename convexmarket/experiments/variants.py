@@ -24,7 +24,7 @@ from convexmarket.experiments.failures import failure_status
 from convexmarket.experiments.provenance import problem_file, versions
 from convexmarket.experiments.stages import Progress, Stages
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
-from convexmarket.incentives.payments import estimate_payments, payments
+from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.problems import MarketTable, VariantsProblem

@@ -2,7 +2,7 @@
 
 Payments follow from the allocation (A, Eq. 8), rents from the reports that might have been. What
 misreports would have gained, alone or in pairs, is audited, and the weight of payments that meets a
-budget is calibrated. (Not ``payments``: that is the function.)
+budget is calibrated.
 """
 
 from convexmarket.incentives.audit import (
@@ -15,7 +15,7 @@ from convexmarket.incentives.audit import (
 )
 from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.incentives.coalitions import CoalitionAudit
-from convexmarket.incentives.payments import PaymentEstimate, estimate_payments, payments
+from convexmarket.incentives.rules import PaymentEstimate, estimate_payments, payments
 
 __all__ = [
     "CoalitionAudit",

@@ -30,19 +30,19 @@ from convexmarket.arguments import (
 )
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
-from convexmarket.incentives.payments import (
-    information_rents,
-    last_sale,
-    method_of,
-    payments,
-    reports_of,
-)
 from convexmarket.incentives.rents import (
     Chords,
     SolvedCurve,
     end_of_sales,
     for_each_seller,
     sales_end_between,
+)
+from convexmarket.incentives.rules import (
+    information_rents,
+    last_sale,
+    method_of,
+    payments,
+    reports_of,
 )
 from convexmarket.incentives.trials import (
     Build,

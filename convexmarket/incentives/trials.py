@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import shown
 from convexmarket.errors import ParameterError
-from convexmarket.incentives.payments import estimate_payments, reports_of
 from convexmarket.incentives.rents import SolvedCurve, doubt_of_sold
+from convexmarket.incentives.rules import estimate_payments, reports_of
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 

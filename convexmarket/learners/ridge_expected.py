@@ -90,6 +90,8 @@ def expected_loss(
     granted = Granted.of(X, epsilon, estimator.epsilon)
     X, labels, domain = estimator._prepare(*granted.rows(X, y))
     rows = domain.unit_rows(X)
+    if estimator.features is not None:
+        X_test = estimator.features.transform_to_box(X_test)
     try:
         test_rows, test_labels = check_X_y(X_test, y_test, dtype=np.float64, y_numeric=True)
     except ValueError as error:

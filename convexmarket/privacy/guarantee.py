@@ -92,6 +92,9 @@ class Guarantee(Shown):
         """Return the epsilon of each row."""
         return pd.DataFrame({"epsilon": self.epsilon}).rename_axis(index="row")
 
+    def __repr__(self) -> str:
+        return f"<Guarantee: {self.statement().splitlines()[0]}>"
+
     def __str__(self) -> str:
         return self.statement()
 

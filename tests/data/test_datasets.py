@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_breast_cancer
 
-from convexmarket.data import datasets
 from convexmarket.data.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
@@ -83,7 +82,7 @@ def test_a_sold_row_moves_no_other_row(monkeypatch) -> None:
     order = np.random.default_rng(0).permutation(569)
     changed = load_breast_cancer()
     changed.data[order[0]] = 1e6 * np.arange(1, 31)
-    monkeypatch.setattr(datasets, "load_breast_cancer", lambda: changed)
+    monkeypatch.setattr("sklearn.datasets.load_breast_cancer", lambda: changed)
     after = wdbc(0)
     assert not np.array_equal(after.X_train[0], before.X_train[0])
     assert np.array_equal(after.X_train[1:], before.X_train[1:])

@@ -103,6 +103,7 @@ def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
         ({"age": (1, 2, 3)}, "'age'; a range is a pair"),
         ({"smoker": "yes"}, "'smoker'; give a tuple"),
         ({"smoker": []}, "'smoker'; give a tuple"),
+        ({"age": [18, 100]}, r"'age'; a range is a tuple, \(18, 100\)"),
         ({"smoker": ["yes", "yes"]}, "category of 'smoker' twice"),
     ],
 )

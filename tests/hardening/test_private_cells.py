@@ -57,7 +57,10 @@ def predicted(X):
         (lambda: cm.Sellers(virtual_costs=WORDS), "virtual_costs must be numbers: row 1 "),
         (lambda: cm.PersonalizedRidge().fit(GOOD, [0, 0, 0], epsilon=WORDS), "row 1 "),
         (lambda: PRIOR.cdf(WORDS), "row 1 "),
-        (lambda: cm.Sellers([0.6, 0.123456], cm.Uniform(0.5, 1)), r"the first is c\[1\]\."),
+        (
+            lambda: cm.Sellers([0.6, 0.123456], cm.Uniform(0.5, 1)),
+            r"the first is sensitivities\[1\]\.",
+        ),
         (lambda: cm.Sellers([0.5, 0.123456], [PRIOR, cm.Uniform(0.5, 1)]), r"sensitivities\[1\]"),
     ],
 )

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket import audit as module
 from convexmarket.errors import (
     InfeasibleMarketError,
     ParameterError,
     SellersError,
     UnattainedOptimumError,
 )
+from convexmarket.incentives import audit as module
 from convexmarket.incentives.audit import (
     audit_incentives,
     check_payment_identity,

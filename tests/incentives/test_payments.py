@@ -31,9 +31,7 @@ from tests.incentives.builders import (
 
 # NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module(
-    "convexmarket.incentives.payments"
-)  # not the function of that name
+module = importlib.import_module("convexmarket.incentives.rules")  # not the function of that name
 rents = importlib.import_module("convexmarket.incentives.rents")
 
 

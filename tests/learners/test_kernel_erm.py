@@ -588,7 +588,7 @@ def test_a_fitted_model_can_be_cloned_pickled_and_piped() -> None:
     assert parameters == erm.get_params()
     assert set(parameters) == {
         "loss", "kernel", "regularization", "gamma", "degree", "coef0", "huber_threshold",
-        "data_norm", "feature_bound", "classes", "tolerance", "epsilon",
+        "data_norm", "feature_bound", "classes", "tolerance", "epsilon", "features",
     }  # fmt: skip
     copy = pickle.loads(pickle.dumps(erm))
     assert np.array_equal(copy.decision_function(X), erm.decision_function(X))

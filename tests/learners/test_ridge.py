@@ -4,6 +4,7 @@ import pickle
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -307,6 +308,20 @@ def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
 
 def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
     check_sample_spread(fits=500, samples=500)
+
+
+def test_the_expected_loss_of_a_table_is_that_of_its_rows() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.uniform(18, 100, 80), "smoker": rng.choice(["no", "yes"], 80)})
+    y = table["age"] / 100.0 - 0.3 * (table["smoker"] == "yes")
+    public = cm.PublicFeatures({"age": (18, 100), "smoker": ["no", "yes"]})
+    box = public.transform_to_box(table)
+    whole = cm.PersonalizedRidge(0.1, features=public)
+    of_table = cm.learners.expected_loss(whole, table[:50], y[:50], table[50:], y[50:], epsilon=1.0)
+    of_rows = cm.learners.expected_loss(
+        cm.PersonalizedRidge(0.1), box[:50], y[:50].to_numpy(), box[50:], y[50:], epsilon=1.0
+    )
+    assert of_table.mean == pytest.approx(of_rows.mean, rel=1e-12)
 
 
 def test_without_noise_the_expected_loss_is_the_loss() -> None:
