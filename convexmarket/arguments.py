@@ -30,6 +30,7 @@ __all__ = [
     "check_positives",
     "check_share",
     "checked_numbers",
+    "generator_of",
     "is_default",
     "is_iterable",
     "is_number",
@@ -187,6 +188,18 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
             f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
             f"give each row a label of its own, or {name}.to_numpy(), which has none"
         )
+
+
+def generator_of(random_state: object) -> np.random.Generator:
+    """Return the generator that was given, or one of the seed that was."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return np.random.default_rng(int(random_state))
+    raise ParameterError(
+        f"random_state is {shown(random_state)}; give a seed, which is a whole number >= 0, or a"
+        " numpy.random.Generator"
+    )
 
 
 def aligned(**arguments: Any) -> tuple[Any, ...]:

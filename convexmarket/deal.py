@@ -356,10 +356,9 @@ def _offers(
     if gamma is not None:
         objective = objective + check_positive("gamma", gamma) * Payments()
     elif budget is not None:
-        rng = np.random.default_rng(0)  # the same draws for all: gamma is a public number
         count = len(people)
         found = calibrate_gamma(
-            budget, prior, count, objective, constraints, groups=groups, draws=_DRAWS, rng=rng
+            budget, prior, count, objective, constraints, groups=groups, draws=_DRAWS
         )
         objective = found.objective
     market = Market(sellers, objective, constraints)

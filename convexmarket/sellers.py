@@ -17,6 +17,7 @@ from convexmarket.arguments import (
     aligned,
     as_float,
     check_distinct,
+    generator_of,
     is_default,
     is_iterable,
     labels_of,
@@ -139,15 +140,19 @@ class Sellers(Shown):
 
     @classmethod
     def draw(
-        cls, n_sellers: int, prior: PriorOrPriors, rng: np.random.Generator, *, groups: Any = None
+        cls,
+        n_sellers: int,
+        prior: PriorOrPriors,
+        random_state: np.random.Generator | int,
+        *,
+        groups: Any = None,
     ) -> Sellers:
         """Draw sellers who report the truth, each from its own prior.
 
         Examples
         --------
-        >>> import numpy as np
         >>> import convexmarket as cm
-        >>> cm.Sellers.draw(3, cm.Uniform(0, 1), np.random.default_rng(0)).sensitivities.round(2)
+        >>> cm.Sellers.draw(3, cm.Uniform(0, 1), random_state=0).sensitivities.round(2)
         array([0.64, 0.27, 0.04])
         """
         if isinstance(n_sellers, bool) or not isinstance(n_sellers, int | np.integer):
@@ -155,6 +160,7 @@ class Sellers(Shown):
         if n_sellers < 1:
             raise ParameterError(f"n_sellers is {n_sellers}; give a whole number >= 1")
         priors, prior_of = _priors(prior, _groups(groups, n_sellers), n_sellers)
+        rng = generator_of(random_state)
         drawn = np.empty(n_sellers)
         for one, who in _parts(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = one.sample(who.size, rng)

@@ -162,7 +162,12 @@ class _RidgeAudit:
         labels = 2.0 * (self.y - self.bottom) / (self.top - self.bottom) - 1.0
         given = None if worst_data else np.column_stack([unit, labels])[rest]
         pair, others = _search(
-            weights[row], weights[rest], self.mechanism.alpha, given, unit.shape[1] + 1, rng
+            weights[row],
+            weights[rest],
+            self.mechanism.regularization,
+            given,
+            unit.shape[1] + 1,
+            rng,
         )
         rows = np.empty((len(self.X), unit.shape[1] + 1))
         rows[rest] = others
@@ -194,7 +199,7 @@ def _unit_noise(model: RidgeRelease, n_features: int, rng: np.random.Generator) 
 def _search(
     weight: float,
     weights: Floats,
-    alpha: float,
+    regularization: float,
     given: Floats | None,
     width: int,
     rng: np.random.Generator,
@@ -209,13 +214,13 @@ def _search(
         groups = rng.permutation(np.arange(weights.size) % WORST_GROUPS)
         totals = np.bincount(groups, weights).astype(np.float64)
     count = 0 if given is not None else totals.size
-    unit = (weight * np.sqrt(width - 1) / alpha) ** 2  # of squared distances
+    unit = (weight * np.sqrt(width - 1) / regularization) ** 2  # of squared distances
     best, value = np.zeros((2 + count, width)), -np.inf
     for start in range(STARTS):
         found = minimize(
             _negated_distance,
             _start(2 + count, width, start, rng).ravel(),
-            args=(weight, totals, alpha, given, unit),
+            args=(weight, totals, regularization, given, unit),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": 400},
@@ -225,7 +230,7 @@ def _search(
     corners = best.copy()
     middle = np.append(np.full(width - 1, 0.5), 0.0)
     corners[:2] = np.where(best[:2] > middle, 1.0, 2.0 * middle - 1.0)
-    if _distance(corners, weight, totals, alpha, given)[0] >= value * unit:
+    if _distance(corners, weight, totals, regularization, given)[0] >= value * unit:
         best = corners
     return best[:2], given if given is not None else best[2:][groups]
 
@@ -251,22 +256,27 @@ def _box(free: Floats) -> tuple[Floats, Floats]:
 
 
 def _negated_distance(
-    packed: Floats, weight: float, totals: Floats, alpha: float, given: Floats | None, unit: float
+    packed: Floats,
+    weight: float,
+    totals: Floats,
+    regularization: float,
+    given: Floats | None,
+    unit: float,
 ) -> tuple[float, Floats]:
     """Return minus the squared distance, in units of its own, and the gradient by free rows."""
     count = 2 if given is not None else 2 + totals.size
     rows, slope = _box(packed.reshape(count, -1))
-    distance, gradient = _distance(rows, weight, totals, alpha, given)
+    distance, gradient = _distance(rows, weight, totals, regularization, given)
     return -distance / unit, -(gradient * slope).ravel() / unit
 
 
 def _distance(
-    rows: Floats, weight: float, totals: Floats, alpha: float, given: Floats | None
+    rows: Floats, weight: float, totals: Floats, regularization: float, given: Floats | None
 ) -> tuple[float, Floats]:
     """Return the squared distance of both models, and its gradient by the free rows."""
     others = rows[2:] if given is None else given
     X, y = others[:, :-1], others[:, -1]
-    base = (X * totals[:, None]).T @ X + alpha * np.eye(rows.shape[1] - 1)
+    base = (X * totals[:, None]).T @ X + regularization * np.eye(rows.shape[1] - 1)
     moment = (totals * y) @ X
     grams = [base + weight * np.outer(r[:-1], r[:-1]) for r in rows[:2]]
     models = [

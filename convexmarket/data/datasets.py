@@ -150,7 +150,7 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
 
 
 def wdbc(
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
 ) -> MarketData:
@@ -158,7 +158,7 @@ def wdbc(
 
     Parameters
     ----------
-    seed : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator, default 0
         Decides the split.
     fractions : (float, float, float), default (0.6, 0.2, 0.2)
         Shares of the rows that are sold, public, and for testing.
@@ -181,14 +181,14 @@ def wdbc(
     names = tuple(str(name) for name in bunch.feature_names)
     labels = np.where(bunch.target == 0, 1.0, -1.0)
     title = "Wisconsin breast cancer (diagnostic); 1 is malignant"
-    return _split_and_scale(bunch.data, labels, names, title, seed, fractions, data_norm)
+    return _split_and_scale(bunch.data, labels, names, title, random_state, fractions, data_norm)
 
 
 def circles(
     n_rows: int,
     noise: float = 0.15,
     factor: float = 0.4,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
     """Two noisy circles, one inside the other, in the unit ball: no line tells them apart.
 
@@ -200,7 +200,7 @@ def circles(
         Standard deviation per coordinate, in radii of the outer circle; nonnegative.
     factor : float, default 0.4
         Radius of the inner circle, in the same unit; at least 0 and below 1.
-    seed : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator, default 0
         Decides the rows.
 
     Returns
@@ -218,7 +218,7 @@ def circles(
 
     Examples
     --------
-    >>> X, y = circles(4, noise=0.0, seed=1)
+    >>> X, y = circles(4, noise=0.0, random_state=1)
     >>> np.linalg.norm(X, axis=1).round(3)
     array([0.667, 0.667, 0.267, 0.267])
     >>> y
@@ -230,7 +230,7 @@ def circles(
         raise ParameterError(f"noise must be nonnegative and finite, not {noise!r}.")
     if not 0 <= factor < 1:
         raise ParameterError(f"factor must be at least 0 and below 1, not {factor!r}.")
-    state = np.random.RandomState(np.random.default_rng(seed).bit_generator)
+    state = np.random.RandomState(np.random.default_rng(random_state).bit_generator)
     from sklearn.datasets import make_circles
 
     X, inner = make_circles(n_rows, noise=noise, factor=factor, random_state=state)
@@ -241,7 +241,7 @@ def from_csv(
     path: str | PathLike[str],
     target: str,
     classes: Sequence[Any],
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
     *,
@@ -262,7 +262,7 @@ def from_csv(
         Name of the column of labels.
     classes : pair of labels
         The public label set, as read by pandas; the second becomes 1, the first -1.
-    seed, fractions, data_norm
+    random_state, fractions, data_norm
         As for :func:`wdbc`.
     features : sequence of str, optional
         The columns of features; all that are not about the sale where left out.
@@ -305,14 +305,14 @@ def from_csv(
     if left_out:
         title += f". {left_out.removesuffix('.')}"
     return _split_and_scale(
-        rows.to_numpy(dtype=np.float64), labels, columns, title, seed, fractions, data_norm
+        rows.to_numpy(dtype=np.float64), labels, columns, title, random_state, fractions, data_norm
     )
 
 
 def synthetic(
     n_sellers: int,
     n_features: int,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     n_validation: int = 500,
     n_test: int = 2000,
     data_norm: float = 1.0,
@@ -326,7 +326,7 @@ def synthetic(
     ----------
     n_sellers, n_features : int
         Rows that are sold, and columns; at least 1.
-    seed : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator, default 0
         Decides the hyperplane and the rows.
     n_validation, n_test : int
         Public rows and rows for testing.
@@ -352,7 +352,7 @@ def synthetic(
             "n_sellers and n_features must be at least 1, n_validation and n_test not negative."
         )
     _check_data_norm(data_norm)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     normal = rng.standard_normal(n_features)
     inputs = rng.standard_normal((n_sellers + n_validation + n_test, n_features))
     labels = np.where(inputs @ normal > 0, 1.0, -1.0)
@@ -435,7 +435,7 @@ def medical_table() -> pd.DataFrame:
 
 def medical(
     train_fraction: float = 0.8,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     ranges: Literal["public", "data"] = "public",
 ) -> RegressionData:
     """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
@@ -447,7 +447,7 @@ def medical(
     ----------
     train_fraction : float, default 0.8
         Share of the rows that is sold, in (0, 1).
-    seed : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator, default 0
         Decides the split.
     ranges : {"public", "data"}, default "public"
         Where the scaling comes from: :data:`MEDICAL_RANGES`, or the smallest and largest values
@@ -496,14 +496,14 @@ def medical(
         f" [0, 1] by {'public ranges' if ranges == 'public' else 'the ranges of the rows'}:"
         f" {scaling}; one column per category, and a constant.",
         train_fraction,
-        seed,
+        random_state,
     )
 
 
 def synthetic_regression(
     n_rows: int = 100,
     n_features: int = 30,
-    seed: int | np.random.Generator = 0,
+    random_state: int | np.random.Generator = 0,
     train_fraction: float = 0.8,
     label_noise: float = 0.0,
 ) -> RegressionData:
@@ -513,7 +513,7 @@ def synthetic_regression(
     ----------
     n_rows, n_features : int
         Rows in all, at least 2, and columns d, at least 1.
-    seed : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator, default 0
         Decides the model, the rows and the split.
     train_fraction : float, default 0.8
         Share of the rows that is sold, in (0, 1).
@@ -541,7 +541,7 @@ def synthetic_regression(
         )
     if not (np.isfinite(label_noise) and label_noise >= 0):
         raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     model = rng.standard_normal(n_features)
     model /= np.linalg.norm(model) * np.sqrt(n_features)
     rows = rng.random((n_rows, n_features))

@@ -305,7 +305,7 @@ def _attempt(instance: Instance, method: JointMethodTable, starts: int) -> Row:
             instance.joint,
             method.method,
             starts=starts,
-            rng=instance.rng(_STARTS),
+            random_state=instance.rng(_STARTS),
             **method.options,
         )
     except ConvexMarketError as error:
@@ -371,7 +371,7 @@ def _descents(problem: JointMethodsProblem, instance: Instance, best: Row) -> li
                 "projected_gradient",
                 grid=1,
                 eps_max=average,
-                rng=instance.rng(_RESTARTS, start),
+                random_state=instance.rng(_RESTARTS, start),
             )
             for start in range(problem.run.restarts)
         ]

@@ -132,7 +132,9 @@ def _buy(
     if model == "two-step":
         return allocate(joint.market)
     seed = np.random.SeedSequence(problem.run.seed, spawn_key=(_STARTS,))
-    found = allocate_jointly(joint, starts=problem.joint.starts, rng=np.random.default_rng(seed))
+    found = allocate_jointly(
+        joint, starts=problem.joint.starts, random_state=np.random.default_rng(seed)
+    )
     return replace(found, trace=())
 
 

@@ -174,7 +174,9 @@ def _solve(
             _rng(seed, _SENSITIVITIES, draw).random(m), _rng(seed, _GUARANTEES, draw).random(m)
         )
         joint = _joint(point, rows, market, point.joint.noise, noise)
-        found = allocate_jointly(joint, starts=point.joint.starts, rng=_rng(seed, _STARTS, draw))
+        found = allocate_jointly(
+            joint, starts=point.joint.starts, random_state=_rng(seed, _STARTS, draw)
+        )
         row = _measured(point, rows, joint, found, noise) | _two_step(market)
     except ConvexMarketError as error:
         return {"status": failure_status(error), "message": str(error)}, None

@@ -349,7 +349,7 @@ def _ridge(problem: RegressionMarketProblem, sale: Sale, **arguments: Any) -> Pe
     learner = problem.learner
     return PersonalizedRidge(
         sale.offer.regularization,
-        bound=learner.bound,
+        max_norm=learner.bound,
         sensitivity=learner.sensitivity,
         target_range=learner.target_range,
         rounding=None,  # Theorem 3.6 is of this noise

@@ -26,6 +26,7 @@ from convexmarket.arguments import (
     check_instance,
     check_jobs,
     check_share,
+    generator_of,
 )
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
@@ -182,7 +183,7 @@ def audit_incentives(
     misreports: int | None = None,
     max_sellers: int | None = None,
     gap: float = 1e-8,
-    rng: np.random.Generator | None = None,
+    random_state: np.random.Generator | int = 0,
     progress: Callable[[int, int], None] | None = None,
     jobs: int = 1,
     coalitions: int = 0,
@@ -215,7 +216,7 @@ def audit_incentives(
         problem, else 50.
     gap : float
         Relative gap of the solves, where they are not exact.
-    rng : numpy.random.Generator, optional
+    random_state : numpy.random.Generator or int, default 0
         Draws the sample and the pairs; a fixed one where left out.
     progress : callable, optional
         Called with the number of sellers done and to be done, where solves are not exact.
@@ -280,9 +281,7 @@ def audit_incentives(
     check_count("coalitions", coalitions, 0)
     if coalitions and len(market.sellers) < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
-    if rng is not None:
-        check_instance("rng", rng, np.random.Generator, "numpy.random.default_rng(seed)")
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = generator_of(random_state)
     who = np.arange(reports_of(market).size)
     if who.size > max_sellers:
         who = np.sort(rng.choice(who, max_sellers, replace=False))
@@ -541,10 +540,10 @@ def check_payment_identity(
     cap: float | None = None,
     groups: Any = None,
     draws: int = 400,
-    rng: np.random.Generator,
+    random_state: np.random.Generator | int,
 ) -> PaymentIdentity:
     """Draw markets from the prior, or priors, and compare payments with virtual costs (Eq. 9)."""
-    sides = np.empty((check_count("draws", draws, 2), 2))
+    sides, rng = np.empty((check_count("draws", draws, 2), 2)), generator_of(random_state)
     for draw in range(draws):
         sellers = Sellers.draw(n_sellers, prior, rng, groups=groups)
         market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)

@@ -23,6 +23,7 @@ from convexmarket.arguments import (
     check_count,
     check_jobs,
     check_positive,
+    generator_of,
     is_iterable,
     shown,
 )
@@ -90,7 +91,7 @@ def calibrate_gamma(
     privacy_cost: PrivacyCost | None = None,
     groups: Any = None,
     draws: int = 200,
-    rng: np.random.Generator,
+    random_state: np.random.Generator | int = 0,
     gap: float = 1e-6,
     progress: Callable[[float, float], None] | None = None,
     jobs: int = 1,
@@ -118,7 +119,7 @@ def calibrate_gamma(
         The group of each seller, where the prior is by group.
     draws : int
         Markets to average over, the same for all weights tried; at least 2.
-    rng : numpy.random.Generator
+    random_state : numpy.random.Generator or int, default 0
         Draws them.
     gap : float
         Relative gap of the solves, where they are not exact.
@@ -139,13 +140,12 @@ def calibrate_gamma(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import convexmarket as cm
-    >>> prior, rng = cm.Uniform(0.02, 0.10), np.random.default_rng(0)
-    >>> found = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise(), rng=rng)
+    >>> prior = cm.Uniform(0.02, 0.10)
+    >>> found = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise())
     >>> round(found.expected_payment, 6)
     5.0
-    >>> market = cm.Market(cm.Sellers.draw(20, prior, rng), found.objective)
+    >>> market = cm.Market(cm.Sellers.draw(20, prior, random_state=1), found.objective)
     >>> print(market.incentives)
     by construction
     """
@@ -155,6 +155,7 @@ def calibrate_gamma(
         raise ParameterError(f"constraints is {shown(constraints)}; give a list such as [Cap(5)]")
     check_callable("progress", progress)
     check_jobs(jobs)
+    rng = generator_of(random_state)
     objective = _without_payments(objective)
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
     constraints = tuple(constraints)

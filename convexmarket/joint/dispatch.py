@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_choice, shown
+from convexmarket.arguments import check_choice, generator_of, shown
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments
@@ -45,7 +45,7 @@ def allocate_jointly(
     *,
     starts: int = 5,
     gap: float = 1e-8,
-    rng: np.random.Generator | None = None,
+    random_state: np.random.Generator | int = 0,
     progress: Callable[[TracePoint], None] | None = None,
     **options: Any,
 ) -> JointAllocation:
@@ -68,7 +68,7 @@ def allocate_jointly(
         noise pays most. The papers' method has a start per eta.
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
-    rng : numpy.random.Generator, optional
+    random_state : numpy.random.Generator or int, default 0
         Draws random starts; a fixed one where left out.
     progress : callable, optional
         Called with every :class:`TracePoint`.
@@ -100,12 +100,12 @@ def allocate_jointly(
     if unknown:
         allowed = ", ".join(sorted(_OPTIONS[method]))
         raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
-    check_arguments(starts=starts, gap=gap, rng=rng, progress=progress, **options)
+    rng = generator_of(random_state)
+    check_arguments(starts=starts, gap=gap, progress=progress, **options)
     joint.check_bounded()
     alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
     if alone is not None:
         return alone
-    rng = np.random.default_rng(0) if rng is None else rng
     convex = convexity_ratio(joint) < 1
     bound = -np.inf
     solves: tuple[SolveRecord, ...] = ()

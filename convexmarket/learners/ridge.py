@@ -31,10 +31,10 @@ class PersonalizedRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha : float, default 1.0
+    regularization : float, default 1.0
         :math:`\lambda`, positive. The loss is the weighted mean of squared errors plus
-        ``alpha * ||coef||**2``, on the unit scale.
-    bound : float or None, default None
+        ``regularization * ||coef||**2``, on the unit scale.
+    max_norm : float or None, default None
         Public bound B on the norm of the minimiser without regularisation, on the unit scale, for
         this data set and every neighbour (Theorem 3.4). ``None`` needs no such knowledge
         (Theorem 3.2).
@@ -63,9 +63,10 @@ class PersonalizedRidge(RidgeRelease):
         machine, low digits and all. ``"auto"`` takes a step so fine, by public quantities alone,
         that it adds less than a hundredth to the noise, and leaves out rows of less than a
         millionth of the mean weight; where the error of the solve has no bound
-        (fewer rows than features, or a tiny ``alpha``) the noise is in floating point, which the
-        first line of the guarantee says. ``None``: noise of density :math:`e^{-\eta_z\|z\|}` in
-        floating point, as in the paper, whose last digits tell neighbours apart, with a
+        (fewer rows than features, or a tiny ``regularization``) the noise is in floating point,
+        which the first line of the guarantee says. ``None``: noise of density
+        :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last digits tell
+        neighbours apart, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation. The exact
         noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
     features : PublicFeatures or None, default None
@@ -110,16 +111,16 @@ class PersonalizedRidge(RidgeRelease):
     >>> y = X @ [0.5, -0.25]
     >>> epsilon = rng.uniform(0.5, 2.0, size=1000)
     >>> from convexmarket.privacy import Simulation
-    >>> model = PersonalizedRidge(alpha=0.1).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    >>> model = PersonalizedRidge(0.1).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     >>> model.coef_.shape, bool(np.all(model.epsilon_ <= epsilon))
     ((2,), True)
     """
 
     def __init__(
         self,
-        alpha: float = 1.0,
+        regularization: float = 1.0,
         *,
-        bound: float | None = None,
+        max_norm: float | None = None,
         weights: Literal["proportional", "optimal"] | ArrayLike = "proportional",
         sensitivity: Sensitivity = "tight",
         label_noise: float | None = None,
@@ -130,8 +131,8 @@ class PersonalizedRidge(RidgeRelease):
         features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
-        self.alpha = alpha
-        self.bound = bound
+        self.regularization = regularization
+        self.max_norm = max_norm
         self.weights = weights
         self.sensitivity = sensitivity
         self.label_noise = label_noise
@@ -174,7 +175,12 @@ class PersonalizedRidge(RidgeRelease):
                 " pass what is publicly known about it, or use weights='proportional'."
             )
         mu, sigma = ridge_risk_constants(
-            self.alpha, n_features, self.label_noise, self.delta, self.bound, self.sensitivity
+            self.regularization,
+            n_features,
+            self.label_noise,
+            self.delta,
+            self.max_norm,
+            self.sensitivity,
         )
         return self._without_traces(weights_for_guarantees(granted.positive, mu, sigma)[0])
 

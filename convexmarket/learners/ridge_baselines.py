@@ -35,7 +35,7 @@ class NonPersonalizedRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha, bound, sensitivity, feature_range, target_range, rounding, features, epsilon
+    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Examples
@@ -49,9 +49,9 @@ class NonPersonalizedRidge(RidgeRelease):
 
     def __init__(
         self,
-        alpha: float = 1.0,
+        regularization: float = 1.0,
         *,
-        bound: float | None = None,
+        max_norm: float | None = None,
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
@@ -59,8 +59,8 @@ class NonPersonalizedRidge(RidgeRelease):
         features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
-        self.alpha = alpha
-        self.bound = bound
+        self.regularization = regularization
+        self.max_norm = max_norm
         self.sensitivity = sensitivity
         self.feature_range = feature_range
         self.target_range = target_range
@@ -93,7 +93,7 @@ class SampledRidge(RidgeRelease):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    alpha, bound, sensitivity, feature_range, target_range, rounding, features, epsilon
+    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, epsilon
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes
@@ -117,11 +117,11 @@ class SampledRidge(RidgeRelease):
 
     def __init__(
         self,
-        alpha: float = 1.0,
+        regularization: float = 1.0,
         *,
         threshold: Literal["max", "mean"] | float = "max",
         normalization: Literal["rows", "sample"] = "rows",
-        bound: float | None = None,
+        max_norm: float | None = None,
         sensitivity: Sensitivity = "tight",
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
@@ -129,10 +129,10 @@ class SampledRidge(RidgeRelease):
         features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
-        self.alpha = alpha
+        self.regularization = regularization
         self.threshold = threshold
         self.normalization = normalization
-        self.bound = bound
+        self.max_norm = max_norm
         self.sensitivity = sensitivity
         self.feature_range = feature_range
         self.target_range = target_range
@@ -195,7 +195,7 @@ class NonPrivateRidge(RidgeRelease):
 
     Parameters
     ----------
-    alpha : float, default 1.0
+    regularization : float, default 1.0
         Nonnegative; zero is least squares, of least norm where it is not unique.
     feature_range, target_range, features
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
@@ -203,24 +203,24 @@ class NonPrivateRidge(RidgeRelease):
     Examples
     --------
     >>> X, y = np.array([[0.0], [1.0]]), np.array([0.0, 0.5])
-    >>> NonPrivateRidge(alpha=0.0).fit(X, y).coef_.round(6)
+    >>> NonPrivateRidge(regularization=0.0).fit(X, y).coef_.round(6)
     array([0.5])
     """
 
-    bound = None
+    max_norm = None
     sensitivity = "tight"
     rounding = None
     epsilon = np.inf
 
     def __init__(
         self,
-        alpha: float = 1.0,
+        regularization: float = 1.0,
         *,
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
         features: PublicFeatures | None = None,
     ) -> None:
-        self.alpha = alpha
+        self.regularization = regularization
         self.feature_range = feature_range
         self.target_range = target_range
         self.features = features
@@ -251,8 +251,10 @@ class NonPrivateRidge(RidgeRelease):
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
         epsilon = granted.positive
-        if not (np.isfinite(self.alpha) and self.alpha >= 0):
-            raise ParameterError(f"alpha must be nonnegative and finite, not {self.alpha!r}.")
+        if not (np.isfinite(self.regularization) and self.regularization >= 0):
+            raise ParameterError(
+                f"regularization must be nonnegative and finite, not {self.regularization!r}."
+            )
         size = epsilon.size
         weights, nothing = np.full(size, 1.0 / size), np.full(size, np.inf)
         return Plan(weights, np.inf, nothing, weights, nothing)

@@ -105,7 +105,7 @@ def expected_loss(
     losses = []
     for _ in range(samples if isinstance(estimator, SampledRidge) else 1):
         plan = estimator._plan(granted, X.shape[1], rng)
-        model = solve_ridge(rows, labels, plan.weights, estimator.alpha)
+        model = solve_ridge(rows, labels, plan.weights, estimator.regularization)
         lattice = estimator._lattice(plan, X.shape[1])
         if lattice is None:
             losses.append(noisy_loss(model, plan.rate, test, truth, penalty))

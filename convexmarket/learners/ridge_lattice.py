@@ -98,7 +98,7 @@ class RidgeLattice:
     epsilon: Vector
     error: SolveError
 
-    def solve(self, X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
+    def solve(self, X: Rows, y: Vector, weights: Vector, regularization: float) -> Vector:
         """Return a solution that is known to be near the exact one.
 
         Raises
@@ -106,13 +106,13 @@ class RidgeLattice:
         SolverError
             If it is not.
         """
-        model = solve_ridge(X, y, weights, alpha)
-        left = np.linalg.norm(_residual(X, y, weights, alpha, model))
+        model = solve_ridge(X, y, weights, regularization)
+        left = np.linalg.norm(_residual(X, y, weights, regularization, model))
         if not (left <= self.error.residual and np.linalg.norm(model) <= self.error.norm):
             raise SolverError(
                 f"the ridge solve left a residual above the {self.error.residual:.3g} that double"
                 " precision should leave: this machine's linear algebra is not what rounding="
-                " relies on. Use a larger alpha, or rounding=None."
+                " relies on. Use a larger regularization, or rounding=None."
             )
         return model
 
@@ -123,12 +123,12 @@ class RidgeLattice:
 
 def ridge_lattice(
     rounding: float | None,
-    alpha: float,
+    regularization: float,
     n_features: int,
     weights: Vector,
     exposure: Vector,
     sold: Vector,
-    bound: float | None,
+    max_norm: float | None,
     sensitivity: Sensitivity,
 ) -> RidgeLattice:
     r"""Plan a release on a lattice, from public quantities.
@@ -138,7 +138,7 @@ def ridge_lattice(
     rounding : float or None
         The step is the largest power of two that is at most this. ``None`` takes one so fine that
         it adds less than a hundredth to the noise, where doubles can count so many steps.
-    alpha, n_features, bound, sensitivity
+    regularization, n_features, max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     weights : ndarray of shape (n_rows,)
         Of the loss.
@@ -154,7 +154,8 @@ def ridge_lattice(
     Raises
     ------
     NotSupportedError
-        If there are fewer rows than features, or alpha is too small for a Cholesky factorisation.
+        If there are fewer rows than features, or too little regularization for a
+        Cholesky factorisation.
     ParameterError
         If the step is too fine or out of its range.
 
@@ -164,9 +165,13 @@ def ridge_lattice(
     \mathrm{error})`. Where the weights sum to W above one, by rounding, the problem is the one with
     weights w/W and :math:`\lambda/W`.
     """
-    error = solve_error(weights.size, n_features, alpha)
+    error = solve_error(weights.size, n_features, regularization)
     total = max(1.0, fsum(weights) * UPWARD)
-    kappa = ridge_sensitivity(alpha / total, n_features, bound, sensitivity) / total * UPWARD
+    kappa = (
+        ridge_sensitivity(regularization / total, n_features, max_norm, sensitivity)
+        / total
+        * UPWARD
+    )
     moved = np.where(exposure > 0, kappa * exposure + 2.0 * error.distance, 0.0)
     shift = sqrt(n_features) * moved * UPWARD
     step = _fine_step(shift, sold, n_features, error.norm) if rounding is None else rounding
@@ -190,13 +195,13 @@ def _fine_step(shift: Vector, sold: Vector, n_features: int, norm: float) -> flo
     return max(wanted, scale * 2.0**-40, norm * 2.0**-48)
 
 
-def solve_error(n_rows: int, n_features: int, alpha: float) -> SolveError:
+def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
     """Return what the solve of a ridge regression on the unit domain keeps to.
 
     Parameters
     ----------
     n_rows, n_features : int
-    alpha : float
+    regularization : float
         Positive.
 
     Returns
@@ -206,7 +211,8 @@ def solve_error(n_rows: int, n_features: int, alpha: float) -> SolveError:
     Raises
     ------
     NotSupportedError
-        If there are fewer rows than features, or alpha is too small for a Cholesky factorisation.
+        If there are fewer rows than features, or too little regularization for a
+        Cholesky factorisation.
 
     Examples
     --------
@@ -219,23 +225,25 @@ def solve_error(n_rows: int, n_features: int, alpha: float) -> SolveError:
             f"rounding needs as many rows as features, and there are {n_rows} rows of {d} features:"
             " use rounding=None, whose noise is of real numbers."
         )
-    norm = NORM_SLACK * ridge_norm_bound(alpha, d)
+    norm = NORM_SLACK * ridge_norm_bound(regularization, d)
     chain = min(n_rows, CHUNK) + -(-n_rows // CHUNK) + d + SMALL_CHAIN
-    solve = (d * chain + (3 * d + 1) * d * (1 + alpha) + 1 + alpha) * norm + root * chain
-    measure = root * chain * (1.0 + root * norm + alpha * norm)
-    distance = 2.0 * UNIT * (solve + 2.0 * measure) / alpha
-    if alpha < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
+    solve = (
+        d * chain + (3 * d + 1) * d * (1 + regularization) + 1 + regularization
+    ) * norm + root * chain
+    measure = root * chain * (1.0 + root * norm + regularization * norm)
+    distance = 2.0 * UNIT * (solve + 2.0 * measure) / regularization
+    if regularization < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
         raise NotSupportedError(
-            f"alpha = {alpha:g} is too small for {d} features to bound the error of the solve in"
-            " double precision: use a larger alpha, or rounding=None."
+            f"regularization = {regularization:g} is too small for {d} features to bound the error"
+            " of the solve in double precision: use a larger one, or rounding=None."
         )
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 
 
-def _residual(X: Rows, y: Vector, weights: Vector, alpha: float, model: Vector) -> Vector:
+def _residual(X: Rows, y: Vector, weights: Vector, regularization: float, model: Vector) -> Vector:
     """Return half the negative gradient of the loss."""
     total = np.zeros_like(model)
     for rows in chunks(X.shape[0]):
         part: Matrix = X[rows]
         total += part.T @ (weights[rows] * (y[rows] - part @ model))
-    return np.asarray(total - alpha * model)
+    return np.asarray(total - regularization * model)

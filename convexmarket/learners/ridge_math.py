@@ -55,7 +55,7 @@ CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays smal
 WELL_CONDITIONED = 1e-7
 
 
-def solve_ridge(X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
+def solve_ridge(X: Rows, y: Vector, weights: Vector, regularization: float) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
     Parameters
@@ -65,7 +65,7 @@ def solve_ridge(X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
     y : ndarray of shape (n_rows,)
     weights : ndarray of shape (n_rows,)
         Nonnegative.
-    alpha : float
+    regularization : float
         :math:`\lambda`, nonnegative; zero takes the solution of least norm.
 
     Returns
@@ -75,7 +75,7 @@ def solve_ridge(X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
     Notes
     -----
     A Cholesky factorisation of the smaller of the two Gram matrices, built from a few thousand
-    rows at a time; orthogonal factorisations where alpha is so small that squaring would cost
+    rows at a time; orthogonal factorisations where it is so small that squaring would cost
     digits.
 
     Examples
@@ -94,11 +94,11 @@ def solve_ridge(X: Rows, y: Vector, weights: Vector, alpha: float) -> Vector:
             weighted = X[rows] * root[rows, None]
             gram += weighted.T @ weighted
             moment += weighted.T @ (y[rows] * root[rows])
-    if alpha <= WELL_CONDITIONED * np.trace(gram):
-        stacked = np.vstack([X[:] * root[:, None], np.sqrt(alpha) * np.eye(n_features)])
+    if regularization <= WELL_CONDITIONED * np.trace(gram):
+        stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
         target = np.concatenate([y * root, np.zeros(n_features)])
         return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
-    gram.flat[:: gram.shape[0] + 1] += alpha
+    gram.flat[:: gram.shape[0] + 1] += regularization
     if n_rows < n_features:
         return np.asarray(weighted.T @ cho_solve(cho_factor(gram), y * root))
     return np.asarray(cho_solve(cho_factor(gram), moment))
@@ -349,7 +349,7 @@ class RidgeErrorBound:
 def ridge_error_bound(
     weights: ArrayLike,
     rate: float,
-    alpha: float,
+    regularization: float,
     *,
     n_features: int,
     coef_norm: float,
@@ -368,7 +368,7 @@ def ridge_error_bound(
         Of the loss, summing to one.
     rate : float
         Rate of the noise; infinity means none.
-    alpha : float
+    regularization : float
         :math:`\lambda`, positive.
     n_features : int
         d.
@@ -393,13 +393,14 @@ def ridge_error_bound(
 
     Examples
     --------
-    >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, alpha=1.0, n_features=2, coef_norm=1.0,
-    ...                           label_noise=0.1, delta=0.5, smallest_eigenvalue=1.0)
+    >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, regularization=1.0, n_features=2,
+    ...                           coef_norm=1.0, label_noise=0.1, delta=0.5,
+    ...                           smallest_eigenvalue=1.0)
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
     (0.5, 0.0483, 0.2)
     """
     array = checked_numbers("weights", weights)
-    _check_risk(alpha, n_features, label_noise, delta)
+    _check_risk(regularization, n_features, label_noise, delta)
     for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
         if not 0 <= as_float(value) < np.inf:
             raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
@@ -407,18 +408,18 @@ def ridge_error_bound(
         raise ParameterError(f"rate must be positive (infinity means no noise), not {rate!r}.")
     deviation = np.sqrt(2.0 * n_features / delta)
     return RidgeErrorBound(
-        bias=float(coef_norm / (1.0 + smallest_eigenvalue / alpha)),
+        bias=float(coef_norm / (1.0 + smallest_eigenvalue / regularization)),
         privacy=float((n_features + deviation) / rate),
-        labels=float(label_noise / alpha * deviation * np.linalg.norm(array)),
+        labels=float(label_noise / regularization * deviation * np.linalg.norm(array)),
     )
 
 
 def ridge_risk_constants(
-    alpha: float,
+    regularization: float,
     n_features: int,
     label_noise: float,
     delta: float,
-    bound: float | None = None,
+    max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
     *,
     exact: bool = False,
@@ -431,7 +432,7 @@ def ridge_risk_constants(
 
     Parameters
     ----------
-    alpha : float
+    regularization : float
         :math:`\lambda`, positive.
     n_features : int
         d.
@@ -439,7 +440,7 @@ def ridge_risk_constants(
         Standard deviation of the labels' noise, public, nonnegative.
     delta : float
         Chance that the bound fails, in (0, 1).
-    bound, sensitivity
+    max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     exact : bool, default False
         Whether the noise is that of a lattice, Laplace noise in every coordinate: then sigma is
@@ -463,18 +464,18 @@ def ridge_risk_constants(
     >>> round(mu, 3), round(sigma, 3)
     (0.438, 51.154)
     """
-    _check_risk(alpha, n_features, label_noise, delta)
-    kappa = ridge_sensitivity(alpha, n_features, bound, sensitivity)
+    _check_risk(regularization, n_features, label_noise, delta)
+    kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
     deviation = np.sqrt(2.0 * n_features / delta)
     length = n_features + deviation
     if exact:
         length = np.sqrt(n_features * (2.0 * n_features + np.sqrt(40.0 * n_features / delta)))
-    return float(label_noise / alpha * deviation), float(kappa * length)
+    return float(label_noise / regularization * deviation), float(kappa * length)
 
 
-def _check_risk(alpha: float, n_features: int, label_noise: float, delta: float) -> None:
-    if not 0 < as_float(alpha) < np.inf:
-        raise ParameterError(f"alpha must be positive and finite, not {alpha!r}.")
+def _check_risk(regularization: float, n_features: int, label_noise: float, delta: float) -> None:
+    if not 0 < as_float(regularization) < np.inf:
+        raise ParameterError(f"regularization must be positive and finite, not {regularization!r}.")
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
     if not 0 <= as_float(label_noise) < np.inf:

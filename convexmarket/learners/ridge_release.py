@@ -85,8 +85,8 @@ class Plan:
 class RidgeRelease(RegressorMixin, BaseEstimator):
     """What every estimator here shares: the domain, the fit, the guarantee, the prediction."""
 
-    alpha: float
-    bound: float | None
+    regularization: float
+    max_norm: float | None
     sensitivity: Sensitivity
     feature_range: Range | None
     target_range: tuple[float, float] | None
@@ -135,11 +135,11 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         if label_noise is None:
             label_noise = getattr(self, "label_noise", None)
         return ridge_risk_constants(
-            self.alpha,
+            self.regularization,
             n_features,
             1.0 if label_noise is None else label_noise,
             delta,
-            self.bound,
+            self.max_norm,
             self.sensitivity,
             exact=self.rounding is not None,
         )
@@ -208,8 +208,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         plan = self._plan(granted, n_features, rng)
         if plan.rate < SMALLEST_RATE:
             raise ParameterError(
-                f"alpha = {self.alpha!r} and an epsilon of {granted.positive.min():g} need noise"
-                " beyond the range of floating point: use a larger alpha, or 0 in place of the"
+                f"regularization = {self.regularization!r} and an epsilon of"
+                f" {granted.positive.min():g} need noise beyond the range of floating point: use a"
+                " larger regularization, or 0 in place of the"
                 " smallest epsilon."
             )
         lattice = self._lattice(plan, n_features)
@@ -219,10 +220,10 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         X, labels, domain = self._prepare(*granted.rows(X, y))
         if lattice is None:
-            model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.alpha)
+            model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.regularization)
         else:
             inside = np.clip(labels, -1.0, 1.0)
-            model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.alpha)
+            model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.regularization)
         charge()
         if lattice is not None:
             model = lattice.release(model, rng)
@@ -255,9 +256,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that are no numbers."""
-        for name in ("alpha", "bound", "label_noise", "delta"):
+        for name in ("regularization", "max_norm", "label_noise", "delta"):
             value = getattr(self, name, None)
-            if not (is_number(value) or (value is None and name != "alpha")):
+            if not (is_number(value) or (value is None and name != "regularization")):
                 raise ParameterError(f"{name} must be a number, not {value!r}.")
         if isinstance(self.rounding, str) and self.rounding != "auto":
             raise ParameterError(f"rounding must be 'auto', a step or None, not {self.rounding!r}.")
@@ -305,19 +306,19 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             return None
         return ridge_lattice(
             rounding,
-            self.alpha,
+            self.regularization,
             n_features,
             plan.weights,
             plan.exposure,
             plan.sold,
-            self.bound,
+            self.max_norm,
             self.sensitivity,
         )
 
     def _inexact(self, n_rows: int, n_features: int) -> bool:
         """Say whether the error of the solve has no bound, so that no exact form exists."""
         try:
-            solve_error(n_rows, n_features, self.alpha)
+            solve_error(n_rows, n_features, self.regularization)
         except NotSupportedError:
             return True
         return False
@@ -393,9 +394,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             arithmetic,
             "only the coefficients are published, once",
         )
-        if self.bound is not None:
+        if self.max_norm is not None:
             assumptions += (
-                f"the minimiser without regularisation has norm at most {self.bound:g} on this"
+                f"the minimiser without regularisation has norm at most {self.max_norm:g} on this"
                 " data set and on every neighbour of it, and that is public",
             )
         return Guarantee(
@@ -408,4 +409,4 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
 
     def _kappa(self, n_features: int) -> float:
         """Return how far one row can move the model, per unit of weight."""
-        return ridge_sensitivity(self.alpha, n_features, self.bound, self.sensitivity)
+        return ridge_sensitivity(self.regularization, n_features, self.max_norm, self.sensitivity)

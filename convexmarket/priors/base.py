@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from convexmarket.arguments import generator_of
 from convexmarket.errors import ParameterError, PriorError
 from convexmarket.priors.arguments import FloatArray, floats, scipy_support
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
@@ -199,15 +200,15 @@ class Prior(ABC):
         if outside.any():
             raise self._outside(reports, outside, "are not in")
 
-    def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
+    def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
         """Draw independent sensitivities.
 
         Parameters
         ----------
         size : int
             Number of draws, at least 0.
-        rng : numpy.random.Generator
-            Source of randomness; the same state gives the same draws.
+        random_state : numpy.random.Generator or int
+            Source of randomness, or a seed; the same gives the same draws.
 
         Returns
         -------
@@ -216,16 +217,12 @@ class Prior(ABC):
         Raises
         ------
         ParameterError
-            If ``size`` is not an integer >= 0 or ``rng`` is not a Generator.
+            If an argument is neither.
         """
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if not whole or not 0 <= size <= np.iinfo(np.intp).max // 8:  # bytes of a float
             raise ParameterError(f"size = {size!r} is not a number of draws; give an integer >= 0")
-        if not isinstance(rng, np.random.Generator):
-            raise ParameterError(
-                f"rng = {rng!r} is not a numpy.random.Generator; "
-                "give numpy.random.default_rng(seed)"
-            )
+        rng = generator_of(random_state)
         # Scaling inside scipy can round a draw to just outside the support.
         return np.clip(self._draw(int(size), rng), *self.support)
 

@@ -47,12 +47,12 @@ GRID_POINTS = 4097
 GRID_SLACK = 2e-7
 
 
-def ridge_norm_bound(alpha: float, n_features: int) -> float:
+def ridge_norm_bound(regularization: float, n_features: int) -> float:
     r"""Bound the norm of every weighted ridge solution on the unit domain, attained.
 
     Parameters
     ----------
-    alpha : float
+    regularization : float
         :math:`\lambda`, positive.
     n_features : int
         d, at least 1.
@@ -69,26 +69,26 @@ def ridge_norm_bound(alpha: float, n_features: int) -> float:
     >>> ridge_norm_bound(0.25, 4), ridge_norm_bound(12.0, 4)
     (1.0, 0.125)
     """
-    alpha, n_features = _checked(alpha, n_features)
-    s = np.sqrt(min(alpha, n_features))
-    return float(s / (s**2 + alpha))
+    regularization, n_features = _checked(regularization, n_features)
+    s = np.sqrt(min(regularization, n_features))
+    return float(s / (s**2 + regularization))
 
 
 def ridge_sensitivity(
-    alpha: float,
+    regularization: float,
     n_features: int,
-    bound: float | None = None,
+    max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
 ) -> float:
     r"""Return the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
 
     Parameters
     ----------
-    alpha : float
+    regularization : float
         :math:`\lambda`, the weight of the squared norm: positive and finite.
     n_features : int
         d, at least 1.
-    bound : float, optional
+    max_norm : float, optional
         B, a public bound on the Euclidean norm of the minimiser without regularisation, on this
         data set and on every neighbour of it (Assumption 3.3 of Acharya et al.). Nonnegative.
     sensitivity : {"tight", "paper"}, default "tight"
@@ -111,31 +111,33 @@ def ridge_sensitivity(
     >>> round(ridge_sensitivity(1.0, 12), 3)
     9.301
     """
-    alpha, n_features = _checked(alpha, n_features)
-    if bound is not None and not 0 <= as_float(bound) < np.inf:
-        raise ParameterError(f"bound must be nonnegative and finite (or None), not {bound!r}.")
+    regularization, n_features = _checked(regularization, n_features)
+    if max_norm is not None and not 0 <= as_float(max_norm) < np.inf:
+        raise ParameterError(
+            f"max_norm must be nonnegative and finite (or None), not {max_norm!r}."
+        )
     check_choice("sensitivity", sensitivity, Sensitivity)
     root = np.sqrt(n_features)
     if sensitivity == "paper":
-        if bound is None:
-            bound = min(1.0 / np.sqrt(alpha), root / alpha)
-        return float(2.0 * root * (1.0 + root * bound) / alpha)
-    kappa = _unconditional(float(np.sqrt(n_features / alpha)))
-    if bound is not None:
-        known = _best_difference(np.ones(1), np.full(1, root * bound))
+        if max_norm is None:
+            max_norm = min(1.0 / np.sqrt(regularization), root / regularization)
+        return float(2.0 * root * (1.0 + root * max_norm) / regularization)
+    kappa = _unconditional(float(np.sqrt(n_features / regularization)))
+    if max_norm is not None:
+        known = _best_difference(np.ones(1), np.full(1, root * max_norm))
         kappa = min(kappa, float(known[0]))
-    return float(root / alpha * kappa)
+    return float(root / regularization * kappa)
 
 
-def _checked(alpha: float, n_features: int) -> tuple[float, int]:
-    if not 0 < as_float(alpha) < np.inf:
+def _checked(regularization: float, n_features: int) -> tuple[float, int]:
+    if not 0 < as_float(regularization) < np.inf:
         raise ParameterError(
-            f"alpha must be positive and finite, not {alpha!r}: without regularisation one row can"
-            " move the model without limit."
+            f"regularization must be positive and finite, not {regularization!r}: without it one"
+            " row can move the model without limit."
         )
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
-    return float(alpha), int(n_features)
+    return float(regularization), int(n_features)
 
 
 def _unconditional(g: float) -> float:

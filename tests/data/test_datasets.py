@@ -108,7 +108,7 @@ def test_fractions_are_shares(fractions) -> None:
 
 
 def test_synthetic_is_bounded_and_separable() -> None:
-    data = synthetic(300, 4, seed=1, n_validation=20, n_test=50, data_norm=3.0)
+    data = synthetic(300, 4, random_state=1, n_validation=20, n_test=50, data_norm=3.0)
     assert data.X_train.shape == (300, 4)
     assert data.X_validation.shape == (20, 4)
     assert data.X_test.shape == (50, 4)
@@ -120,7 +120,7 @@ def test_synthetic_is_bounded_and_separable() -> None:
 
 
 def test_synthetic_inputs_have_mean_zero_and_a_known_variance() -> None:
-    X = synthetic(20_000, 25, seed=0).X_train
+    X = synthetic(20_000, 25, random_state=0).X_train
     inside = np.linalg.norm(X, axis=1) < 1 - 1e-9
     assert 0.3 < inside.mean() < 0.7  # the norm of a Gaussian row concentrates around the bound
     assert np.abs(X.mean(axis=0)).max() < 0.01
@@ -158,7 +158,7 @@ def csv(tmp_path):
 
 
 def test_from_csv(csv) -> None:
-    data = from_csv(csv, "answer", ("no", "yes"), seed=2)
+    data = from_csv(csv, "answer", ("no", "yes"), random_state=2)
     assert data.feature_names == ("age", "dose", "intercept")
     assert data.X_train.shape == (30, 3)
     assert np.all((data.X_train[:, 0] - data.X_train[:, 1])[data.y_train == 1] > -1)

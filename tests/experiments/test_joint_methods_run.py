@@ -99,7 +99,7 @@ def test_a_row_is_what_python_finds(problem, result):
     instance = joint_methods._instance(problem, (1, 0))
     assert instance.joint.X.shape == (12, 2)
     rng = instance.rng(joint_methods._STARTS)
-    found = cm.allocate_jointly(instance.joint, starts=2, rng=rng)
+    found = cm.allocate_jointly(instance.joint, starts=2, random_state=rng)
     (row,) = rows(result, "alternating", "norm").itertuples()
     assert row.objective == found.objective
     assert row.residual == found.residual

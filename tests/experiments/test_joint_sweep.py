@@ -113,7 +113,7 @@ def check_measures(noise, sweep, *overrides):
     joint = realised
     if noise != "realised":
         joint = cm.JointMarket(*data, regularization=0.01, noise=noise)
-    found = cm.allocate_jointly(joint, starts=2, rng=branch(3, 3, draw))
+    found = cm.allocate_jointly(joint, starts=2, random_state=branch(3, 3, draw))
     released = best_model(realised, found.weights, found.eta)
     if noise == "realised":
         np.testing.assert_allclose(released, found.model, rtol=1e-6)

@@ -183,7 +183,7 @@ def test_measures_are_those_of_the_library(result):
     made = {
         "at points": cm.TestSetRelease(
             model,
-            circles(30, seed=points)[0],
+            circles(30, random_state=points)[0],
             *sold,
             noise="laplace",
             random_state=seed["at points"],
@@ -452,7 +452,7 @@ def test_progress_is_told():
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_what_is_known_without_rows_is_what_a_fit_knows(kernel, loss):
     def model(n_rows: int) -> cm.KernelERM:
-        X, y = circles(n_rows, seed=n_rows)
+        X, y = circles(n_rows, random_state=n_rows)
         erm = cm.KernelERM(loss=loss, kernel=kernel, regularization=0.3, data_norm=2.0)
         return erm.fit(X, y)
 
@@ -658,19 +658,21 @@ def test_caveats_are_about_what_is_compared(result):
 
 
 def test_circles_lie_in_the_unit_ball_and_are_two():
-    X, y = circles(2001, 0.15, 0.4, seed=3)
+    X, y = circles(2001, 0.15, 0.4, random_state=3)
     norms = np.linalg.norm(X, axis=1)
     assert X.shape == (2001, 2)
     assert norms.max() <= 1 + 1e-12
     assert abs(y.sum()) <= 1
-    X, y = circles(100, 0.0, 0.25, seed=3)
+    X, y = circles(100, 0.0, 0.25, random_state=3)
     norms = np.linalg.norm(X, axis=1)
     np.testing.assert_allclose(norms[y == -1], 1 / 1.5)
     np.testing.assert_allclose(norms[y == 1], 0.25 / 1.5)
 
 
 def test_circles_follow_their_seed():
-    one, same, other = (circles(50, seed=seed)[0] for seed in (1, np.random.default_rng(1), 2))
+    one, same, other = (
+        circles(50, random_state=seed)[0] for seed in (1, np.random.default_rng(1), 2)
+    )
     np.testing.assert_array_equal(one, same)
     assert (one != other).all()
 

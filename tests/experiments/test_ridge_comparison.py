@@ -272,7 +272,7 @@ def test_the_result_is_json_as_it_is(result, as_json) -> None:
 
 
 def test_medical_rows_lie_in_their_domain() -> None:
-    data = medical(seed=3)
+    data = medical(random_state=3)
     for X, y in ((data.X_train, data.y_train), (data.X_test, data.y_test)):
         assert X.shape[1] == 12 == len(data.feature_names)
         assert X.min() >= 0
@@ -293,7 +293,7 @@ def test_medical_ranges_from_the_data_leak_and_say_so() -> None:
 
 
 def test_synthetic_labels_are_linear() -> None:
-    data = synthetic_regression(50, 3, seed=1)
+    data = synthetic_regression(50, 3, random_state=1)
     theta = np.linalg.lstsq(data.X_train, data.y_train, rcond=None)[0]
     assert data.X_test @ theta == pytest.approx(data.y_test, abs=1e-12)
     assert np.linalg.norm(theta) == pytest.approx(1 / np.sqrt(3))

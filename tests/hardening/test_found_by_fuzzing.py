@@ -87,7 +87,7 @@ REFUSED = {
         market().sellers, cm.Noise(), np.array(1.0)
     ),
     "a calibration under an array of nothing": lambda: cm.calibrate_gamma(
-        1.0, cm.Uniform(0, 1), 3, cm.Noise(), np.array(1.0), rng=np.random.default_rng(0)
+        1.0, cm.Uniform(0, 1), 3, cm.Noise(), np.array(1.0), random_state=np.random.default_rng(0)
     ),
     "more draws than an array holds": lambda: cm.priors.Mixture(
         [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
@@ -166,7 +166,7 @@ REFUSED = {
     "an audit with no rule": lambda: cm.audit_incentives(market(), rule=None),
     "an audit of half a misreport": lambda: cm.audit_incentives(market(), misreports=2.5),
     "an identity of one draw": lambda: cm.incentives.check_payment_identity(
-        cm.Uniform(0, 1), 3, mu=1, sigma=1, gamma=1, draws=1, rng=np.random.default_rng(0)
+        cm.Uniform(0, 1), 3, mu=1, sigma=1, gamma=1, draws=1, random_state=np.random.default_rng(0)
     ),
     "a declaration of no market": lambda: cm.declare(None),
     "a declaration at eta of a word": lambda: cm.declare(market(), "x"),

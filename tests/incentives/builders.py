@@ -247,7 +247,14 @@ def assert_ties_are_broken_evenly(prior, reports, mu):
 def assert_identity_holds(prior, *, cap, mu, draws):
     """A, Eq. (9), by simulation."""
     found = cm.incentives.check_payment_identity(
-        prior, 5, mu=mu, sigma=1, gamma=0.5, cap=cap, draws=draws, rng=np.random.default_rng(12)
+        prior,
+        5,
+        mu=mu,
+        sigma=1,
+        gamma=0.5,
+        cap=cap,
+        draws=draws,
+        random_state=np.random.default_rng(12),
     )
     assert abs(found.z_score) < 4
     assert found.draws == draws
@@ -296,7 +303,7 @@ def assert_the_budget_is_met(name, draws, fresh, pay):
         constraints,
         groups=groups,
         draws=draws,
-        rng=np.random.default_rng(1),
+        random_state=np.random.default_rng(1),
     )
     np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
     assert found.standard_error < 1.5 / np.sqrt(draws) * budget

@@ -403,7 +403,7 @@ def test_large_markets_are_sampled():
     again = audit_incentives(market, max_sellers=40, misreports=9)
     assert list(again.table["id"]) == list(audit.table["id"])
     rng = np.random.default_rng(1)
-    other = audit_incentives(market, max_sellers=40, misreports=9, rng=rng)
+    other = audit_incentives(market, max_sellers=40, misreports=9, random_state=rng)
     assert list(other.table["id"]) != list(audit.table["id"])
     assert audit.total_payment == pytest.approx(cm.payments(market, cm.allocate(market)).sum())
 
@@ -445,7 +445,7 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
     right = module.payments
     monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
     prior, rng = prior_of("uniform"), np.random.default_rng(12)
-    found = check_payment_identity(prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, rng=rng)
+    found = check_payment_identity(prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, random_state=rng)
     assert abs(found.z_score) > 4
     assert np.sign(found.z_score) == np.sign(factor - 1)
 
@@ -460,7 +460,7 @@ def test_the_prior_must_be_the_one_that_draws(monkeypatch):
 
     monkeypatch.setattr(module, "Sellers", Mistaken)
     prior, rng = cm.Beta(4, 1, 0.0, 1.0), np.random.default_rng(12)
-    found = check_payment_identity(prior, 5, mu=1, sigma=1, gamma=0.5, draws=100, rng=rng)
+    found = check_payment_identity(prior, 5, mu=1, sigma=1, gamma=0.5, draws=100, random_state=rng)
     assert abs(found.z_score) > 4
 
 

@@ -22,7 +22,7 @@ def test_a_convex_privacy_cost():
     """The sellers that were drawn cost the budget on the average, in markets solved again."""
     prior, cost, rng = cm.Uniform(0.1, 1.0), cm.PowerCost(2), np.random.default_rng(0)
     found = calibrate_gamma(
-        0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cost, draws=2, rng=rng
+        0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cost, draws=2, random_state=rng
     )
     assert found.expected_payment == pytest.approx(0.5, rel=1e-3)
     assert found.objective.parts[-1].term == cm.Payments(cost)
@@ -43,7 +43,7 @@ def test_more_money_weighs_less(log_budget, log_mu, log_sigma, m):
 
     def gamma(amount, prior):
         rng = np.random.default_rng(3)
-        return calibrate_gamma(amount, prior, m, objective, draws=8, rng=rng).gamma
+        return calibrate_gamma(amount, prior, m, objective, draws=8, random_state=rng).gamma
 
     prior = cm.Uniform(0.02, 0.1)
     assert gamma(2 * budget, prior) < gamma(budget, prior)
@@ -54,7 +54,7 @@ def test_more_money_weighs_less(log_budget, log_mu, log_sigma, m):
 def test_one_seller_is_a_formula():
     """Alone, psi*eps = sqrt(sigma*psi/gamma), so that gamma = sigma*(E sqrt(psi) / B)^2."""
     prior, rng = cm.EmpiricalPrior([0.04]), np.random.default_rng(0)
-    found = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, rng=rng)
+    found = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, random_state=rng)
     assert found.gamma == pytest.approx(10 * 0.04 / 4, rel=1e-7)
     assert found.standard_error == 0
 
@@ -70,7 +70,7 @@ def test_nothing_but_the_prior_counts():
                 5,
                 objective,
                 draws=5,
-                rng=np.random.default_rng(4),
+                random_state=np.random.default_rng(4),
                 progress=lambda gamma, spent: seen.append((gamma, spent)),
                 jobs=jobs,
             )
@@ -110,7 +110,7 @@ GOOD = {
         ({"objective": cm.Spread()}, r"has no Noise\(\).*add sigma \* Noise"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
         ({"privacy_cost": 2}, "privacy_cost is 2"),
-        ({"rng": None}, "rng = None is not a numpy.random.Generator"),
+        ({"random_state": None}, "random_state is None; give a seed"),
         (
             {"constraints": [cm.EtaRange(1e4, 1e5)]},
             r"the constraints make the buyer spend .* however dear.*raise the budget",
@@ -122,11 +122,11 @@ GOOD = {
     ],
 )
 def test_what_cannot_be_calibrated_says_why(wrong, words):
-    arguments = {**GOOD, "rng": np.random.default_rng(0), **wrong}
+    arguments = {**GOOD, "random_state": 0, **wrong}
     with pytest.raises(ParameterError, match=words):
         calibrate_gamma(**arguments)
 
 
 def test_the_prior_is_checked_as_for_sellers():
     with pytest.raises(SellersError, match="which is not a prior"):
-        calibrate_gamma(**{**GOOD, "prior": 3}, rng=np.random.default_rng(0))
+        calibrate_gamma(**{**GOOD, "prior": 3}, random_state=np.random.default_rng(0))

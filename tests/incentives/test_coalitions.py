@@ -64,7 +64,7 @@ def test_pairs_are_the_same_again_and_the_seed_decides():
     tables = [cm.audit_incentives(market, coalitions=5).coalitions.table for _ in range(2)]
     assert tables[0].equals(tables[1])
     rng = np.random.default_rng(7)
-    other = cm.audit_incentives(market, coalitions=5, rng=rng).coalitions
+    other = cm.audit_incentives(market, coalitions=5, random_state=rng).coalitions
     assert not other.table.equals(tables[0])
     assert "of 5 pairs gain together" in repr(other)
     assert cm.audit_incentives(market).coalitions is None

@@ -264,7 +264,9 @@ def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
     assert market.incentives == "not guaranteed"
     cheap, dear = sold_at(market, 0, [0.2, 0.5], gap=1e-9)
     assert dear > 1.2 * cheap
-    audit = cm.audit_incentives(market, misreports=12, max_sellers=1, rng=draws_the_first())
+    audit = cm.audit_incentives(
+        market, misreports=12, max_sellers=1, random_state=draws_the_first()
+    )
     assert not audit.is_incentive_compatible
     first = audit.table.iloc[0]
     assert first.id == 0
@@ -275,7 +277,7 @@ def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
 
 def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
     audit = cm.audit_incentives(
-        quotas_without_a_budget(), misreports=4, max_sellers=1, rng=draws_the_first()
+        quotas_without_a_budget(), misreports=4, max_sellers=1, random_state=draws_the_first()
     )
     assert audit.is_incentive_compatible
     assert audit.max_rise == 0

@@ -456,7 +456,7 @@ def test_bad_arguments(change, error, message):
         ({"starts": None}, "starts is None"),
         ({"gap": np.nan}, "gap is nan"),
         ({"gap": "a"}, "gap is 'a'"),
-        ({"rng": 0}, "rng is 0; give a numpy.random.Generator"),
+        ({"random_state": "0"}, "random_state is '0'; give a seed"),
         ({"max_iterations": 0}, "max_iterations is 0"),
         ({"max_iterations": True}, "max_iterations is True"),
         ({"tolerance": 0.0}, "tolerance is 0.0; give a finite number > 0"),

@@ -97,7 +97,7 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
 @pytest.mark.parametrize("bound", [None, 0.7])
 def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None:
     X, y, epsilon = ridge_sample(4)
-    model = cm.PersonalizedRidge(2.0, bound=bound, sensitivity=mode, rounding=None)
+    model = cm.PersonalizedRidge(2.0, max_norm=bound, sensitivity=mode, rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert model.noise_rate_ == pytest.approx(
         epsilon.sum() / ridge_sensitivity(2.0, 3, bound, mode), rel=1e-12
@@ -111,7 +111,7 @@ def test_theorems_3_2_and_3_4_to_the_letter() -> None:
     total = epsilon.sum()
     for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
         known = bound if (alpha, bound) == (0.25, 0.5) else None
-        model = cm.PersonalizedRidge(alpha, bound=known, sensitivity="paper", rounding=None)
+        model = cm.PersonalizedRidge(alpha, max_norm=known, sensitivity="paper", rounding=None)
         model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
         assert model.noise_rate_ == pytest.approx(alpha * total / (4 * (1 + 2 * bound)))
 
@@ -380,11 +380,11 @@ def test_the_market_constants_are_the_bound() -> None:
     assert mu * np.linalg.norm(weights) + sigma / eta == pytest.approx(bound.total, rel=1e-12)
 
 
-CONSTANTS = {"alpha": 1.0, "n_features": 2, "label_noise": 0.1, "delta": 0.5}
+CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "delta": 0.5}
 BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
 REFUSED = [
-    ("alpha", 0.0, "alpha must be positive and finite, not 0.0"),
-    ("alpha", np.inf, "alpha must be positive and finite, not inf"),
+    ("regularization", 0.0, "regularization must be positive and finite, not 0.0"),
+    ("regularization", np.inf, "regularization must be positive and finite, not inf"),
     ("n_features", 0, "n_features must be at least 1, not 0"),
     ("label_noise", -0.1, "label_noise must be nonnegative and finite, not -0.1"),
     ("label_noise", np.nan, "label_noise must be nonnegative and finite, not nan"),
@@ -473,9 +473,9 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
         ({}, [[0.2], [0.5]], [0, 0], None, ParameterError, "epsilon is missing"),
         ({}, csr_array([[0.2], [0.5]]), [0, 0], 1.0, DataError, "X is sparse"),
         ({}, [[0.2], [0.5]], [0, 0], [1.0] * 3, ParameterError, "epsilon has shape"),
-        ({"alpha": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "alpha"),
-        ({"alpha": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "alpha"),
-        ({"bound": -1.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "bound"),
+        ({"regularization": 0.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "regularization"),
+        ({"regularization": np.inf}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "regularization"),
+        ({"max_norm": -1.0}, [[0.2], [0.5]], [0, 0], 1.0, ParameterError, "max_norm"),
         (
             {"sensitivity": "x"},
             [[0.2], [0.5]],
@@ -504,8 +504,15 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
         ),
         ({}, [[0.2]], [0], "many", ParameterError, "epsilon must be numbers"),
         ({}, [[0.2]], [0], 1e-320, ParameterError, "beyond the range"),
-        ({"alpha": "large"}, [[0.2]], [0], 1.0, ParameterError, "alpha must be a number"),
-        ({"bound": "small"}, [[0.2]], [0], 1.0, ParameterError, "bound must be a number"),
+        (
+            {"regularization": "large"},
+            [[0.2]],
+            [0],
+            1.0,
+            ParameterError,
+            "regularization must be a number",
+        ),
+        ({"max_norm": "small"}, [[0.2]], [0], 1.0, ParameterError, "max_norm must be a number"),
         ({"feature_range": 1.0}, [[0.2]], [0], 1.0, ParameterError, "feature_range"),
         ({"feature_range": "unit"}, [[0.2]], [0], 1.0, ParameterError, "feature_range"),
         ({"target_range": (0, 1, 2)}, [[0.2]], [0], 1.0, ParameterError, "target_range"),
@@ -535,7 +542,7 @@ def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
         (cm.learners.SampledRidge(threshold=-1.0), "threshold"),
         (cm.learners.SampledRidge(threshold=None), "threshold"),
         (cm.learners.SampledRidge(normalization="none"), "normalization"),
-        (cm.learners.NonPrivateRidge(alpha=-1.0), "alpha"),
+        (cm.learners.NonPrivateRidge(regularization=-1.0), "regularization"),
     ],
 )
 def test_bad_parameters_are_named(model, words) -> None:
@@ -572,7 +579,7 @@ def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> N
 
 
 def test_a_failed_fit_leaves_no_model() -> None:
-    model = cm.PersonalizedRidge(alpha=-1.0)
+    model = cm.PersonalizedRidge(regularization=-1.0)
     with pytest.raises(ParameterError):
         model.fit([[0.2]], [0.0], epsilon=1.0)
     assert not hasattr(model, "coef_")

@@ -278,7 +278,7 @@ def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeyp
         ({"rounding": True}, 9, 2, ParameterError, "rounding"),
         ({"rounding": 1e-120}, 9, 2, ParameterError, "too fine for values up to"),
         ({"rounding": 1e-6}, 3, 4, NotSupportedError, "as many rows"),
-        ({"rounding": 1e-6, "alpha": 1e-8}, 9, 2, NotSupportedError, "too small"),
+        ({"rounding": 1e-6, "regularization": 1e-8}, 9, 2, NotSupportedError, "too small"),
     ],
 )
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)

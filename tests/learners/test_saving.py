@@ -136,7 +136,7 @@ def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp
 
 
 def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
-    model = ridge(feature_range=([0.0, -1.0, 0.0], [1.0, 2.0, 3.0]), bound=2.0)
+    model = ridge(feature_range=([0.0, -1.0, 0.0], [1.0, 2.0, 3.0]), max_norm=2.0)
     loaded = cm.load_model(cm.save_model(model, tmp_path / "m.json"))
     expected = {**model.get_params()}
     expected["feature_range"] = ((0.0, -1.0, 0.0), (1.0, 2.0, 3.0))
@@ -171,7 +171,14 @@ def test_every_number_and_name_comes_back(
     linear.guarantee_ = Guarantee(epsilon, 0.0, names[0], names[1], tuple(names))
     sorts = cm.PrivateLogisticRegression(classes=None)
     sorts.__dict__.update({**vars(linear), "classes_": np.array(labels)})
-    for key in ("alpha", "bound", "sensitivity", "feature_range", "target_range", "intercept_"):
+    for key in (
+        "regularization",
+        "max_norm",
+        "sensitivity",
+        "feature_range",
+        "target_range",
+        "intercept_",
+    ):
         del sorts.__dict__[key]
     for model in (linear, sorts):
         for suffix in FORMATS:
@@ -246,8 +253,8 @@ def test_arguments_are_checked(tmp_path):
         cm.load_model(tmp_path / "m.pickle")
     with pytest.raises(ParameterError, match="weights is <object"):
         cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
-    with pytest.raises(ParameterError, match="alpha is inf"):
-        cm.save_model(ridge().set_params(alpha=np.inf), tmp_path / "m.json")
+    with pytest.raises(ParameterError, match="regularization is inf"):
+        cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_former(tmp_path, monkeypatch):
@@ -347,8 +354,8 @@ def signed(found):
         ({"version": 1.0}, "its version is 1.0"),
         ({"version": None}, "its version is None"),
         ({"features": {"names": ["age", "age", "weight"]}}, "two features have the same name"),
-        ({"parameters": {"alpha": {"a": 1}}}, "parameters.alpha"),
-        ({"parameters": {"alpha": [[[1]]]}}, "parameters.alpha"),
+        ({"parameters": {"regularization": {"a": 1}}}, "parameters.regularization"),
+        ({"parameters": {"regularization": [[[1]]]}}, "parameters.regularization"),
         ({"parameters": {"epsilon": 1.0}}, "'epsilon', which"),
         ({"parameters": {"__class__": "x"}}, "'__class__', which"),
         ({"parameters": []}, "parameters"),
@@ -422,7 +429,7 @@ def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
         (logistic, {"classes": [["no"], ["yes"]]}, "classes must be two different labels"),
         (logistic, {"classes": ["no", "no", "yes"]}, "classes must be two different labels"),
         (logistic, {"tol": -1.0}, "tol must be positive"),
-        (ridge, {"alpha": "1"}, "alpha must be a number"),
+        (ridge, {"regularization": "1"}, "regularization must be a number"),
         (ridge, {"rounding": "x"}, "rounding must be 'auto'"),
     ],
 )
@@ -614,7 +621,7 @@ def test_sizes_are_bounded(saved, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(
-    ("bound", "value", "what"),
+    ("max_norm", "value", "what"),
     [("LARGEST_TEXT", 300, "bytes"), ("MOST_LISTS", 4, "brackets"), ("MOST_VALUES", 9, "commas")],
 )
 def test_text_is_bounded_where_it_is_written_and_read(

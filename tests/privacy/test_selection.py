@@ -47,7 +47,7 @@ def learner(**options):
 def test_every_fit_of_a_search_is_charged() -> None:
     """The winner's own guarantee is of one fit; the rows lost what all of them cost together."""
     X, y = people()
-    search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3)
+    search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent, pytest.warns(cm.PrivacyLeakWarning, match="is scored"):
         search.fit(X, y)
     assert len(spent.releases) == 3 * len(ALPHAS) + 1
@@ -59,7 +59,7 @@ def test_every_fit_of_a_search_is_charged() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_budget_stops_a_search() -> None:
     X, y = people()
-    search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3, error_score="raise")
+    search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3, error_score="raise")
     with account(budget=1.0), pytest.raises(BudgetExceededError, match="row 'p"):
         search.fit(X, y)
 
@@ -105,7 +105,7 @@ def test_public_validation_rows_are_not_warned_of() -> None:
     rows, labels = pd.concat([X, public]), np.r_[y, truth]
     split = PredefinedSplit(np.r_[np.full(60, -1), np.zeros(30)])
     with account(budget=np.inf) as spent:
-        GridSearchCV(learner(), {"alpha": ALPHAS}, cv=split, refit=False).fit(rows, labels)
+        GridSearchCV(learner(), {"regularization": ALPHAS}, cv=split, refit=False).fit(rows, labels)
     assert spent.spent.index.tolist() == X.index.tolist()
 
 
@@ -115,7 +115,7 @@ def test_what_leaks_nothing_is_not_warned_of() -> None:
     with account(budget=np.inf):
         model = learner().fit(X, y)
         model.score(X, y)  # nobody else's business
-        search = GridSearchCV(learner(), {"alpha": ALPHAS}, cv=3)
+        search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
         search.fit(X, y, random_state=Simulation(0))
         search.predict(X)
 
@@ -126,7 +126,10 @@ def test_what_leaks_nothing_is_not_warned_of() -> None:
 def test_the_private_way_is_charged_in_full() -> None:
     X, y = people()
     with account(budget=np.inf) as spent:
-        models = [clone(learner()).set_params(alpha=alpha).fit(X[:40], y[:40]) for alpha in ALPHAS]
+        models = [
+            clone(learner()).set_params(regularization=alpha).fit(X[:40], y[:40])
+            for alpha in ALPHAS
+        ]
         scores = [-np.minimum(np.abs(m.predict(X[40:]) - y[40:]), 1.0).mean() for m in models]
         chosen = private_selection(scores, X[40:], epsilon=1.0, sensitivity=1 / 20)
     assert chosen in range(3)

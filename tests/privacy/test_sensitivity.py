@@ -66,7 +66,7 @@ def test_the_limits_of_the_tight_constant(d) -> None:
 
 
 def over_rows(g: float) -> float:
-    """The maximum over t, alpha and beta that the module's documentation states."""
+    """The maximum over t, regularization and beta that the module's documentation states."""
     angles = (np.arctan(1 / g), np.pi / 2)
     return largest(
         lambda t, a, b: (
@@ -141,15 +141,15 @@ def test_the_norm_bound_is_attained(alpha, d) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"alpha": 0.0, "n_features": 2}, "alpha"),
-        ({"alpha": np.nan, "n_features": 2}, "alpha"),
-        ({"alpha": np.inf, "n_features": 1}, "alpha"),
-        ({"alpha": -1.0, "n_features": 1}, "alpha"),
-        ({"alpha": 1.0, "n_features": 0}, "n_features"),
-        ({"alpha": 1.0, "n_features": 2, "bound": -1.0}, "bound"),
-        ({"alpha": 1.0, "n_features": 1, "bound": np.inf}, "bound"),
-        ({"alpha": 1.0, "n_features": 1, "bound": np.nan}, "bound"),
-        ({"alpha": 1.0, "n_features": 2, "sensitivity": "loose"}, "sensitivity"),
+        ({"regularization": 0.0, "n_features": 2}, "regularization"),
+        ({"regularization": np.nan, "n_features": 2}, "regularization"),
+        ({"regularization": np.inf, "n_features": 1}, "regularization"),
+        ({"regularization": -1.0, "n_features": 1}, "regularization"),
+        ({"regularization": 1.0, "n_features": 0}, "n_features"),
+        ({"regularization": 1.0, "n_features": 2, "max_norm": -1.0}, "max_norm"),
+        ({"regularization": 1.0, "n_features": 1, "max_norm": np.inf}, "max_norm"),
+        ({"regularization": 1.0, "n_features": 1, "max_norm": np.nan}, "max_norm"),
+        ({"regularization": 1.0, "n_features": 2, "sensitivity": "loose"}, "sensitivity"),
     ],
 )
 def test_bad_arguments_are_named(arguments, words) -> None:

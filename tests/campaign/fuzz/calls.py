@@ -107,7 +107,7 @@ def policy() -> cm.OnlinePolicy:
 
 
 def ridge() -> cm.PersonalizedRidge:
-    return cm.PersonalizedRidge(alpha=1.0)
+    return cm.PersonalizedRidge(regularization=1.0)
 
 
 #: What an argument of this name should be, for one callable or for all.
@@ -129,7 +129,6 @@ GOOD: dict[str, Callable[[], Any]] = {
     "epsilon": lambda: EPSILON,
     "weights": lambda: np.full(6, 1 / 6),
     "model": lambda: np.array([0.1, 0.2]),
-    "rng": lambda: np.random.default_rng(0),
     "samples": lambda: [0.1, 0.2, 0.4],
     "components": lambda: [cm.Uniform(0, 1), cm.Uniform(0, 2), *[cm.Uniform(0, 1)] * 4],
     "guarantee": lambda: cm.Guarantee(np.array([0.1] * 6), 0.0, "m", "sharp", ()),

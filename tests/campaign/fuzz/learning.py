@@ -129,7 +129,7 @@ def check_bound(case: Any) -> str:
         return float(getattr(found, "total", found))
 
     first = value(epsilon)
-    require(first >= 0, "bound", first)
+    require(first >= 0, "max_norm", first)
     if name not in ("points", "updates"):
         require(value(2 * epsilon) <= first * (1 + 1e-6), "more epsilon, more error", first)
     return "accepted"
@@ -151,7 +151,7 @@ def fits(draw: Any) -> dict[str, Any]:
         "X": [[draw(entry) for _ in range(d)] for _ in range(n)],
         "y": [draw(st.sampled_from([-1.0, 1.0])) for _ in range(n)],
         "epsilon": [draw(st.one_of(ordinary, nonnegative)) for _ in range(n)],
-        "alpha": draw(st.one_of(ordinary, wide, positive)),
+        "regularization": draw(st.one_of(ordinary, wide, positive)),
         "learner": draw(st.integers(0, 5)),
         "seed": draw(st.integers(0, 3)),
     }
@@ -181,7 +181,7 @@ def check_fit(case: dict[str, Any]) -> str:
 
 
 def _fitted(case: dict[str, Any], X: np.ndarray, y: np.ndarray, epsilon: np.ndarray) -> Any:
-    common, alpha = {"feature_range": (-1.0, 1.0)}, case["alpha"]
+    common, alpha = {"feature_range": (-1.0, 1.0)}, case["regularization"]
     terms = {"epsilon": epsilon, "random_state": Simulation(case["seed"])}
     match case["learner"]:
         case 0:

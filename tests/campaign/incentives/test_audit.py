@@ -104,7 +104,13 @@ def test_the_budget_is_met_on_fresh_sellers(name, pay):
 def test_the_budget_is_met_under_a_convex_privacy_cost():
     prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(0)
     found = cm.calibrate_gamma(
-        0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cm.PowerCost(2), draws=8, rng=rng
+        0.5,
+        prior,
+        3,
+        cm.Spread() + cm.Noise(),
+        privacy_cost=cm.PowerCost(2),
+        draws=8,
+        random_state=rng,
     )
     assert found.expected_payment == pytest.approx(0.5, rel=1e-3)
     assert_fresh_sellers_cost_the_budget(found, prior, 3, 12)

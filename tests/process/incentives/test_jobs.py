@@ -34,7 +34,7 @@ def test_a_calibration_by_two_processes():
             5,
             cm.Spread() + 10.0 * cm.Noise(),
             draws=5,
-            rng=np.random.default_rng(4),
+            random_state=np.random.default_rng(4),
             jobs=jobs,
         )
         for jobs in (1, 2)
