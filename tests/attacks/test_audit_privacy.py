@@ -326,7 +326,7 @@ class RidgeNoiseHalved(cm.PersonalizedRidge):
 class RidgeRangeInferred(cm.PersonalizedRidge):
     def fit(self, X, y, **options):
         honest = cm.PersonalizedRidge(
-            self.alpha,
+            self.regularization,
             target_range=(float(y.min()), float(y.max())),
         )
         self.__dict__.update(honest.fit(X, y, **options).__dict__ | {"target_range": (-1.0, 1.0)})
@@ -338,7 +338,7 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
 
     def fit(self, X, y, *, epsilon, **options):
         self.weights = np.full(len(X), 1.0 / len(X))
-        said = cm.PersonalizedRidge(self.alpha).fit(X, y, epsilon=epsilon, **options)
+        said = cm.PersonalizedRidge(self.regularization).fit(X, y, epsilon=epsilon, **options)
         super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)), **options)
         self.guarantee_, self.epsilon_, self.weights = (
             said.guarantee_,

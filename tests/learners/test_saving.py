@@ -621,7 +621,7 @@ def test_sizes_are_bounded(saved, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(
-    ("max_norm", "value", "what"),
+    ("bound", "value", "what"),
     [("LARGEST_TEXT", 300, "bytes"), ("MOST_LISTS", 4, "brackets"), ("MOST_VALUES", 9, "commas")],
 )
 def test_text_is_bounded_where_it_is_written_and_read(
