@@ -175,7 +175,7 @@ def columns_of(name: str, written: Mapping[str, Any]) -> tuple[list[str], list[s
     if (
         not isinstance(columns, list)
         or not isinstance(dtypes, list)
-        or len({str(column) for column in columns}) != len(dtypes)
+        or not len({str(column) for column in columns}) == len(columns) == len(dtypes)
         or not all(isinstance(column, str) for column in columns)
         or not all(isinstance(dtype, str) and _DTYPES.fullmatch(dtype) for dtype in dtypes)
     ):

@@ -298,16 +298,21 @@ def read_frame(name: str, written: Mapping[str, Any], folder: Path) -> pd.DataFr
     return _from_csv(name, written, folder)
 
 
-def _readers(columns: list[str], dtypes: list[str], missing: Any) -> Iterator[Callable[[str], Any]]:
+def _readers(
+    columns: list[str], dtypes: list[str], missing: list[Any]
+) -> Iterator[Callable[[str], Any]]:
     """Yield what turns a cell of each column into what it stands for."""
     for column, dtype in zip(columns, dtypes, strict=True):
         kind = dtype.strip("0123456789")
-        yield _READ["text" if column in (missing or ()) else kind]
+        yield _READ["text" if column in missing else kind]
 
 
 def _from_csv(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
     """Read a table with the dtypes that it was written with."""
     columns, dtypes = columns_of(name, described)
+    missing = described.get("missing") or []
+    if not isinstance(missing, list):
+        raise DataError(f"{name}.missing is no list of columns")
     try:
         text = pd.read_csv(
             folder / described["csv"], dtype=str, keep_default_na=False, encoding="utf-8"
@@ -316,7 +321,7 @@ def _from_csv(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataF
             raise ValueError(f"it has other columns than {name}")
         cells = [
             [read(cell) for cell in text.iloc[:, place]]
-            for place, read in enumerate(_readers(columns, dtypes, described.get("missing")))
+            for place, read in enumerate(_readers(columns, dtypes, missing))
         ]
     except (ValueError, KeyError) as error:
         raise DataError(f"{described['csv']}: {error}") from None

@@ -275,6 +275,8 @@ def test_no_file_outside_the_tables_is_read(folder: Path, csv: Any) -> None:
     ("name", "value", "message"),
     [
         ("columns", "id", "columns and dtypes"),
+        ("columns", ["id", "id"], "columns and dtypes"),
+        ("missing", -1, r"sellers\.missing is no list of columns"),
         ("dtypes", "int64", "invalid literal"),
         ("dtypes", "bool", "independent"),
     ],
@@ -283,6 +285,8 @@ def test_a_table_that_does_not_fit_its_dtypes_is_refused(folder, name, value, me
     described = content(folder)["sellers"]
     if name == "dtypes":
         value = [value] * len(described["columns"])
+    if value == ["id", "id"]:  # once more than there are dtypes
+        value = [*described["columns"], described["columns"][-1]]
     damage(folder, sellers=described | {name: value})
     with pytest.raises(DataError, match=message):
         read_results(folder)
