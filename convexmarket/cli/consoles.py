@@ -14,6 +14,7 @@ from rich.text import Text
 
 from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
+from convexmarket.starting import interrupts_as_usual
 
 __all__ = ["Force", "err", "errors_in_one_line", "out", "progress_bars"]
 
@@ -46,7 +47,11 @@ err = PlainConsole(stderr=True)
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn our own errors into a message and exit code 2; others are bugs and pass."""
+    """Turn our own errors into a message and exit code 2; others are bugs and pass.
+
+    A command enters it once what it needs is loaded, and can be interrupted as usual from then on.
+    """
+    interrupts_as_usual()
     try:
         yield
     except ConvexMarketError as error:

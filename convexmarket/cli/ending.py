@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from convexmarket.starting import INTERRUPTED, interrupts_as_usual
+from convexmarket.starting import INTERRUPTED
 
 __all__ = [
     "BUG",
@@ -53,7 +53,6 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     _settle_streams()
     output = _output()
     try:
-        interrupts_as_usual()
         command()
         code: Any = DONE
     except SystemExit as ended:

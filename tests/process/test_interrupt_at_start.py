@@ -34,7 +34,7 @@ def started(command, ignored=False):
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.Popen(
-        [*command, "version"],
+        [*command, "schema"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1", "PYTHONPATH": path},
@@ -67,7 +67,7 @@ def test_while_it_loads_control_c_ends_it_in_one_line(command, module):
 def test_a_job_in_the_background_goes_on(command):
     code, out, said = interrupted_at(started(command, ignored=True), "cvxpy")
     assert (code, said) == (0, [])
-    assert out.startswith(b"convexmarket ")
+    assert out.startswith(b"{")
 
 
 def test_other_programs_keep_their_own_handling(tmp_path):
