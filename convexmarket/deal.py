@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +19,21 @@ from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import check_positive, shown
 from convexmarket.data.columns import feature_columns
+from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.tables import read_table
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.learners.protocol import Learner, unfitted
+from convexmarket.learners.saved import save_model
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import Constraint, Noise, Objective, Payments, Spread, Term
+from convexmarket.writing import write_together
 
 __all__ = ["Deal", "buy", "price"]
 
@@ -124,6 +131,45 @@ class Deal(Shown):
         if self.model is not None:
             said.append(self.model.guarantee_.statement())
         return said
+
+    def report(self, folder: str | PathLike[str]) -> Path:
+        """Write what was bought, what proves it and the model into a folder.
+
+        Parameters
+        ----------
+        folder : path
+            Made if there is none. In it ``deal.md``, with :meth:`statements`; ``offers.csv``, one
+            offer for each seller; ``certificate.json``, which only their owner may read; and
+            ``model.json``, for :func:`load_model`, where there is a model that may be published.
+
+        Returns
+        -------
+        pathlib.Path
+            Of ``deal.md``.
+
+        Raises
+        ------
+        DataError
+            If they cannot be written; then whatever was there before still is.
+        """
+        place = Path(folder)
+        page = place / "deal.md"
+        offers = self.offers.reset_index(names=str(self.offers.index.name or "id"))
+        files = "`offers.csv` and this page hold what sellers reported and were offered: private."
+        said = "\n\n".join(["# What was bought", *self.statements(), files]) + "\n"
+        proof = json.dumps(self.certificate, indent=2) + "\n"
+        write_together(
+            {
+                place / "offers.csv": lambda file: write_csv(offers, file),
+                place / "certificate.json": proof.encode(),
+                page: said.encode(),
+            },
+            private=True,
+        )
+        with suppress(NotSupportedError):  # a learner of a user's own, which knows how it is kept
+            if self.model is not None:
+                save_model(self.model, place / "model.json")
+        return page
 
     def __repr__(self) -> str:
         return f"<Deal: {' '.join(self.statements()[:2])}>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -184,6 +186,23 @@ def test_it_is_drawn():
 
 def test_it_is_audited():
     assert deal(patients(30)).audit().is_incentive_compatible
+
+
+def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
+    whole = deal(patients(), id="patient")
+    page = whole.report(tmp_path / "deal")
+    assert page.read_text().startswith("# What was bought")
+    assert whole.model.guarantee_.statement() in page.read_text()
+    written = pd.read_csv(page.with_name("offers.csv"), index_col="patient")
+    pd.testing.assert_frame_equal(written, whole.offers, check_dtype=False, rtol=1e-12)
+    assert json.loads(page.with_name("certificate.json").read_text())["gap"] == 0.0
+    loaded = cm.load_model(page.with_name("model.json"))
+    assert np.array_equal(loaded.predict(patients()), whole.model.predict(patients()))
+    for name in ("deal.md", "offers.csv", "certificate.json"):
+        assert page.with_name(name).stat().st_mode & 0o077 == 0
+    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
+    assert not prices.report(tmp_path / "prices").with_name("model.json").exists()
+    assert pd.read_csv(tmp_path / "prices" / "offers.csv")["id"].tolist() == list(patients().index)
 
 
 # ------------------------------------------------------------------------------- what is refused

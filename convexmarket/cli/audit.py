@@ -96,7 +96,7 @@ def _tell(one: MechanismAudit) -> None:
 
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
-    from convexmarket.experiments.csv_cells import write_csv
+    from convexmarket.data.csv_cells import write_csv
     from convexmarket.report.results import plain
 
     if suffix == ".csv":

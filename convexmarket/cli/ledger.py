@@ -249,7 +249,7 @@ def backup(
 
 
 def _csv(table: pd.DataFrame) -> str:
-    from convexmarket.experiments.csv_cells import write_csv
+    from convexmarket.data.csv_cells import write_csv
 
     if "assumptions" in table:
         table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from convexmarket.data.csv_cells import unguarded
 from convexmarket.errors import DataError
-from convexmarket.experiments.csv_cells import unguarded
 from convexmarket.problems.files import open_regular
 
 __all__ = ["csv_rows"]
@@ -34,7 +34,7 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     Rows without a visible character are left out, and so are empty fields beyond the header. The
     separator is the comma, semicolon, tab or bar that fits the header; the encoding is UTF-8, or
     UTF-16 with a byte-order mark. Apostrophes that keep text from being run as a formula are taken
-    away, see :mod:`convexmarket.experiments.csv_cells`.
+    away, see :mod:`convexmarket.data.csv_cells`.
 
     Raises
     ------

@@ -13,8 +13,8 @@ import pandas as pd
 
 from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
+from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError
-from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
     checked_reports,
     digest,

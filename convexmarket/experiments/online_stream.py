@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
+from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.experiments.lists import (
     blame,
     blank,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.experiments.csv_cells import write_csv
 from convexmarket.report.frontier import frontier_json
 from convexmarket.report.latex import latex_document, latex_table
 from convexmarket.report.model import ATTACHMENT, Report

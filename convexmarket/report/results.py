@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 import numpy as np
 import pandas as pd
 
+from convexmarket.data.csv_cells import unguarded, write_csv
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.experiments import run_problem
-from convexmarket.experiments.csv_cells import unguarded, write_csv
 from convexmarket.experiments.records import (
     columns_of,
     frame_from_json,

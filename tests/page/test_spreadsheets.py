@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.experiments.csv_cells import guarded, write_csv
-from tests.experiments.test_csv_cells import DIALECTS, NASTY, PLAIN
+from convexmarket.data.csv_cells import guarded, write_csv
+from tests.data.test_csv_cells import DIALECTS, NASTY, PLAIN
 
 OFFICE = shutil.which("soffice")
 

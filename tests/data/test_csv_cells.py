@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.data.csv_cells import guarded, unguarded, write_csv
 from convexmarket.experiments import price_offers
-from convexmarket.experiments.csv_cells import guarded, unguarded, write_csv
 from convexmarket.experiments.lists import read_reports
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
