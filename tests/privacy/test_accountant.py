@@ -130,7 +130,7 @@ def check_spending(account: PrivacyAccountant, ledger: Ledger) -> None:
     """Recompute what was spent from the list of charges."""
     for row in range(len(ledger.charges)):
         # What follows from moments is a difference of numbers of the budget's size.
-        near = NEAR * budget[row]
+        near = NEAR * ledger.budget[row]
         assert account.spent[row] == pytest.approx(ledger.spent(row), rel=NEAR, abs=near)
         own = math.fsum(ledger.deltas[row])
         own += 0.0 if account.spent[row] == account._used[row] else ledger.delta / 2
