@@ -171,6 +171,6 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
         raise
     except Exception as error:  # the results are a stranger's: columns renamed, words for numbers
         raise DataError(
-            f"{source} holds results that this version cannot show ({type(error).__name__}: "
-            f"{error}); run the problem again"
+            f"{source} holds results that this version cannot show ({type(error).__name__}); run"
+            " the problem again, and report it if that does not help"
         ) from error
