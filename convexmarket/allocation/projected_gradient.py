@@ -42,7 +42,7 @@ def descend(
     start: NDArray[np.float64],
     step: float,
     max_iterations: int,
-    tolerance: float,
+    tol: float,
 ) -> Descent:
     """Minimise ``mu*||a|| + t*psi'a`` over the capped simplex by projected gradient descent.
 
@@ -56,7 +56,7 @@ def descend(
     step : float
         Step size; at most ``2/(mu*sqrt(m))`` to be sure of descent.
     max_iterations : int
-    tolerance : float
+    tol : float
         Stop when a step changes the weights by less than this, relative to their norm.
     """
     weights = start
@@ -66,7 +66,7 @@ def descend(
         moved = project_capped_simplex(weights - step * gradient, form.max_weight)
         change = np.linalg.norm(moved - weights)
         weights = moved
-        if change <= tolerance * norm:
+        if change <= tol * norm:
             return Descent(weights, iteration, True)
     return Descent(weights, max_iterations, False)
 
@@ -77,7 +77,7 @@ def projected_gradient(
     eta_max: float | None = None,
     step: float | None = None,
     max_iterations: int = 1000,
-    tolerance: float = 1e-8,
+    tol: float = 1e-8,
 ) -> Allocation:
     """Allocate privacy as the papers do: descent on the weights for each eta of a grid.
 
@@ -97,7 +97,7 @@ def projected_gradient(
         gradient, where left out.
     max_iterations : int
         For each eta.
-    tolerance : float
+    tol : float
         Relative change of the weights to stop a descent at.
 
     Returns
@@ -124,12 +124,12 @@ def projected_gradient(
     etas = _grid(form, high, grid, eta_max)
     step = _step(form) if step is None else check_positive("step", step)
     check_count("max_iterations", max_iterations)
-    check_positive("tolerance", tolerance)
+    check_positive("tol", tol)
     weights = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size)
     found = []
     for eta in etas:
         began = time.perf_counter()
-        descent = descend(form, form.gamma * eta, weights, step, max_iterations, tolerance)
+        descent = descend(form, form.gamma * eta, weights, step, max_iterations, tol)
         weights = descent.weights
         status = "converged" if descent.converged else "iteration limit"
         seconds = time.perf_counter() - began
@@ -153,7 +153,7 @@ def projected_gradient(
         records,
         method="projected_gradient",
         seconds=time.perf_counter() - start,
-        tolerance=tolerance,
+        tolerance=tol,
     )
 
 

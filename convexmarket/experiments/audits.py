@@ -15,7 +15,7 @@ MISREPORTS = 17
 def audit_row(audit: IncentiveAudit) -> dict[str, Any]:
     """Return an audit as a row of a table."""
     return {
-        "sellers_audited": len(audit.table),
+        "sellers_audited": len(audit.to_frame()),
         "max_gain": audit.max_gain,
         "min_surplus": audit.min_surplus,
         "incentive_compatible": audit.is_incentive_compatible,

@@ -198,7 +198,7 @@ def price_offers(
 def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
     return {
         "sellers": audit.n_sellers,
-        "sellers_audited": len(audit.table),
+        "sellers_audited": len(audit.to_frame()),
         "misreports_per_seller": audit.n_misreports,
         "largest_gain_from_misreporting": audit.max_gain,
         "smallest_surplus": audit.min_surplus,

@@ -280,8 +280,8 @@ def _offer(
         regularization,
         n_features,
         learner.label_noise,
-        learner.delta,
-        learner.bound,
+        learner.failure_probability,
+        learner.max_norm,
         learner.sensitivity,
     )
     allocation = allocate(_market(problem, typical, gamma, mu, sigma))
@@ -297,7 +297,7 @@ def _bound(
 ) -> RidgeErrorBound:
     """Return the terms of Theorem 3.6 for what was bought."""
     learner = problem.learner
-    kappa = ridge_sensitivity(regularization, n_features, learner.bound, learner.sensitivity)
+    kappa = ridge_sensitivity(regularization, n_features, learner.max_norm, learner.sensitivity)
     return ridge_error_bound(
         allocation.weights,
         allocation.eta / kappa,
@@ -305,7 +305,7 @@ def _bound(
         n_features=n_features,
         coef_norm=learner.coef_norm,
         label_noise=learner.label_noise,
-        delta=learner.delta,
+        failure_probability=learner.failure_probability,
         smallest_eigenvalue=learner.smallest_eigenvalue,
     )
 
@@ -349,7 +349,7 @@ def _ridge(problem: RegressionMarketProblem, sale: Sale, **arguments: Any) -> Pe
     learner = problem.learner
     return PersonalizedRidge(
         sale.offer.regularization,
-        max_norm=learner.bound,
+        max_norm=learner.max_norm,
         sensitivity=learner.sensitivity,
         target_range=learner.target_range,
         rounding=None,  # Theorem 3.6 is of this noise

@@ -256,9 +256,9 @@ def _answers(
                 change,
                 *sold[1:],
                 n_points=len(points),
-                norm_bound=erm.norm_bound_,
+                max_norm=erm.norm_bound_,
                 feature_bound=erm.feature_bound_,
-                failure=study.failure,
+                failure_probability=study.failure_probability,
                 **kinds,
             )
             return _Answers(at_points.predict(X_test), at_points.scale, bound.total)
@@ -268,7 +268,7 @@ def _answers(
                 rounds=release.rounds,
                 net_radius=release.net_radius,
                 max_net=release.max_net,
-                failure=study.failure,
+                failure_probability=study.failure_probability,
                 accounting=release.accounting,
                 random_state=Simulation(seed),
             )
@@ -276,7 +276,10 @@ def _answers(
         case FunctionReleaseTable():
             whole = FunctionRelease(*sold, random_state=Simulation(seed))
             worst = function_error_bound(
-                change, *sold[1:], n_queries=len(X_test), failure=study.failure
+                change,
+                *sold[1:],
+                n_queries=len(X_test),
+                failure_probability=study.failure_probability,
             )
             return _Answers(whole.predict(X_test), whole.scale, worst)
         case ObjectivePerturbationTable():
@@ -314,7 +317,7 @@ def _interactive(
         study.delta,
         max_queries=len(X_test),
         max_updates=table.max_updates,
-        failure=study.failure,
+        failure_probability=study.failure_probability,
         accounting=table.accounting,
         threshold=threshold,
         random_state=Simulation(seed),

@@ -87,7 +87,7 @@ class PublicModel:
         What replacing one row can change in a prediction, times the number of rows.
     norm_limit : float
         Bound on the norm of an exact minimiser.
-    tolerance : float
+    tol : float
         Error of a fit, in such changes.
     """
 
@@ -96,7 +96,7 @@ class PublicModel:
     data_norm: float
     change: float
     norm_limit: float
-    tolerance: float
+    tol: float
 
     @classmethod
     def of(cls, erm: KernelERM) -> Self:
@@ -105,15 +105,15 @@ class PublicModel:
         change = 2.0 * loss.lipschitz * kernel.feature_bound**2 / erm.regularization
         limit = norm_bound(loss, kernel, erm.regularization)
         radius = 1.0 if erm.data_norm is None else float(erm.data_norm)
-        return cls(kernel, erm.n_features_in_, radius, change, limit, erm.tolerance)
+        return cls(kernel, erm.n_features_in_, radius, change, limit, erm.tol)
 
     def sensitivity(self, n_rows: int) -> float:
         """Return what a row can change in a released prediction, the fits' errors included."""
-        return self.change / n_rows * (1.0 + 2.0 * self.tolerance)
+        return self.change / n_rows * (1.0 + 2.0 * self.tol)
 
     def norm_bound(self, n_rows: int) -> float:
         """Return the bound on the norm of a fitted model."""
-        return self.norm_limit + self.tolerance * self.change / n_rows / self.kernel.feature_bound
+        return self.norm_limit + self.tol * self.change / n_rows / self.kernel.feature_bound
 
     def reach(self, n_rows: int) -> float:
         """Return the bound on a prediction of a fitted model."""
@@ -167,7 +167,9 @@ def best_bound(
     terms = epsilon, study.delta
     match release:
         case FunctionReleaseTable():
-            one = function_error_bound(1.0, *terms, n_queries=n_queries, failure=study.failure)
+            one = function_error_bound(
+                1.0, *terms, n_queries=n_queries, failure_probability=study.failure_probability
+            )
             return lambda n_rows: one * public.sensitivity(n_rows)
         case InteractiveReleaseTable(threshold=None):
             return _interactive(release, public, study, epsilon, n_queries)
@@ -186,7 +188,10 @@ def _interactive(
     n_queries: int,
 ) -> Bound:
     """Return the bound with the fewest updates that last."""
-    kinds: dict[str, Any] = {"failure": study.failure, "accounting": release.accounting}
+    kinds: dict[str, Any] = {
+        "failure_probability": study.failure_probability,
+        "accounting": release.accounting,
+    }
 
     @cache
     def one(updates: int) -> float:
@@ -227,9 +232,9 @@ def _semi_interactive(
             epsilon,
             study.delta,
             n_points=count,
-            norm_bound=1.0,
+            max_norm=1.0,
             feature_bound=public.kernel.feature_bound,
-            failure=study.failure,
+            failure_probability=study.failure_probability,
             accounting=release.accounting,
             noise=release.noise,
         )
@@ -269,7 +274,7 @@ def _non_interactive(
 
     def bound(n_rows: int) -> float:
         change, norm = public.sensitivity(n_rows), public.norm_bound(n_rows)
-        ends = public.reach(n_rows), study.failure, release.accounting
+        ends = public.reach(n_rows), study.failure_probability, release.accounting
         errors = (
             non_interactive_error(
                 change * calibrations[rounds], rounds, size, norm * between, *ends

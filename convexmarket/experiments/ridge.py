@@ -320,7 +320,7 @@ def _optimal(
             alpha,
             scene.X.shape[1],
             scene.label_noise,
-            learner.delta,
+            learner.failure_probability,
             sensitivity=learner.sensitivity,
         )
         weights, _ = weights_for_guarantees(scene.epsilon, mu, sigma)
@@ -588,7 +588,7 @@ def _bound(problem: RidgeComparisonProblem) -> pd.DataFrame:
             n_features=n_features,
             coef_norm=learner.coef_norm,
             label_noise=learner.label_noise,
-            delta=learner.delta,
+            failure_probability=learner.failure_probability,
             smallest_eigenvalue=learner.smallest_eigenvalue,
         )
         rows.append(

@@ -259,7 +259,7 @@ def _pay(point: Point, answer: Answer) -> Paid | None:
             return Paid(payments(market, answer.allocation), 0.0, "exact")
         if settings is None:
             return None
-        found = estimate_payments(market, answer.allocation, accuracy=settings.accuracy)
+        found = estimate_payments(market, answer.allocation, tol=settings.tol)
     except ConvexMarketError as error:
         return Paid(np.full(len(market.sellers), np.nan), np.nan, f"none: {error}")
     return Paid(found.amounts, float(found.errors.sum()), found.method)

@@ -60,7 +60,7 @@ class AlternatingTable(_MethodTable):
 
     method: Literal["alternating"]
     solver: SolverName | None = None
-    tolerance: Positive | None = None
+    tol: Positive | None = None
     max_iterations: Count | None = None
 
 
@@ -69,7 +69,7 @@ class ExponentialTable(_MethodTable):
 
     method: Literal["exponential"]
     solver: SolverName | None = None
-    tolerance: Positive | None = None
+    tol: Positive | None = None
     max_iterations: Count | None = None
 
 
@@ -87,7 +87,7 @@ class GradientTable(_MethodTable):
     grid: Count | None = None
     eps_max: Positive | None = None
     step: Positive | None = None
-    tolerance: Positive | None = None
+    tol: Positive | None = None
     max_iterations: Count | None = None
 
 

@@ -73,19 +73,19 @@ class SyntheticRegressionData(TableModel):
 class RidgeTable(TableModel):
     """The private ridge regression, and what is publicly assumed of the data it is trained on.
 
-    Labels in ``target_range`` are mapped to [-1, 1]; ``bound``, ``label_noise``, ``coef_norm`` and
-    ``smallest_eigenvalue`` are on that scale, and those of Theorem 3.6 of Acharya et al. They are
-    declared here, never estimated from rows that are sold. So is ``typical_label``, in the units
-    of the labels: what one would predict without a model.
+    Labels in ``target_range`` are mapped to [-1, 1]; ``max_norm``, ``label_noise``, ``coef_norm``
+    and ``smallest_eigenvalue`` are on that scale, and those of Theorem 3.6 of Acharya et al. They
+    are declared here, never estimated from rows that are sold. So is ``typical_label``, in the
+    units of the labels: what one would predict without a model.
     """
 
     regularization: Positives
     label_noise: Positive
     coef_norm: Positive
     smallest_eigenvalue: Nonnegative = 0.0
-    delta: Share = 0.05
+    failure_probability: Share = 0.05
     sensitivity: Sensitivity = "tight"
-    bound: Positive | None = None
+    max_norm: Positive | None = None
     target_range: Annotated[
         tuple[float, float], Field(strict=False), AfterValidator(low_under_high)
     ] = (-1.0, 1.0)

@@ -81,7 +81,7 @@ class ReleaseModelTable(TableModel):
     degree: Annotated[int, Field(ge=1, le=20)] = 3
     coef0: Nonnegative = 1.0
     data_norm: Positive = 1.0
-    tolerance: Positive = 0.01
+    tol: Positive = 0.01
 
     def learner(self) -> KernelERM:
         """Return the model, not fitted."""
@@ -101,7 +101,7 @@ class ReleaseStudyTable(TableModel):
     sizes: Annotated[Sizes, AfterValidator(_increasing)]
     epsilons: Annotated[Positives, AfterValidator(_increasing)]
     delta: Share = 1e-6
-    failure: Share = 0.05
+    failure_probability: Share = 0.05
     fits: Annotated[int, Field(ge=1, le=1_000)] = 3
     draws: Annotated[int, Field(ge=1, le=1_000)] = 5
     useful_error: Positive = 0.3

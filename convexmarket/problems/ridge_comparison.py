@@ -118,7 +118,7 @@ class ComparisonTable(TableModel):
     label_noise: Nonnegative = 0.0
     coef_norm: Positive = 1.0
     smallest_eigenvalue: Nonnegative = 0.0
-    delta: Share = 0.05
+    failure_probability: Share = 0.05
 
 
 class PublishedTable(TableModel):

@@ -111,7 +111,7 @@ class SolveTable(TableModel):
 class PaymentAccuracyTable(TableModel):
     """How accurately payments are estimated where there is no exact rule, relative to them."""
 
-    accuracy: Annotated[float, Field(gt=0, lt=1)] = 1e-2
+    tol: Annotated[float, Field(gt=0, lt=1)] = 1e-2
 
 
 class AuditTable(TableModel):

@@ -496,8 +496,9 @@ def _bound_section(scene: Scene) -> Section:
         "What the buyer's objective means",
         (
             "With probability at least "
-            f"{format_percent(1 - learner.delta)}, the coefficients that are released lie within "
-            "bias + μ‖a‖ + σ/η of the true ones (Theorem 3.6 of Acharya et al.), where a are the "
+            f"{format_percent(1 - learner.failure_probability)}, the coefficients that are "
+            "released lie within bias + μ‖a‖ + σ/η of the true ones (Theorem 3.6 of Acharya et "
+            "al.), where a are the "
             "weights of the rows and η is the sum of all ε sold: who sells ε = aη is covered by "
             "noise of rate η/κ. μ = (s/λ)√(2d/δ) comes from the noise of the labels, and σ = κ(d "
             "+ √(2d/δ)) from that of the privacy. So μ and σ are not tuned, and γ is a price: "

@@ -237,10 +237,10 @@ def _useful_section(result: ReleaseComparisonResult) -> Section:
             f"{questions(result.problem):,} answers is further than "
             f"{format_number(study.useful_error)} from the model's (for non-interactive releases: "
             "no prediction in the ball; for semi-interactive releases: predictions on average), "
-            f"except with probability {format_number(study.failure)}, with the numbers of updates, "
-            "points and rounds that are best at that n, of those that a release can be made "
-            "with. As measured: the smallest n of "
-            "the study from which on the loss of accuracy stays within "
+            f"except with probability {format_number(study.failure_probability)}, with the numbers "
+            "of updates, points and rounds that are best at that n, of those that a release can "
+            "be made with. As measured: the smallest n of the study from which on the loss of "
+            "accuracy stays within "
             f"{format_number(100 * study.useful_loss)} points, with the numbers of the problem "
             "file. Objective perturbation, which releases another model, has no such bound, and an "
             "interactive release with a threshold of its own may run out of updates before it "
@@ -424,7 +424,7 @@ def _promise_section(result: ReleaseComparisonResult) -> Section:
             "asked about; on a public set of labels; on the kernel, its parameters and the "
             "regularisation being chosen without looking at the private rows; and on noise whose "
             "seed nobody knows. Releases of the kernel model's predictions need a minimiser found "
-            f"to within {format_number(problem.model.tolerance)} sensitivities, which their noise "
+            f"to within {format_number(problem.model.tol)} sensitivities, which their noise "
             "covers. Numbers are computed in double precision.",
         ),
         points=promises(problem),

@@ -424,9 +424,9 @@ def _bound_section(result: RidgeComparisonResult) -> Section:
     return Section(
         "Theorem 3.6: three errors, one λ",
         (
-            f"With probability {1 - learner.delta:g} the released model is closer to the true one "
-            "than three terms: regularisation, which grows with λ, and the noise of privacy and of "
-            f"the labels, which fall. {found}",
+            f"With probability {1 - learner.failure_probability:g} the released model is closer to "
+            "the true one than three terms: regularisation, which grows with λ, and the "
+            f"noise of privacy and of the labels, which fall. {found}",
             "The theorem is evaluated with public assumptions alone: ‖θ*‖ at most "
             f"{learner.coef_norm:.3g}, noise of the labels {learner.label_noise:g}, and "
             "smallest eigenvalue of the weighted second moments at least "

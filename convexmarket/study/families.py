@@ -321,8 +321,8 @@ def _(problem: RegressionMarketProblem) -> list[Family]:
         regularization,
         rows.X_train.shape[1],
         learner.label_noise,
-        learner.delta,
-        learner.bound,
+        learner.failure_probability,
+        learner.max_norm,
         learner.sensitivity,
     )
     market_of = partial(_papers_market, problem.prior, mu, sigma, _middle(buyer.gamma), buyer.cap)
@@ -359,7 +359,7 @@ def _(problem: RidgeComparisonProblem) -> list[Family]:
             learner.regularization,
             rows.X_train.shape[1],
             noise,
-            learner.delta,
+            learner.failure_probability,
             sensitivity=learner.sensitivity,
         )
         return GuaranteesInstance(problem.privacy.draw(size, rng), mu, sigma)

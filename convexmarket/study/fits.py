@@ -52,7 +52,7 @@ class SemiInteractiveInstance(Instance):
         K, positive semidefinite.
     predictions, changed_predictions : ndarray, shape (T,)
         Both values of p.
-    norm_bound : float
+    max_norm : float
         C, > 0.
     """
 
@@ -62,11 +62,11 @@ class SemiInteractiveInstance(Instance):
     kernel: Floats
     predictions: Floats
     changed_predictions: Floats
-    norm_bound: float
+    max_norm: float
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.norm_bound) and self.norm_bound > 0):
-            raise ParameterError(f"norm_bound is {self.norm_bound!r}; give a finite number > 0")
+        if not (np.isfinite(self.max_norm) and self.max_norm > 0):
+            raise ParameterError(f"max_norm is {self.max_norm!r}; give a finite number > 0")
         _check_size(len(self.kernel))
 
     @classmethod
@@ -127,7 +127,7 @@ class SemiInteractiveInstance(Instance):
         if formulation not in self.formulations:
             raise unknown_formulation(self, formulation)
         # Not from the cached basis: whoever declares this has to decompose the kernel first.
-        problem = declare_fit(self.kernel, self.norm_bound, cast(FitFormulation, formulation))
+        problem = declare_fit(self.kernel, self.max_norm, cast(FitFormulation, formulation))
         problem.fit_to(self.predictions)
         return problem
 
@@ -153,12 +153,12 @@ class SemiInteractiveInstance(Instance):
 
     def violation(self, answer: Floats) -> float:
         """Return by how much the norm exceeds its bound."""
-        return max(0.0, float(answer[-1]) / self.norm_bound - 1.0)
+        return max(0.0, float(answer[-1]) / self.max_norm - 1.0)
 
     def exact(self, changed: bool) -> Floats:
         """Return the fit by its multiplier."""
         predictions = self.changed_predictions if changed else self.predictions
-        beta = self._basis.fit(predictions, self.norm_bound)
+        beta = self._basis.fit(predictions, self.max_norm)
         return np.append(self._basis.values(beta), np.linalg.norm(beta))
 
     @cached_property

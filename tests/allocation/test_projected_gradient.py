@@ -142,7 +142,7 @@ def test_a_grid_that_is_none_is_refused(options, message):
         {"step": 0.0},
         {"max_iterations": 0},
         {"max_iterations": "a"},
-        {"tolerance": 0.0},
+        {"tol": 0.0},
     ],
 )
 def test_bad_arguments(arguments):

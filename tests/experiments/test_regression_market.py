@@ -99,7 +99,7 @@ def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
             n_features=3,
             coef_norm=1.0,
             label_noise=0.1,
-            delta=0.05,
+            failure_probability=0.05,
             smallest_eigenvalue=0.05,
         )
         assert row.bound == pytest.approx(bound.total, rel=1e-12)
@@ -176,7 +176,7 @@ def test_the_result_is_json_as_it_is(result, as_json):
 
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
-    settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.bound=0.8")
+    settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
     found = run_regression_market(small(*settings, "learner.draws=2"))
     assert found.sellers.weight.max() <= 2 / 80 + 1e-15
     assert (found.sellers.guarantee <= found.sellers.epsilon).all()

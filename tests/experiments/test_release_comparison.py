@@ -322,7 +322,7 @@ def test_scales_and_bounds_are_the_library_s(result):
         change = models[0].row_sensitivities_.max()
         sold = (row.epsilon, 1e-6)
         semi = partial(
-            cm.release.semi_interactive_error_bound, change, *sold, norm_bound=models[0].norm_bound_
+            cm.release.semi_interactive_error_bound, change, *sold, max_norm=models[0].norm_bound_
         )
         if row.release == "interactive":  # the bound counts the coarsest lattice there may be
             most = cm.release.interactive_error_bound(change, *sold, max_queries=40, max_updates=5)
@@ -505,7 +505,7 @@ def test_from_the_useful_number_on_bounds_are_useful(result):
                 row.epsilon,
                 study.delta,
                 max_queries=40,
-                norm_bound=public.norm_bound(n_rows),
+                max_norm=public.norm_bound(n_rows),
             )
         assert bound(int(row.n_bound * (1 - fewer)) - 1) > study.useful_error, row.release
 
@@ -526,7 +526,7 @@ def test_theory_s_points_are_the_best(accounting, n_rows, most):
     public = PublicModel.of(fitted(150, 0))
     promised = best_bound(problem.releases[0], public, problem.study, 1.0, 40, most)(n_rows)
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
-    kinds = {"noise": "laplace", "norm_bound": public.norm_bound(n_rows), "accounting": accounting}
+    kinds = {"noise": "laplace", "max_norm": public.norm_bound(n_rows), "accounting": accounting}
     best = cm.release.suggest_test_size(*given, **kinds, largest=most)
     least = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=best).total
     assert least * (1 - 1e-7) <= promised <= least * 1.001
@@ -553,7 +553,7 @@ def test_theory_s_rounds_are_the_best_that_memory_holds(accounting, n_rows, most
         kinds = {
             "net_size": size,
             "net_radius": radius,
-            "norm_bound": public.norm_bound(n_rows),
+            "max_norm": public.norm_bound(n_rows),
             "feature_lipschitz": lipschitz,
             "accounting": accounting,
         }
@@ -569,7 +569,7 @@ def test_theory_s_updates_are_the_suggested(result, n_rows):
     release, study = result.problem.releases[0], result.problem.study
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     asked = {"max_queries": 40}
-    updates = cm.release.suggest_updates(*given, **asked, norm_bound=public.norm_bound(n_rows))
+    updates = cm.release.suggest_updates(*given, **asked, max_norm=public.norm_bound(n_rows))
     expected = cm.release.interactive_error_bound(*given, **asked, max_updates=updates)
     found = best_bound(release, public, study, 1.0, 40, 5_000)(n_rows)
     # updates are found within a thousandth, and the bound goes with their root
@@ -582,7 +582,7 @@ def test_theory_asks_for_no_more_than_a_release_takes(result, records):
     public, study = PublicModel.of(fitted(150, 0)), result.problem.study
     process = next(each for each in result.problem.releases if each.label == "process")
     for points in (100, 5_000):
-        kinds = {"norm_bound": public.norm_bound(10**5), "noise": "process"}
+        kinds = {"max_norm": public.norm_bound(10**5), "noise": "process"}
         given = (public.sensitivity(10**5), 1.0, 1e-6)
         bound = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=points).total
         found = best_bound(process, public, study, 1.0, 40, points)(10**5)

@@ -81,7 +81,7 @@ REFUSED = {
         5e-324
     ).fit(X, Y, epsilon=2.0 / len(X)),
     "an answer a hundred and sixty digits finer than the model": lambda: cm.release.suggest_updates(
-        1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
+        1e-160, 100.0, 1 - 1e-16, max_queries=4, max_norm=1.0, accounting="paper"
     ),
     "constraints that are an array of nothing": lambda: cm.Market(
         market().sellers, cm.Noise(), np.array(1.0)
@@ -154,7 +154,7 @@ REFUSED = {
     "payments of no market": lambda: cm.payments(None, cm.allocate(market())),
     "payments of no allocation": lambda: cm.payments(market(), 0.5),
     "payments as accurate as a word": lambda: cm.incentives.estimate_payments(
-        market(), cm.allocate(market()), accuracy="x"
+        market(), cm.allocate(market()), tol="x"
     ),
     "payments by no process": lambda: cm.incentives.estimate_payments(
         market(), cm.allocate(market()), jobs=0

@@ -637,14 +637,14 @@ def test_every_solve_is_counted_and_every_seller_reported(solves):
     allocation = cm.allocate(market, gap=1e-8)
     progress = []
     found = cm.incentives.estimate_payments(
-        market, allocation, accuracy=0.05, gap=1e-5, progress=lambda *now: progress.append(now)
+        market, allocation, tol=0.05, gap=1e-5, progress=lambda *now: progress.append(now)
     )
     assert found.n_solves == len(solves) > 3
     assert {options["gap"] for _, options in solves} == {1e-5}
     assert progress == [(1, 3), (2, 3), (3, 3)]
-    assert cm.incentives.estimate_payments(
-        market, allocation, accuracy=0.05, gap=1e-5
-    ).errors.shape == (3,)
+    assert cm.incentives.estimate_payments(market, allocation, tol=0.05, gap=1e-5).errors.shape == (
+        3,
+    )
 
 
 def test_the_gap_follows_the_accuracy_within_limits(solves):
@@ -654,7 +654,7 @@ def test_the_gap_follows_the_accuracy_within_limits(solves):
     gaps, nobody = [], np.array([], dtype=int)
     for accuracy in (0.3, 1e-5, 1e-6, 1e-13):
         solves.clear()
-        cm.incentives.estimate_payments(market, allocation, accuracy=accuracy, sellers=nobody)
+        cm.incentives.estimate_payments(market, allocation, tol=accuracy, sellers=nobody)
         gaps.append(solves[0][1]["gap"])
     money = allocation.objective / 0.6
     scale = ([0.2, 0.5, 0.7] * allocation.epsilon**2).mean()
@@ -666,11 +666,11 @@ def test_the_gap_follows_the_accuracy_within_limits(solves):
         market = quadratic_market(prior)
         allocation = cm.allocate(market, gap=1e-8)
         solves.clear()
-        cm.incentives.estimate_payments(market, allocation, accuracy=0.3, sellers=nobody)
+        cm.incentives.estimate_payments(market, allocation, tol=0.3, sellers=nobody)
         assert [options["gap"] for _, options in solves] == [1e-9]
 
 
-@pytest.mark.parametrize("name", ["accuracy", "gap"])
+@pytest.mark.parametrize("name", ["tol", "gap"])
 def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
     market = quadratic_market()
     allocation = cm.allocate(market, gap=1e-8)
@@ -739,7 +739,7 @@ def test_money_has_no_unit_where_markets_are_solved_again():
             sellers, cm.terms.SquaredSpread() + cm.Noise() + 0.6 / unit * cm.Payments()
         )
         allocation = cm.allocate(market, gap=1e-9)
-        found.append(cm.incentives.estimate_payments(market, allocation, accuracy=1e-3))
+        found.append(cm.incentives.estimate_payments(market, allocation, tol=1e-3))
         allowed = 1e-3 * module._scales(market, allocation)
         assert np.all(found[-1].errors <= 1.01 * allowed)
         np.testing.assert_allclose(found[-1].amounts / unit, found[0].amounts, rtol=2e-3)

@@ -210,7 +210,7 @@ def check_eq_8_without_its_promise(n_reports):
     market = budget_market()
     allocation = cm.allocate(market, gap=1e-8)
     found = cm.incentives.estimate_payments(
-        market, allocation, accuracy=0.1, sellers=[0], assume_monotone=True
+        market, allocation, tol=0.1, sellers=[0], assume_monotone=True
     )
     assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
     assert "not guaranteed" in repr(found)
@@ -268,7 +268,7 @@ def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
         market, misreports=12, max_sellers=1, random_state=draws_the_first()
     )
     assert not audit.is_incentive_compatible
-    first = audit.table.iloc[0]
+    first = audit.to_frame().iloc[0]
     assert first.id == 0
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7

@@ -459,7 +459,7 @@ def test_bad_arguments(change, error, message):
         ({"random_state": "0"}, "random_state is '0'; give a seed"),
         ({"max_iterations": 0}, "max_iterations is 0"),
         ({"max_iterations": True}, "max_iterations is True"),
-        ({"tolerance": 0.0}, "tolerance is 0.0; give a finite number > 0"),
+        ({"tol": 0.0}, "tol is 0.0; give a finite number > 0"),
         ({"method": "projected_gradient", "grid": 2.5}, "grid is 2.5"),
         ({"method": "projected_gradient", "eps_max": "a"}, "eps_max is 'a'"),
         ({"method": "nlp", "solver_options": 3}, "solver_options is 3"),
@@ -492,9 +492,9 @@ def check_one_door(method, **options):
     found = cm.allocate_jointly(joint, method, starts=1, **options)
     assert found.method == method
     assert found.lower_bound == -np.inf
-    tolerance = 2e-2 if method == "projected_gradient" else 1e-5
+    tol = 2e-2 if method == "projected_gradient" else 1e-5
     assert truth.objective * (1 - 1e-9) <= found.objective
-    assert found.objective <= truth.objective * (1 + tolerance)
+    assert found.objective <= truth.objective * (1 + tol)
     with pytest.raises(ParameterError, match=f"the method '{method}' takes .*; got colour"):
         cm.allocate_jointly(joint, method, colour=3)
 

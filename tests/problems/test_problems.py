@@ -225,7 +225,7 @@ def test_a_regression_market_and_its_defaults():
         ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
         ("learner.regularization=[0.0]", "learner.regularization[0]"),
         ("learner.label_noise=-1.0", "learner.label_noise"),
-        ("learner.delta=1.0", "learner.delta"),
+        ("learner.failure_probability=1.0", "learner.failure_probability"),
         ('learner.sensitivity="loose"', "learner.sensitivity"),
         ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
         ("objective.mu=[1.0]", "objective.mu"),

@@ -66,7 +66,7 @@ def test_what_a_file_leaves_out():
     problem = parsed(all_kinds())
     assert (problem.data.noise, problem.data.factor, problem.data.n_test) == (0.15, 0.4, 500)
     study = problem.study
-    assert (study.delta, study.failure, study.fits, study.draws) == (1e-6, 0.05, 3, 5)
+    assert (study.delta, study.failure_probability, study.fits, study.draws) == (1e-6, 0.05, 3, 5)
     assert (study.useful_error, study.useful_loss) == (0.3, 0.02)
     interactive, semi_interactive, public, _, linear = problem.releases
     assert (interactive.accounting, interactive.threshold) == ("tight", None)
@@ -77,7 +77,7 @@ def test_what_a_file_leaves_out():
 
 def test_the_model_is_the_library_s():
     keys = ['model.kernel="poly"', "model.degree=2", "model.coef0=0.5", "model.gamma=0.3"]
-    model = parsed(*keys, 'model.loss="hinge"', "model.tolerance=0.1").model.learner()
+    model = parsed(*keys, 'model.loss="hinge"', "model.tol=0.1").model.learner()
     expected = cm.KernelERM(
         loss="hinge",
         kernel="poly",
@@ -86,7 +86,7 @@ def test_the_model_is_the_library_s():
         degree=2,
         coef0=0.5,
         data_norm=1.0,
-        tolerance=0.1,
+        tol=0.1,
     )
     assert model.get_params() == expected.get_params()
 
@@ -130,7 +130,10 @@ def test_as_many_public_points_as_there_are():
         (["study.epsilons=[2.0, 1.0]"], "study.epsilons: the values do not increase"),
         (["study.epsilons=[0.0]"], "study.epsilons[0] is 0.0; it should be greater than 0"),
         (["study.delta=0.0"], "study.delta is 0.0; it should be greater than 0"),
-        (["study.failure=1.0"], "study.failure is 1.0; it should be less than 1"),
+        (
+            ["study.failure_probability=1.0"],
+            "study.failure_probability is 1.0; it should be less than 1",
+        ),
         (["study.fits=0"], "study.fits is 0; it should be greater than or equal to 1"),
         (["study.draws=0"], "study.draws is 0; it should be greater than or equal to 1"),
         (["study.useful_error=0.0"], "study.useful_error is 0.0; it should be greater than 0"),

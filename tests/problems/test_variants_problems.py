@@ -354,7 +354,7 @@ def test_a_dump_is_a_problem_again(changes):
         ),
         ("solve.gap=0", "solve.gap is 0; it should be greater than 0"),
         ("audit.misreports=1", "audit.misreports is 1; it should be greater than or equal to 2"),
-        ("payments.accuracy=2", "payments.accuracy is 2; it should be less than 1"),
+        ("payments.tol=2", "payments.tol is 2; it should be less than 1"),
         ("variants=[]", "variants is []; it should have more entries"),
         ('variants=[{name="a"}, {name="a"}]', "variants: two variants have the same name"),
     ],

@@ -352,7 +352,7 @@ def test_fits_of_degenerate_kernels(seed, kind, formulation):
     if kind == "singular":
         kernel = np.repeat(np.repeat(instance.kernel[:4, :4], 3, axis=0), 3, axis=1)
         instance = SemiInteractiveInstance(
-            kernel, instance.predictions, instance.changed_predictions, instance.norm_bound
+            kernel, instance.predictions, instance.changed_predictions, instance.max_norm
         )
     elif kind == "loose":
         kernel = instance.kernel + np.eye(12)
@@ -369,7 +369,7 @@ def test_fits_of_degenerate_kernels(seed, kind, formulation):
 def test_the_exact_fit_satisfies_the_optimality_conditions(seed, share, repeated, bandwidth):
     found = fit(np.random.default_rng(seed), 15, bandwidth=bandwidth)
     kernel = np.tile(found.kernel[:5, :5], (3, 3)) if repeated else found.kernel
-    bound = share * found.norm_bound
+    bound = share * found.max_norm
     instance = SemiInteractiveInstance(kernel, found.predictions, found.changed_predictions, bound)
     p = instance.predictions
     values, norm = np.split(instance.exact(False), [15])
@@ -398,11 +398,11 @@ def test_the_private_model_is_allowed_and_the_noise_is_drawn_twice():
     quiet = fit(rng, noise_scale=0.0)
     # Without noise the private model itself fits, and it is no larger than itself.
     assert quiet.objective(quiet.exact(False), False) <= 1e-12
-    assert quiet.exact(False)[-1] <= quiet.norm_bound
+    assert quiet.exact(False)[-1] <= quiet.max_norm
     noisy = fit(rng, 1000, noise_scale=0.5)
     spread = noisy.changed_predictions - noisy.predictions
     assert np.std(spread) == pytest.approx(1.0, rel=0.15)  # each has a variance of 2*0.5^2
-    assert noisy.exact(False)[-1] == pytest.approx(noisy.norm_bound)
+    assert noisy.exact(False)[-1] == pytest.approx(noisy.max_norm)
 
 
 def test_dense_kernels_have_a_largest_size():
@@ -424,7 +424,7 @@ def test_fits_of_impossible_models_are_refused(changes):
 
 
 def test_a_model_of_no_size_is_refused():
-    with pytest.raises(ParameterError, match=r"norm_bound is 0\.0"):
+    with pytest.raises(ParameterError, match=r"max_norm is 0\.0"):
         SemiInteractiveInstance(np.eye(1), np.zeros(1), np.zeros(1), 0.0)
 
 
