@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 
 from convexmarket.cli.report import report_names
-from convexmarket.problems import load_problem
-from convexmarket.report import read_results
+from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.report.results import read_results
 from tests import ROOT
 
 REPORTS = ROOT / "reports"
