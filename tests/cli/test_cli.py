@@ -26,6 +26,7 @@ def _no_figures(monkeypatch):
     monkeypatch.setattr(render, "save_figure", draw_nothing)
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_run_writes_a_report_and_says_where(here):
     done = invoke("run", QUICKSTART, *FAST)
     assert done.exit_code == 0, done.output

@@ -105,7 +105,7 @@ def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
 def test_most_pairs_gain_a_little_and_some_a_lot():
     """Small markets of many kinds: a median of some tenths of a per cent, and a long tail."""
     rng, shares = np.random.default_rng(2), []
-    for _ in range(12):
+    for _ in range(8):
         m = int(rng.integers(2, 12))
         mu, sigma, gamma = np.exp(rng.uniform([-1, -1, -3], [2, 2, 0]))
         market = standard(rng.random(m), mu=mu, sigma=sigma, gamma=gamma)

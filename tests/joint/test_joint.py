@@ -165,7 +165,7 @@ def test_the_published_objective_falls_without_end():
 
 
 def test_the_remedies():
-    check_remedies(8)
+    check_remedies(5)
 
 
 def check_remedies(m):
@@ -374,7 +374,7 @@ def check_a_market_that_is_not_papers(m):
 
 @pytest.mark.parametrize("convex", one_in(2, [True, False]))
 def test_given_guarantees(convex):
-    check_given_guarantees(convex, 10)
+    check_given_guarantees(convex, 6)
 
 
 def check_given_guarantees(convex, m):

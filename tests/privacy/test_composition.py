@@ -216,7 +216,7 @@ def test_no_pair_that_a_search_finds_breaks_the_inequality(epsilon, order) -> No
         return -growth(*extreme_pair(epsilon, *shares), NO_UPDATE_FIRST, kappa)[index]
 
     def found(kappa) -> float:
-        starts = np.random.default_rng(0).random((12, 2))
+        starts = np.random.default_rng(0).random((6, 2))
         runs = [
             optimize.minimize(loss, x0, (kappa,), "Nelder-Mead", bounds=[(0, 1)] * 2)
             for x0 in starts

@@ -87,7 +87,7 @@ def test_every_kind_of_result_is_here() -> None:
     assert sorted(result_types()) == STORED
 
 
-@pytest.mark.parametrize("kind", one_in(2, STORED))
+@pytest.mark.parametrize("kind", one_in(3, STORED))
 def test_a_report_is_rendered_again_byte_for_byte(kind: str, tmp_path: Path) -> None:
     first = write_report(stored(kind), tmp_path / "first").parent
     again = rewrite_report(first, tmp_path / "elsewhere" / "again").parent
