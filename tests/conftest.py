@@ -1,5 +1,6 @@
 """What every test runs under: its group, so many examples of each property, and no network."""
 
+import functools
 import gc
 import os
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typer.main import get_command
 
 TESTS = Path(__file__).parent
 #: What the default group leaves out, each in a folder of its name.
@@ -52,6 +54,14 @@ def pytest_collection_modifyitems(items):
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in GROUPS:
                 item.add_marker(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_built_once():
+    """Spare every call of a command that typer builds all of them from their signatures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
+        yield
 
 
 def pytest_collection_finish():

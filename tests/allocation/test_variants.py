@@ -108,7 +108,7 @@ def test_it_escapes_a_local_minimum():
         assert found.gap <= GAP
 
 
-@pytest.mark.parametrize("p", [1.3, np.inf])
+@pytest.mark.parametrize("p", one_in(2, [np.inf, 1.3]))
 def test_a_convex_cost_has_local_minima_too(p):
     """A cheap seller whose privacy gets dear, against many at a flat price."""
     costs = np.append(0.01, np.ones(30))
@@ -402,7 +402,7 @@ def test_a_budget_is_the_price_of_money_that_spends_it():
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.01, 1.0, 100.0])
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scale", one_in(2, [1e-6, 1.0, 1e6]))
 def test_given_guarantees_are_exact(mu, scale):
     rng = np.random.default_rng(2)
     epsilon = scale * rng.uniform(0, 1, 20) * (rng.random(20) < 0.8)
@@ -639,7 +639,7 @@ TERMS = {
 }
 
 
-@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.terms.ExponentialCost()])
+@pytest.mark.parametrize("cost", one_in(2, [cm.PowerCost(2), cm.terms.ExponentialCost()]))
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_the_guarantees_without_a_spread(cost, name):
     check_term_without_a_spread(cost, name, 21)

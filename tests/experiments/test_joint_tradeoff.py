@@ -19,7 +19,7 @@ kind = "joint-tradeoff"
 title = "Small"
 [data]
 source = "synthetic"
-n_sellers = 30
+n_sellers = 15
 n_features = 3
 n_validation = 40
 n_test = 40
@@ -80,7 +80,7 @@ def test_one_row_for_each_model_gamma_and_scenario(result):
     assert len(result.candidates) == 2 * 2 * (2 * 2 + 2 * 2 + 2 * 2)
     assert result.candidates.chosen.sum() == len(result.curve)
     assert len(result.draws) == 3 * len(result.curve)
-    assert len(result.sellers) == 30 * len(result.curve)
+    assert len(result.sellers) == 15 * len(result.curve)
 
 
 @pytest.mark.parametrize("position", range(12))
@@ -221,7 +221,7 @@ def test_the_result_is_json_as_it_is(result, as_json):
     plain = as_json(result)
     assert plain["problem"]["kind"] == "joint-tradeoff"
     assert len(plain["claims"]) == len(result.claims) == 5
-    assert plain["provenance"]["rows"] == {"train": 30, "validation": 40, "test": 40}
+    assert plain["provenance"]["rows"] == {"train": 15, "validation": 40, "test": 40}
     assert plain["provenance"]["problem_file"]["text"] == SMALL
 
 

@@ -177,7 +177,9 @@ def test_the_result_is_json_as_it_is(result, as_json):
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.bound=0.8")
-    found = run_regression_market(small(*settings, "learner.draws=2"))
+    found = run_regression_market(
+        small(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
+    )
     assert found.sellers.weight.max() <= 2 / 80 + 1e-15
     assert (found.sellers.guarantee <= found.sellers.epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")

@@ -171,7 +171,7 @@ def test_models_are_the_library_s(result):
 
 
 def test_a_model_of_lines_is_measured_only_where_one_is_released():
-    assert run(FUNCTION).models.linear_accuracy.isna().all()
+    assert run(FUNCTION, "study.sizes=[150]").models.linear_accuracy.isna().all()
 
 
 def test_measures_are_those_of_the_library(result):
@@ -649,7 +649,7 @@ def test_useful_is_measured_from_points(result):
 def test_caveats_are_about_what_is_compared(result):
     assert any("one below theory's" in text for text in result.caveats)
     assert any("5,000 at most" in text for text in result.caveats)
-    plain = run(FUNCTION).caveats
+    plain = run(FUNCTION, "study.draws=1").caveats
     assert not any("updates" in text for text in plain)
     assert len(plain) == len(result.caveats) - 4
 

@@ -203,7 +203,7 @@ def test_without_truthful_prices_payments_are_refused():
 
 
 def test_eq_8_can_be_computed_without_its_promise():
-    check_eq_8_without_its_promise(7)
+    check_eq_8_without_its_promise(4)
 
 
 def check_eq_8_without_its_promise(n_reports):

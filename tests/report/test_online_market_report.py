@@ -14,7 +14,7 @@ from convexmarket.report.online_market_figures import offer_curves, running_tota
 from convexmarket.report.terminal import summary
 from tests.report.builders import facts, headings, problem_text, save_a_frame, stored, table, words
 
-REPLANNED = ["plan={replan=true, first=4, growth=1.5}", "simulation.arrivals=50"]
+REPLANNED = ["plan={replan=true, first=4, growth=3.0}", "simulation.arrivals=50"]
 
 
 def run(*overrides: str) -> OnlineMarketResult:
