@@ -270,22 +270,22 @@ def test_a_list_that_was_interrupted_goes_on():
     assert list(pd.read_csv("offers.csv")["id"]) == list("abcde")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: the report is not a number"),
-        (ARRIVALS + "z,0.5\n", "line 7: the report is outside the support"),
-        (ARRIVALS + "a,1.1\n", "line 7: 'a' is the id of an earlier seller"),
-        (ARRIVALS + ",1.1\n", "line 7: '' is no id"),
-        (ARRIVALS + "z ,1.1\n", "line 7: id 'z ' begins or ends with a blank"),
-        (ARRIVALS + "first,1.3\n", "line 7: 'first' reports another sensitivity here"),
-        ("id,sensitivity\n", "the list has a header and no sellers"),
-    ],
-)
-def test_a_bad_list_quotes_nobody(opened, text, words):
+BAD_LISTS = [
+    (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: the report is not a number"),
+    (ARRIVALS + "z,0.5\n", "line 7: the report is outside the support"),
+    (ARRIVALS + "a,1.1\n", "line 7: 'a' is the id of an earlier seller"),
+    (ARRIVALS + ",1.1\n", "line 7: '' is no id"),
+    (ARRIVALS + "z ,1.1\n", "line 7: id 'z ' begins or ends with a blank"),
+    (ARRIVALS + "first,1.3\n", "line 7: 'first' reports another sensitivity here"),
+    ("id,sensitivity\n", "the list has a header and no sellers"),
+]
+
+
+def test_a_bad_list_quotes_nobody(opened):
     assert invoke("quote", "m", "--id", "first", "--sensitivity", "1.1").exit_code == 0
-    (opened / "arrivals.csv").write_text(text)
-    assert words in refused("quote", "m", "--csv", "arrivals.csv")
+    for text, words in BAD_LISTS:
+        (opened / "arrivals.csv").write_text(text)
+        assert words in refused("quote", "m", "--csv", "arrivals.csv")
 
 
 def test_more_sellers_than_expected_are_turned_away_and_counted(opened):
@@ -319,22 +319,22 @@ def test_answers_are_recorded_once():
     assert "--id-column goes with --csv" in refused("accept", "m", "--id", "a", "--id-column", "x")
 
 
-@pytest.mark.parametrize(
-    ("ids", "words"),
-    [
-        ("b z", "line 3: 'z' was not quoted"),
-        ("b d", "line 3: 'd' was offered nothing"),
-        ("b c", "line 3: 'c' has declined already"),
-        ("b b", "line 3: 'b' is the id of an earlier line"),
-        ("", "there is no id in it"),
-    ],
-)
-def test_a_list_of_answers_is_checked_as_a_whole(opened, ids, words):
+BAD_ANSWERS = [
+    ("b z", "line 3: 'z' was not quoted"),
+    ("b d", "line 3: 'd' was offered nothing"),
+    ("b c", "line 3: 'c' has declined already"),
+    ("b b", "line 3: 'b' is the id of an earlier line"),
+    ("", "there is no id in it"),
+]
+
+
+def test_a_list_of_answers_is_checked_as_a_whole(opened):
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
     assert invoke("decline", "m", "--id", "c").exit_code == 0
-    (opened / "answers.csv").write_text("\n".join(["id", *ids.split()]) + "\n")
-    assert words in refused("accept", "m", "--csv", "answers.csv")
-    assert "accepted" not in set(quoted()["status"])
+    for ids, words in BAD_ANSWERS:
+        (opened / "answers.csv").write_text("\n".join(["id", *ids.split()]) + "\n")
+        assert words in refused("accept", "m", "--csv", "answers.csv")
+        assert "accepted" not in set(quoted()["status"])
 
 
 @pytest.mark.usefixtures("opened")
