@@ -42,6 +42,7 @@ def test_run_writes_a_report_and_says_where(here):
 @pytest.mark.usefixtures("_no_figures")
 def test_run_of_a_regression_market_marks_a_lambda_for_each_gamma(here):
     few = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
+    few += ["--set", "learner.regularization=[0.3, 1.0]"]
     done = invoke("run", str(PROBLEMS / "medical-market.toml"), *few)
     assert done.exit_code == 0, done.output
     said = plain(done.stdout)

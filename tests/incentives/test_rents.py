@@ -30,6 +30,7 @@ from convexmarket.incentives.rents import (
     quadrature_rent,
     sales_end_between,
 )
+from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
     alone,
@@ -128,12 +129,15 @@ def test_one_seller_with_an_exponential_cost(name):
 
 @pytest.mark.parametrize(
     ("name", "pieces"),
-    [
-        ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
-        ("two humps, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
-        ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
-        ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
-    ],
+    one_in(
+        2,
+        [
+            ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
+            ("two humps, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
+            ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
+            ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
+        ],
+    ),
 )
 def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces):
     market = spread_market(prior_of(name), **pieces, m=3)
@@ -210,7 +214,7 @@ def check_eq_8_without_its_promise(n_reports):
     market = budget_market()
     allocation = cm.allocate(market, gap=1e-8)
     found = cm.incentives.estimate_payments(
-        market, allocation, accuracy=0.1, sellers=[0], assume_monotone=True
+        market, allocation, accuracy=0.5, sellers=[0], assume_monotone=True
     )
     assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
     assert "not guaranteed" in repr(found)

@@ -15,7 +15,8 @@ from convexmarket.report import build_report
 from convexmarket.report.model import Report
 from convexmarket.report.solver_study import overview
 from convexmarket.report.solver_study_figures import Panel
-from convexmarket.report.solver_study_words import breaks, reference_words, wrong_words
+from convexmarket.report.solver_study_findings import summary_words
+from convexmarket.report.solver_study_words import breaks, limitations, reference_words, wrong_words
 from convexmarket.report.terminal import summary
 from convexmarket.report.words import format_number
 from tests.report.builders import facts, headings, plain_blanks, stored, words
@@ -118,17 +119,14 @@ def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> Non
     one = {"problem_class": "ridge", "problem": "quickstart", "instance": "b", "size": 1_000}
     entry = {**one, "seed": 3, "certainty": "refuted", "message": "SCS, dual found a better value"}
     references = pd.DataFrame([entry, {**entry, "certainty": "exact"}])
-    (said,) = (
-        paragraph
-        for paragraph in build_report(replace(result, references=references)).summary
-        if "refuted" in paragraph
-    )
+    found = summary_words(replace(result, references=references))
+    (said,) = (paragraph for paragraph in found if "refuted" in paragraph)
     assert said.startswith("The reference of 1 instance is refuted")
     assert said.endswith(
         "ridge, “quickstart/b” at size 1,000, seed 3 (SCS, dual found a better value)."
     )
     many = replace(result, references=pd.DataFrame([entry] * 6))
-    several = " ".join(build_report(many).summary)
+    several = " ".join(summary_words(many))
     assert "reference of 6 instances is refuted" in several
     assert "; 2 more." in several
 
@@ -142,11 +140,11 @@ def test_limitations_follow_from_how_it_was_run(result, text: str) -> None:
     assert "They were made in 2 sessions" in text
     assert "A caveat of the run." in text
     one = {"pinned": False, "sessions": 1}
-    loose = words(build_report(replace(result, machine=result.machine | one)))
+    loose = " ".join(limitations(replace(result, machine=result.machine | one)))
     assert "not bound to a processor core" in loose
     assert "sessions" not in loose
     several = result.machine | {"cpus": ("One CPU", "Another CPU")}
-    text = words(build_report(replace(result, machine=several)))
+    text = " ".join(limitations(replace(result, machine=several)))
     assert "2 processors (One CPU and Another CPU), between which times do not compare" in text
 
 
