@@ -151,7 +151,7 @@ def test_every_kind_is_here() -> None:
     assert set(SHIPPED) == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", one_in(3, SHIPPED))
+@pytest.mark.parametrize("kind", one_in(4, SHIPPED))
 def test_pages_of_hostile_names(kind: str, tmp_path: Path, without_figures: None) -> None:
     check_pages(hostile_results(kind, tmp_path), tmp_path)
 
