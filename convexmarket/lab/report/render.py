@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from convexmarket.data.csv_cells import write_csv
@@ -28,7 +29,7 @@ from convexmarket.lab.report.model import ATTACHMENT, Report
 from convexmarket.lab.report.results import RESULTS, plain, write_results
 from convexmarket.lab.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.lab.report.shown import shown_table
-from convexmarket.lab.report.words import printable
+from convexmarket.lab.report.words import escape_markdown, printable
 from convexmarket.lab.report.workshop import FRESH, replace, workshop
 from convexmarket.writing import keep_access
 
@@ -48,9 +49,6 @@ RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
 FOOTER = "Written by convexmarket"
 OWNER_ONLY = 0o600
 KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
-MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is not one of them
-MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 
 
 class Script(NamedTuple):
@@ -228,22 +226,6 @@ def _anchors(report: Report) -> list[str]:
     return anchors
 
 
-def escape_markdown(value: Any) -> str:
-    """Escape text so that Markdown shows it as it is, unless a template calls it safe."""
-    if isinstance(value, Markup):
-        return value
-    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = printable(BLANKS.sub(" ", text).strip(" "))
-    text = MARKDOWN_SPECIAL.sub(r"\\\1", text)
-    return MARKDOWN_BLOCK.sub(_escape_block_start, text)
-
-
-def _escape_block_start(match: re.Match[str]) -> str:
-    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
-    mark = match[1]
-    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
-
-
 def page_script() -> Script:
     """Return the script of the pages, with the hash by which they allow it and nothing else."""
     source = files("convexmarket.lab.report").joinpath("templates", "report.js").read_text("utf-8")
@@ -256,9 +238,14 @@ def _printable_text(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def html_of(text: str) -> Markup:
+    """Return Markdown as HTML; what would be HTML in it stays text."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(text).rstrip("\n"))
+
+
 def html_environment() -> Environment:
     """Return the templates' environment for HTML: every expression is escaped."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("convexmarket.lab.report"),
         autoescape=True,
         finalize=_printable_text,
@@ -266,6 +253,8 @@ def html_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["markdown"] = html_of
+    return environment
 
 
 def markdown_environment() -> Environment:
