@@ -16,6 +16,7 @@ __all__ = [
     "count",
     "equals",
     "escape_markdown",
+    "fine_percent",
     "format_number",
     "format_percent",
     "format_value",
@@ -87,6 +88,17 @@ def format_percent(share: float | None) -> str:
     '4.2%'
     """
     return MISSING if share is None or math.isnan(share) else f"{100 * share:z.1f}%"
+
+
+def fine_percent(share: float) -> str:
+    """Write a share in percent, with three digits however small it is.
+
+    Examples
+    --------
+    >>> fine_percent(0.000012345)
+    '0.00123%'
+    """
+    return MISSING if math.isnan(share) else f"{format_number(100 * share)}%"
 
 
 def format_value(value: Any, spec: str = "") -> str:

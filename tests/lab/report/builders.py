@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
 from convexmarket.lab import build_report
@@ -45,16 +48,20 @@ def problem_text(kind: str) -> str:
 
 def words(report: Report) -> str:
     """Return what a report says, captions apart."""
-    parts = [*report.summary]
-    for section in report.sections:
-        parts += [*section.prose, *section.points]
-    return plain_blanks(" ".join(parts))
+    lead = [block for block in report.lead if isinstance(block, str)]
+    return plain("\n\n".join([*lead, *(section.text for section in report.sections)]))
 
 
 def words_of(report: Report, heading: str) -> str:
     """Return what the section says whose heading begins so."""
     part = next(item for item in report.sections if item.heading.startswith(heading))
-    return plain_blanks(" ".join((*part.prose, *part.points)))
+    return plain(part.text)
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown as its reader sees it, in one line."""
+    shown = html.unescape(re.sub(r"<[^>]+>", "", MarkdownIt().render(markdown)))
+    return plain_blanks(" ".join(shown.split("\n")))
 
 
 def plain_blanks(text: str) -> str:

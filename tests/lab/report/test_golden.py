@@ -14,7 +14,7 @@ from convexmarket.lab import build_report, run_problem, write_report
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report import render
 from convexmarket.lab.report.render import markdown_page
-from convexmarket.lab.report.terminal import summary
+from convexmarket.lab.report.terminal import first_paragraph, summary
 from tests import one_in
 from tests.lab.report.builders import (
     GOLDEN,
@@ -115,7 +115,9 @@ def test_the_terminal_says_what_the_page_says_first(kind):
     report = build_report(stored(kind))
     title, *said, facts = summary(report)
     assert report.title in title
-    assert said == [escape(text) for text in (report.warning, report.summary[0]) if text]
+    assert said == [
+        escape(text) for text in (report.warning, first_paragraph(report.lead[0])) if text
+    ]
     labels, values = (list(column.cells) for column in facts.columns)
     assert labels == [escape(fact.label) for fact in report.facts]
     assert values == [escape(fact.value) for fact in report.facts]
