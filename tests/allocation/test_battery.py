@@ -37,6 +37,6 @@ def test_a_market_with_an_expression_of_ones_own(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(8, MENDED))
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(16, MENDED))
 def test_a_market_that_was_not_certified_once(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))

@@ -256,7 +256,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(4, NUMBERS))
+@pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched_for(name):
     """As the market of that number would be allocated; the user's parameter is left alone."""
     parameter, values, build = NUMBERS[name]

@@ -218,7 +218,7 @@ def test_broken_learners_of_ones_own_are_refuted():
             return super().fit(X, y, epsilon=2 * np.asarray(epsilon), **options)
 
     for broken in (LittleNoise, KeepsTheMean, PromisesTooLittle):
-        assert not audit(broken(), 1.0, rows=[0], draws=200).passed, broken
+        assert not audit(broken(), 1.0, rows=[0], draws=500).passed, broken
 
 
 def test_a_learner_that_publishes_nothing_cannot_be_audited():

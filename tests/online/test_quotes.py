@@ -30,12 +30,12 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize("case", one_in(2, map(pytest.param, CASES)), ids=str)
+@pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
 def test_payments_are_cost_and_the_integral_of_dearer_sales(case):
     check_payments(policy_of(*case), 2)
 
 
-@pytest.mark.parametrize("name", one_in(2, PRIORS))
+@pytest.mark.parametrize("name", one_in(4, PRIORS))
 def test_a_largest_guarantee_is_paid_and_audited_as_any_other(name):
     policy = cut_off(policy_of(name, 20, None))
     check_payments(policy, 2)
