@@ -220,7 +220,7 @@ def save_svg_only(draw: Callable[[], Figure], stem: Path) -> str:
     return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem)
 
 
-def save_a_frame(draw: Callable[[], Figure], stem: Path) -> str:
+def save_a_frame(draw: Callable[[], Figure], stem: Path, formats=()) -> str:
     """Stand in for a figure where a test is about everything else."""
     return _figure_files(f"<svg><title>{stem.name}</title></svg>", stem)
 
