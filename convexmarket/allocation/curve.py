@@ -20,7 +20,13 @@ from convexmarket.allocation.exact import (
     ratio_of_scales,
     solve_exact,
 )
-from convexmarket.allocation.path import cheapest, minimise, point_at
+from convexmarket.allocation.path import (
+    Common,
+    cheapest,
+    common_stretches,
+    minimise,
+    point_at,
+)
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
@@ -30,7 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
-_CHUNK = 1 << 14
+_CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class OwnReportCurve:
         check_feasible(form)
         check_noise(form)
         self.form = form
-        order = np.argsort(form.virtual_costs, kind="stable")
+        order = np.argsort(form.virtual_costs)
         ordered = form.virtual_costs[order]
         # One seller may leave, so that the next dearer ones must be there.
         self._limit = highest_cost_bought(form, ordered, spare=1) if form.mu > 0 else np.inf
@@ -100,8 +106,16 @@ class OwnReportCurve:
     @cached_property
     def truth(self) -> Floats:
         """The guarantees of all sellers at the costs that the market has of them, shape (m,)."""
-        found = solve_exact(self.form)
+        found = solve_exact(self.form, self._base)
         return found.eta * found.weights
+
+    @cached_property
+    def _common(self) -> Common | None:
+        """Where the paths may be stationary, whoever reports what; None where that is unknown."""
+        if not self.can_do_without() or self._limit == np.inf:
+            return None
+        rho = ratio_of_scales(self.form, self._base)
+        return common_stretches(self._base, self.form.max_weight, rho, self._limit)
 
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
         chunks = [
@@ -150,7 +164,9 @@ class OwnReportCurve:
         rho = ratio_of_scales(form, base)
         found = []
         if form.sigma > 0:
-            found.append(minimise(costs, u, rho, (form.eta_low * unit, form.eta_high * unit)))
+            rates = form.eta_low * unit, form.eta_high * unit
+            within = self._common if np.all(costs.psi >= base.lowest) else None
+            found.append(minimise(costs, u, rho, rates, within))
         ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
         found += [point_at(costs, u, rho, rate) for rate in ends]
         values = np.array([point.value for point in found])

@@ -64,8 +64,14 @@ class ExactSolution:
     binding: tuple[str, ...] = ()
 
 
-def solve_exact(form: StandardForm) -> ExactSolution:
+def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSolution:
     """Return the global minimiser of the papers' problem.
+
+    Parameters
+    ----------
+    form : StandardForm
+    costs : SortedCosts, optional
+        Its costs, if they are sorted already, but for sellers who are not bought from.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def solve_exact(form: StandardForm) -> ExactSolution:
     check_noise(form)
     if form.mu == 0:
         return _cheapest_sellers(form)
-    costs = _costs_that_matter(form)
+    costs = costs or _costs_that_matter(form)
     unit = form.gamma * costs.scale / form.mu  # r per unit of eta
     rho = ratio_of_scales(form, costs)
     ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
