@@ -178,38 +178,10 @@ def branch_and_bound(
     start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy in any market, with a certificate.
+    """Allocate privacy in any market, with a certificate; see :func:`allocate`.
 
-    Parameters
-    ----------
-    market : Market
-    solver : str
-        One of ``cvxpy.installed_solvers()`` that takes the market's cones.
-    gap : float
-        Relative distance between objective and lower bound to stop at.
-    max_solves : int
-        At most this many convex programs.
-    solver_options : mapping, optional
-        Passed on to the solver.
-    start : float, optional
-        Where to look first, for example the eta of a similar market.
-    progress : callable, optional
-        Called with the :class:`SolveRecord` of each solve.
-
-    Returns
-    -------
-    Allocation
-        Its ``gap`` may exceed the one asked for where ``max_solves`` or the accuracy of the
-        solver does not allow it; the bound is valid all the same.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If the constraints clash; the message names them.
-    UnattainedOptimumError
-        If the infimum is at eta = 0 or eta = infinity.
-    SolverError
-        If the solver fails.
+    The gap may exceed the one asked for where ``max_solves`` or the accuracy of the solver does not
+    allow it; the bound is valid all the same.
     """
     check_gap(gap, max_solves)
     return Compiled(market, solver, solver_options).search(gap, max_solves, start, progress)

@@ -141,16 +141,12 @@ def solve_convex(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy in a market that is one convex program, with a certificate.
-
-    Parameters and return value are those of :func:`branch_and_bound`; there is one solve.
+    """Allocate privacy in a market that is one convex program by one solve; see :func:`allocate`.
 
     Raises
     ------
     NotSupportedError
         If a piece uses the guarantees.
-    InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If there is no answer.
     """
     check_gap(gap)
     return _OneProgram(market, solver, solver_options).search(gap, 1, None, progress)

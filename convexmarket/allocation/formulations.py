@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.simplex import (
     ROUNDING,
-    feasible_cap,
+    common_price,
+    feasible_limits,
     norm_minimiser,
     project_capped_simplex,
-    projection_step,
 )
 from convexmarket.allocation.views import Declared, spread_out
 from convexmarket.arguments import as_float, shown
@@ -62,22 +62,16 @@ Formulation = Literal["primal", "dual", "projection"]
 
 def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
     """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
-    max_weight = feasible_cap(form.virtual_costs.size, form.max_weight)
-    return norm_minimiser(t * form.virtual_costs, form.mu, max_weight)
+    return norm_minimiser(t * form.virtual_costs, form.mu, form.max_weight)
 
 
 def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:
     """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
 
-    At the optimum every seller strictly between 0 and the cap has the same price
-    ``mu*a_i/||a|| + t*psi_i``. Where none is, the multiplier is not unique and the price of the
-    dearest seller bought from is returned.
+    At the optimum it is the price ``mu*a_i/||a|| + t*psi_i`` of all strictly between 0 and the cap.
     """
     prices = form.mu * weights / np.linalg.norm(weights) + t * form.virtual_costs
-    importance = weights * np.maximum(form.max_weight - weights, 0.0)
-    if importance.sum() > 0:
-        return float(prices @ importance / importance.sum())
-    return float(prices[weights > 0].max())
+    return common_price(weights, prices, np.maximum(form.max_weight - weights, 0.0))
 
 
 def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> NDArray[np.float64]:
@@ -148,7 +142,7 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     form, sellers = market.form.restricted()
     standard = form.standard
     assert standard is not None  # as for all sellers
-    feasible_cap(sellers.sum(), standard.max_weight)
+    feasible_limits(np.full(sellers.sum(), standard.max_weight))
     return standard, sellers
 
 
@@ -331,7 +325,9 @@ class ProjectionProblem(FixedEtaProblem):
 
     def _t(self) -> float:
         beta = float(self.param_dict["beta"].value)
-        return beta * self._form.mu / float(np.linalg.norm(projection_step(self._form, beta)))
+        form = self._form
+        weights = project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
+        return beta * form.mu / float(np.linalg.norm(weights))
 
     def _set_t(self, t: float) -> None:
         norm = np.linalg.norm(optimal_weights(self._form, t))
