@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import Replaced, SortedCosts
 from convexmarket.allocation.exact import (
     check_feasible,
-    check_noise,
     highest_cost_bought,
     ratio_of_scales,
     solve_exact,

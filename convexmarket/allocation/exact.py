@@ -9,12 +9,12 @@ to rounding however close together or far apart the costs are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import dual_bound
+from convexmarket.allocation.bounds import check_noise, dual_bound
 from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.path import (
     beta_at,
@@ -35,10 +35,8 @@ from convexmarket.market import StandardForm
 __all__ = [
     "ExactSolution",
     "check_feasible",
-    "check_noise",
     "highest_cost_bought",
     "ratio_of_scales",
-    "solve_at",
     "solve_exact",
 ]
 
@@ -109,19 +107,6 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
     return _answer(form, costs, *piece, eta=ends[end][1], binding=(ends[end][0],))
 
 
-def solve_at(form: StandardForm, eta: float) -> ExactSolution:
-    """Return the best weights for one eta > 0: the fixed-eta subproblem, exactly."""
-    check_feasible(form)
-    if form.mu == 0:
-        return _cheapest_sellers(form, eta)
-    at_eta = replace(form, eta_low=eta, eta_high=eta)
-    ordered = np.sort(form.virtual_costs)
-    costs = SortedCosts(ordered, highest_cost_bought(at_eta, ordered))
-    unit = form.gamma * costs.scale / form.mu
-    point = point_at(costs, form.max_weight, ratio_of_scales(form, costs), eta * unit)
-    return _answer(form, costs, int(point.capped[0]), int(point.bought[0]), eta=eta)
-
-
 def check_feasible(form: StandardForm) -> None:
     """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints.
 
@@ -146,16 +131,6 @@ def check_feasible(form: StandardForm) -> None:
             "prior's density vanishes, as at the top of some supports), and with the cap of "
             f"{form.max_weight * m:g} they carry at most {available * form.max_weight:.3g} of the "
             "weight; raise the cap"
-        )
-
-
-def check_noise(form: StandardForm) -> None:
-    """Raise UnattainedOptimumError where nothing keeps the buyer from buying ever less."""
-    if form.sigma == 0 and form.eta_low == 0:
-        raise UnattainedOptimumError(
-            "sigma, the weight of Noise, is 0: noise costs the buyer nothing, so buying less "
-            "privacy is always better and the infimum, at eta = 0, is not attained; give "
-            "sigma > 0 or add EtaRange(low, high)"
         )
 
 
@@ -236,7 +211,7 @@ def _cheap_enough(form: StandardForm) -> SortedCosts | None:
     return costs if np.any(rate2 * mean < ratio_of_scales(form, costs) * costs.scale) else None
 
 
-def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolution:
+def _cheapest_sellers(form: StandardForm) -> ExactSolution:
     """Solve with mu = 0: nothing rewards spread, so the cheapest sellers are filled to the cap.
 
     Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
@@ -249,13 +224,11 @@ def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolu
     share = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
     weights[at] = min(share, u)
     cost = form.expected_cost(weights)
-    binding: tuple[str, ...] = ()
-    if eta is None:
-        best = np.inf if cost == 0 else _stationary_eta(form, cost)
-        eta = float(np.clip(best, form.eta_low, form.eta_high))
-        if eta == np.inf:
-            _refuse_free_sellers(form)
-        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+    best = np.inf if cost == 0 else _stationary_eta(form, cost)
+    eta = float(np.clip(best, form.eta_low, form.eta_high))
+    if eta == np.inf:
+        _refuse_free_sellers(form)
+    binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     objective = form.objective(weights, eta)
     multiplier = form.gamma * float(marginal)
     return ExactSolution(weights, eta, objective, objective, multiplier, binding)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import unattained_noise
+from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
 from convexmarket.allocation.formulations import embed
@@ -222,8 +222,7 @@ def solve_projections(
             f"largest guarantees there must be; this is {shown(market)}"
         )
     form, active = found
-    if form.sigma == 0 and form.eta_low == 0:
-        raise unattained_noise()
+    check_noise(form)
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)

@@ -25,6 +25,7 @@ from convexmarket.terms.base import Number
 
 __all__ = [
     "Declared",
+    "DeclaredMarket",
     "FixedEta",
     "JointView",
     "numbers",
@@ -267,6 +268,23 @@ class Declared(cp.Problem):
         return np.asarray(expression.value, dtype=float)
 
 
+class DeclaredMarket(Declared):
+    """A whole market, whose weights a are an expression."""
+
+    _weights: cp.Expression
+
+    @property
+    def weights(self) -> Floats:
+        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
+        weights = np.maximum(self.raw_weights, 0.0)
+        return weights / weights.sum()
+
+    @property
+    def raw_weights(self) -> Floats:
+        """Weights of the last solve as the solver left them, shape (m,)."""
+        return self.solution(self._weights)
+
+
 class Subproblem(cp.Problem):
     """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
 
@@ -345,7 +363,7 @@ def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
     return scale * dual.reshape(item.expr.shape, order="F")
 
 
-class FixedEta(Declared):
+class FixedEta(DeclaredMarket):
     """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
 
     Made by :func:`convexmarket.declare`.
@@ -368,7 +386,7 @@ class FixedEta(Declared):
         self._weights = spread_out(scaled_weights, self._sellers) / m
         quantities = Quantities(
             weights=self._weights,
-            epsilon=(self._eta / m) * spread_out(scaled_weights, self._sellers),
+            epsilon=self._eta * self._weights,
             inverse_eta=cp.CallbackParam(
                 partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
             ),
@@ -396,14 +414,3 @@ class FixedEta(Declared):
         for piece, items in self.pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
-
-    @property
-    def weights(self) -> Floats:
-        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
-        weights = np.maximum(self.raw_weights, 0.0)
-        return weights / weights.sum()
-
-    @property
-    def raw_weights(self) -> Floats:
-        """Weights of the last solve as the solver left them, shape (m,)."""
-        return self.solution(self._weights)
