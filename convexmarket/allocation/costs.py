@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Costs", "Floats", "Ints", "Replaced", "SortedCosts"]
+__all__ = ["Arrays", "Costs", "Floats", "Ints", "Replaced", "SortedCosts"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+
+
+class Arrays:
+    """Arrays of one shape, the fields of a dataclass, that are indexed and joined together."""
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*(part[index] for part in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return several one after the other."""
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(
+            *(
+                type(one[0]).joined(one) if isinstance(one[0], Arrays) else np.concatenate(one)
+                for one in fields
+            )
+        )
 
 
 class Costs(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise
-from convexmarket.allocation.costs import Replaced, SortedCosts
+from convexmarket.allocation.costs import Arrays, Replaced, SortedCosts
 from convexmarket.allocation.exact import (
     check_feasible,
     highest_cost_bought,
@@ -40,7 +40,7 @@ _CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
-class CurvePoints:
+class CurvePoints(Arrays):
     """Points of the curve, arrays of one shape.
 
     Attributes
@@ -122,15 +122,7 @@ class OwnReportCurve:
             self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
             for start in range(0, seller.size, _CHUNK)
         ]
-        if not chunks:
-            empty = np.empty(0)
-            return CurvePoints(empty, empty, empty)
-        return CurvePoints(
-            *(
-                np.concatenate([getattr(chunk, name) for chunk in chunks])
-                for name in ("epsilon", "value", "level")
-            )
-        )
+        return CurvePoints.joined(chunks or [CurvePoints(*np.empty((3, 0)))])
 
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, Replaced, SortedCosts
+from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints, Replaced, SortedCosts
 
 __all__ = [
     "Common",
@@ -59,7 +59,7 @@ _NODES_PER_ROUND = 128
 
 
 @dataclass(frozen=True)
-class PathPoint:
+class PathPoint(Arrays):
     """Points of the paths of one or many markets, all arrays of shape (n,).
 
     Attributes
@@ -96,28 +96,15 @@ class PathPoint:
         weight = np.where(costs.place < self.capped, cap, free_weight)
         return np.where(costs.place < self.bought, weight, 0.0)
 
-    def take(self, index: Ints) -> PathPoint:
-        """Return the points at the given positions."""
-        return PathPoint(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
-class _Nodes:
+class _Nodes(Arrays):
     """Nodes k of paths: r^2, psi'a and the number of capped sellers there; arrays of one shape."""
 
     k: Ints
     rate2: Floats
     cost: Floats
     j: Ints
-
-    def __getitem__(self, index: Any) -> _Nodes:
-        return _Nodes(self.k[index], self.rate2[index], self.cost[index], self.j[index])
-
-    @classmethod
-    def joined(cls, parts: list[_Nodes]) -> _Nodes:
-        return cls(
-            *(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__annotations__)
-        )
 
 
 @dataclass(frozen=True)
@@ -450,30 +437,19 @@ def _pieces(
         if single.all():
             done.append(work)
             break
-        done.append(work.take(single))
-        work = work.take(~single)
+        done.append(work[single])
+        work = work[~single]
         e, nodes = work.e, _split(path, work)
     return _expand(done)
 
 
 @dataclass(frozen=True)
-class _Stretches:
+class _Stretches(Arrays):
     """Stretches of the paths of markets e, from node a to node b > a; arrays of shape (n,)."""
 
     e: Ints
     a: _Nodes
     b: _Nodes
-
-    def take(self, keep: NDArray) -> _Stretches:
-        return _Stretches(self.e[keep], self.a[keep], self.b[keep])
-
-    @classmethod
-    def joined(cls, parts: list[_Stretches]) -> _Stretches:
-        return cls(
-            np.concatenate([part.e for part in parts]),
-            _Nodes.joined([part.a for part in parts]),
-            _Nodes.joined([part.b for part in parts]),
-        )
 
 
 def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
@@ -528,8 +504,8 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
     if not np.any(e):  # one market
-        return points.take(np.array([np.argmin(key)]))
+        return points[np.array([np.argmin(key)])]
     best = np.empty(e.max() + 1, dtype=np.intp)
     order = np.argsort(-key)
     best[e[order]] = order  # of several, the last one stays: the best
-    return points.take(best)
+    return points[best]

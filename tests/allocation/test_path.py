@@ -280,7 +280,7 @@ def test_many_markets_at_once_are_each_as_if_alone(cap, rho):
             assert point.weight_of(costs, cap)[e] == pytest.approx(own, abs=1e-9)
         one = minimise(SortedCosts(finite), cap, rho * finite[-1])
         assert best.value[e] == pytest.approx(one.value[0], rel=1e-12)
-        taken = best.take(np.array([e]))
+        taken = best[np.array([e])]
         assert (taken.value[0], taken.bought[0]) == (best.value[e], best.bought[e])
 
 
