@@ -35,10 +35,9 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import Declared, spread_out
+from convexmarket.allocation.views import DeclaredMarket, spread_out
 from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
-    AllocationError,
     NotSupportedError,
     ParameterError,
     SolverError,
@@ -146,7 +145,7 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     return standard, sellers
 
 
-class FixedEtaProblem(Declared):
+class FixedEtaProblem(DeclaredMarket):
     """The buyer's problem at a fixed eta: a :class:`cvxpy.Problem` that knows what it is about.
 
     Made by :func:`declare`. Everything a CVXPY problem offers works as usual, for example
@@ -211,24 +210,6 @@ class FixedEtaProblem(Declared):
     def _set_t(self, t: float) -> None:
         self.param_dict["t"].value = t
 
-    @property
-    def raw_weights(self) -> NDArray[np.float64]:
-        """Weights of the last solve as the solver left them, of those with finite virtual costs.
-
-        Raises
-        ------
-        AllocationError
-            If the problem has not been solved.
-        """
-        if any(variable.value is None for variable in self.variables()):
-            raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
-            )
-        return self._raw_weights()
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        raise NotImplementedError
-
 
 class PrimalProblem(FixedEtaProblem):
     """``min mu*||a|| + t*psi'a + sigma/eta`` over the capped simplex, for the variable m*a."""
@@ -254,10 +235,7 @@ class PrimalProblem(FixedEtaProblem):
         objective = cp.Minimize(market.objective.expression(quantities))
         super().__init__(objective, constraints, form, sellers)
         self.quantities = quantities
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        value = self.var_dict["scaled_weights"].value
-        return np.asarray(value, dtype=float) / self._sellers.size
+        self._weights = scaled_weights / sellers.size
 
 
 def _inverse_eta(t: cp.Parameter, gamma: float) -> cp.CallbackParam:
@@ -297,7 +275,10 @@ class DualProblem(FixedEtaProblem):
             objective, [self._prices, cp.norm(margin, 2) <= form.mu / price], form, sellers
         )
 
-    def _raw_weights(self) -> NDArray[np.float64]:
+    @property
+    def raw_weights(self) -> NDArray[np.float64]:
+        """Weights of the last solve as the solver left them: the multipliers of the prices."""
+        self.solution(self._prices.expr)  # there is one
         weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
         total = float(weights.sum())
         return weights / total if total > 0 else np.full(weights.shape, np.nan)
@@ -322,6 +303,7 @@ class ProjectionProblem(FixedEtaProblem):
             constraints.append(scaled_weights <= m * form.max_weight)
         objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
         super().__init__(objective, constraints, form, sellers)
+        self._weights = scaled_weights / m
 
     def _t(self) -> float:
         beta = float(self.param_dict["beta"].value)
@@ -332,7 +314,3 @@ class ProjectionProblem(FixedEtaProblem):
     def _set_t(self, t: float) -> None:
         norm = np.linalg.norm(optimal_weights(self._form, t))
         self.param_dict["beta"].value = t * norm / self._form.mu
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        value = self.var_dict["scaled_weights"].value
-        return np.asarray(value, dtype=float) / self._form.virtual_costs.size
