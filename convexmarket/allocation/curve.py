@@ -60,12 +60,7 @@ class CurvePoints(Arrays):
 
 
 class OwnReportCurve:
-    """The exact answer of a market as one seller's virtual cost varies.
-
-    Parameters
-    ----------
-    form : StandardForm
-    """
+    """The exact answer of a market as one seller's virtual cost varies."""
 
     def __init__(self, form: StandardForm) -> None:
         check_feasible(form)

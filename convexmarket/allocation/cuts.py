@@ -222,12 +222,7 @@ class KeptCostCut(Cut):
 
 
 class Highest(Cut):
-    """The highest of several cuts of one solve, which are best at different eta.
-
-    Parameters
-    ----------
-    cuts : sequence of Cut
-    """
+    """The highest of several cuts of one solve, which are best at different eta."""
 
     def __init__(self, cuts: Sequence[Cut]) -> None:
         self.cuts = cuts
@@ -254,12 +249,7 @@ class Highest(Cut):
 
 
 class Linearizer:
-    """Turns points and multipliers into cuts; knows which part of the market stays as it is.
-
-    Parameters
-    ----------
-    view : JointView
-    """
+    """Turns points and multipliers into cuts; knows which part of the market stays as it is."""
 
     def __init__(self, view: JointView) -> None:
         self.view = view
@@ -294,20 +284,11 @@ class Linearizer:
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
-        Parameters
-        ----------
-        weights : ndarray, shape (m,)
-        eta : float
-        multipliers : list, one for each constraint of the view
-            None leaves a constraint out, which is always valid.
-        hints : mapping, optional
-            Multipliers at the atoms with kinks. Their own gradients are tried too.
-        balance : bool
-            Scale the multipliers of the constraints on 1/eta so that the bound does not depend
-            on eta, as it does not at an optimum over eta.
-        polish : bool
-            Whether the point is a solver's, nearly optimal, and another one nearby will do if the
-            cut proves more there.
+        There is a multiplier for each constraint of the view; None leaves it out, which is always
+        valid. ``hints`` are those at the atoms with kinks, whose own gradients are tried too. With
+        ``balance`` the multipliers of the constraints on 1/eta are scaled so that the bound does
+        not depend on eta, as it does not at an optimum over eta. With ``polish`` the point is a
+        solver's, nearly optimal, and another one nearby will do if the cut proves more there.
         """
         view, n = self.view, self.view.scaled_weights.size
         point = np.where(view.active, weights, 0.0)

@@ -152,15 +152,8 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     them. Were a seller with cost psi bought from, moving weight to that one would not pay, so
     that t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective
     there exceeds 2*sigma*gamma/t, and is no more than what the sellers at g achieve. The end of a
-    range of eta bounds t directly.
-
-    Parameters
-    ----------
-    form : StandardForm
-    ordered : ndarray, shape (m,)
-        Its virtual costs in ascending order.
-    spare : int
-        How many sellers may leave the market without invalidating the bound.
+    range of eta bounds t directly. ``spare`` sellers may leave the market, whose virtual costs are
+    given in ascending order, without invalidating the bound.
     """
     gamma = np.float64(form.gamma)  # which divides by zero, to infinity: the bound says nothing
     c = form.sigma * gamma

@@ -46,18 +46,8 @@ def descend(
 ) -> Descent:
     """Minimise ``mu*||a|| + t*psi'a`` over the capped simplex by projected gradient descent.
 
-    Parameters
-    ----------
-    form : StandardForm
-    t : float
-        gamma*eta.
-    start : ndarray, shape (m,)
-        Feasible weights.
-    step : float
-        Step size; at most ``2/(mu*sqrt(m))`` to be sure of descent.
-    max_iterations : int
-    tolerance : float
-        Stop when a step changes the weights by less than this, relative to their norm.
+    A step size of at most ``2/(mu*sqrt(m))`` is sure to descend. It stops when a step changes the
+    weights by less than the tolerance, relative to their norm.
     """
     weights = start
     for iteration in range(1, max_iterations + 1):

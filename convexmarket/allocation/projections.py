@@ -156,13 +156,7 @@ class ProjectableForm(Form):
 
 
 class Projections:
-    """Solves the problem at one eta after the other.
-
-    Parameters
-    ----------
-    form : ProjectableForm
-        With finite virtual costs.
-    """
+    """Solves the problem, with finite virtual costs, at one eta after the other."""
 
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form

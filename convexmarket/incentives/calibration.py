@@ -28,7 +28,7 @@ from convexmarket.arguments import (
     shown,
 )
 from convexmarket.errors import ParameterError
-from convexmarket.market import Market
+from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
     Constraint,
@@ -230,12 +230,7 @@ def _enclose(spent: Callable[[float], float], start: float, budget: float) -> tu
 
 def _without_payments(objective: Objective | Term) -> Objective:
     """Return the buyer's objective, checked to have noise and no payments."""
-    if isinstance(objective, Term):
-        objective = 1.0 * objective
-    if not isinstance(objective, Objective):
-        raise ParameterError(
-            f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
-        )
+    objective = as_objective(objective)
     if any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} already weighs payments, whose weight is to be "
