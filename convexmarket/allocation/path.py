@@ -505,7 +505,9 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
     if not np.any(e):  # one market
         return points[np.array([np.argmin(key)])]
-    best = np.empty(e.max() + 1, dtype=np.intp)
-    order = np.argsort(-key)
-    best[e[order]] = order  # of several, the last one stays: the best
+    least = np.full(e.max() + 1, np.inf)
+    np.fmin.at(least, e, key)
+    first = np.flatnonzero(key == least[e])
+    best = np.empty(least.size, dtype=np.intp)
+    best[e[first]] = first
     return points[best]
