@@ -76,7 +76,9 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
     """Return the stationary point of ``sigma/eta + gamma*eta*cost``, with ``cost = psi'a``."""
     if form.sigma == 0:
         return 0.0
-    return float(np.sqrt(form.sigma / (form.gamma * cost))) if cost > 0 else np.inf
+    # Root by root, because the quotient leaves the range of floating point before its root does.
+    root = np.sqrt(form.sigma) / np.sqrt(form.gamma)
+    return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
 def eta_range(form: StandardForm) -> tuple[float, float, float]:

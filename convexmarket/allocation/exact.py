@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import check_noise, dual_bound
+from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.path import (
     beta_at,
+    cheapest,
     minimise,
     point_at,
     squared_rates,
@@ -46,7 +47,7 @@ Floats = NDArray[np.float64]
 _WORTH_PRUNING = 20_000
 _SAMPLE = 4_096
 _BLOCK = 1 << 15
-#: Weights of the objective, and their ratio, are computed with as long as they keep all digits.
+#: The ratio of scales is computed with as long as it keeps all digits.
 _LEAST, _LARGEST = 1e-300, 1e300
 
 
@@ -108,16 +109,7 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
 
 
 def check_feasible(form: StandardForm) -> None:
-    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints.
-
-    And ParameterError where a weight of the objective is next to the largest float.
-    """
-    for name, weight in (("mu", form.mu), ("sigma", form.sigma), ("gamma", form.gamma)):
-        if form.mu > 0 and weight > _LARGEST:
-            raise ParameterError(
-                f"{name} is {weight:g}, and sums overflow beside it; divide mu, sigma and gamma "
-                "by the same number, which changes no allocation"
-            )
+    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints."""
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
@@ -139,8 +131,8 @@ def ratio_of_scales(form: StandardForm, costs: SortedCosts) -> float:
     rho = form.sigma * form.gamma * costs.scale / form.mu / form.mu
     if not (_LEAST < rho < _LARGEST or form.sigma == 0):
         raise SolverError(
-            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g} are "
-            "further apart than double precision can weigh; bring the weights of the terms closer"
+            f"mu = {form.mu:g} beside sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
+            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
         )
     return rho
 
@@ -210,12 +202,11 @@ def _cheapest_sellers(form: StandardForm) -> ExactSolution:
     Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
     """
     psi, u = form.virtual_costs, form.max_weight
-    order = np.sort(psi)
-    marginal = order[min(int(np.ceil((1 - 1e-15) / u)), psi.size) - 1]
-    below, at = psi < marginal, psi == marginal
-    weights = np.where(below, u, 0.0)
-    share = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
-    weights[at] = min(share, u)
+    ordered = np.sort(psi)
+    _, share, below, _ = cheapest(SortedCosts(ordered), u)
+    marginal = ordered[below[0]]
+    at_margin = np.where(psi == marginal, min(share[0], u), 0.0)
+    weights = np.where(psi < marginal, u, at_margin)
     cost = form.expected_cost(weights)
     best = np.inf if cost == 0 else _stationary_eta(form, cost)
     eta = float(np.clip(best, form.eta_low, form.eta_high))
@@ -229,12 +220,11 @@ def _cheapest_sellers(form: StandardForm) -> ExactSolution:
 
 def _stationary_eta(form: StandardForm, cost: float) -> float:
     """Return the eta at which noise and payments balance."""
-    # Root by root, because the quotient leaves the range of floating point before its root does.
-    eta = float(np.sqrt(form.sigma) / np.sqrt(form.gamma) / np.sqrt(cost))
+    eta = unconstrained_eta(form, cost)
     if eta == np.inf or (eta == 0 and form.sigma > 0):
         raise SolverError(
-            f"sigma = {form.sigma:g} and gamma*psi = {form.gamma:g}*{cost:g} are further apart "
-            "than double precision can weigh; bring the weights of the terms closer"
+            f"sigma = {form.sigma:g} beside gamma*psi = {form.gamma:g}*{cost:g}: the ratio of "
+            "scales exceeds double precision; bring the weights of the terms closer"
         )
     return eta
 
@@ -370,13 +360,8 @@ def _answer(
     weights = _weights(form, piece)
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
-        cost = form.expected_cost(weights)
-        if cost == 0:
-            raise SolverError(
-                f"virtual costs from {form.virtual_costs.min():g} vanish in double precision, so "
-                "that eta has no end; state costs in a smaller unit"
-            )
-        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
+        best = _stationary_eta(form, form.expected_cost(weights))
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)

@@ -388,7 +388,8 @@ def common_stretches(base: SortedCosts, cap: float, rho: float, dearest: float) 
     path = _Path.of(Replaced(base, np.array([0, m]), np.array([np.inf, base.lowest])), cap)
     first = path.first[0]
     filled = path.node(np.array([1]), path.first[1:] - 1).cost
-    mean = base.offset + (base.s1[-1] + base.scaled(dearest)) / (m - 1)
+    other = (dearest - base.lowest) / base.scale
+    mean = base.offset + (base.s1[-1] + other) / (m - 1)
 
     low, high = 0, m + 1
     while True:

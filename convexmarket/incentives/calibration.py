@@ -160,7 +160,11 @@ def calibrate_gamma(
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
     constraints = tuple(constraints)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
-    _check_truthful(Market(drawn[0], objective + 1.0 * term, constraints))
+    incentives = Market(drawn[0], objective + 1.0 * term, constraints).incentives
+    if incentives != "by construction":
+        raise ParameterError(
+            f"no weight of payments makes this market truthful: {incentives.reason}"
+        )
     tried: dict[float, Floats] = {}
 
     def spent(log_gamma: float) -> float:
@@ -242,10 +246,3 @@ def _without_payments(objective: Objective | Term) -> Objective:
             "privacy; add sigma * Noise() with sigma > 0"
         )
     return objective
-
-
-def _check_truthful(market: Market) -> None:
-    if market.incentives != "by construction":
-        raise ParameterError(
-            f"no weight of payments makes this market truthful: {market.incentives.reason}"
-        )

@@ -602,8 +602,8 @@ def _adaptive(
         low = np.concatenate((low[~good], middle[~good]))
         high = np.concatenate((middle[~good], high[~good]))
     raise SolverError(
-        "the integrals of the guarantees over higher reports do not converge: virtual costs and mu "
-        "are further apart than double precision can weigh; bring the weights of the terms closer"
+        "the integrals of the guarantees over higher reports do not converge: the ratio of scales "
+        "of virtual costs and mu exceeds double precision; bring the weights of the terms closer"
     )
 
 
