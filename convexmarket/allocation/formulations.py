@@ -21,7 +21,6 @@ tolerances of conic solvers, so the variables are ``m*a``, which is of order one
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import cvxpy as cp
@@ -35,7 +34,7 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import DeclaredMarket, spread_out
+from convexmarket.allocation.views import DeclaredMarket, inverse_of, spread_out
 from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
     NotSupportedError,
@@ -224,7 +223,7 @@ class PrimalProblem(FixedEtaProblem):
         quantities = Quantities(
             weights=weights,
             epsilon=(t / form.gamma) * weights,
-            inverse_eta=_inverse_eta(t, form.gamma),
+            inverse_eta=inverse_of(t, 1.0 / form.gamma),
             virtual_costs=embed(form.virtual_costs, sellers),
         )
         constraints = [cp.sum(scaled_weights) == sellers.size, scaled_weights >= 0]
@@ -236,15 +235,6 @@ class PrimalProblem(FixedEtaProblem):
         super().__init__(objective, constraints, form, sellers)
         self.quantities = quantities
         self._weights = scaled_weights / sellers.size
-
-
-def _inverse_eta(t: cp.Parameter, gamma: float) -> cp.CallbackParam:
-    """Return 1/eta as a parameter that follows t."""
-    return cp.CallbackParam(partial(_reciprocal, t, gamma), pos=True, name="inverse_eta")
-
-
-def _reciprocal(t: cp.Parameter, gamma: float) -> float | None:
-    return None if t.value is None else gamma / float(t.value)
 
 
 class DualProblem(FixedEtaProblem):
@@ -269,7 +259,7 @@ class DualProblem(FixedEtaProblem):
             reach += multipliers
             value -= form.max_weight * cp.sum(multipliers)
         self._prices = reach >= scaled_tau  # its own multipliers are the weights
-        noise = form.sigma * _inverse_eta(t, form.gamma)
+        noise = form.sigma * inverse_of(t, 1.0 / form.gamma)
         objective = cp.Maximize(price * value + noise)
         super().__init__(
             objective, [self._prices, cp.norm(margin, 2) <= form.mu / price], form, sellers

@@ -506,8 +506,9 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
     if not np.any(e):  # one market
         return points[np.array([np.argmin(key)])]
+    key[np.isnan(key)] = np.inf  # costs beyond double precision
     least = np.full(e.max() + 1, np.inf)
-    np.fmin.at(least, e, key)
+    np.minimum.at(least, e, key)
     first = np.flatnonzero(key == least[e])
     best = np.empty(least.size, dtype=np.intp)
     best[e[first]] = first

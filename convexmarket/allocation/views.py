@@ -28,6 +28,7 @@ __all__ = [
     "DeclaredMarket",
     "FixedEta",
     "JointView",
+    "inverse_of",
     "numbers",
     "spread_out",
 ]
@@ -216,19 +217,21 @@ class JointView:
         return sum(float(numbers(expression)) for _, _, expression in self.terms)
 
 
-def _reciprocal(eta: cp.Parameter, scale: float = 1.0) -> float | None:
-    """Return the value of a parameter that follows another."""
-    return None if eta.value is None else 1.0 / (float(eta.value) * scale)
+def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
+    """Return ``1/(eta*unit)`` as a parameter that follows another."""
+    return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
+
+
+def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
+    return None if eta.value is None else 1.0 / (float(eta.value) * unit)
 
 
 def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
     """Return eta as a parameter, and what the guarantees and 1/eta of a view are with it."""
     eta = cp.Parameter(pos=True, name="eta")
-    inverse = partial(_reciprocal, eta, view.inverse_scale)
-    everybody = spread_out(view.scaled_weights, view.active)
     return eta, {
-        id(view.epsilon): (eta / view.active.size) * everybody,
-        id(view.scaled_inverse): cp.CallbackParam(inverse, pos=True, name="scaled_inverse"),
+        id(view.epsilon): eta * view.quantities.weights,
+        id(view.scaled_inverse): inverse_of(eta, view.inverse_scale),
     }
 
 
@@ -285,7 +288,7 @@ class DeclaredMarket(Declared):
         return self.solution(self._weights)
 
 
-class Subproblem(cp.Problem):
+class Subproblem(DeclaredMarket):
     """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
 
     Parameters
@@ -307,7 +310,7 @@ class Subproblem(cp.Problem):
         scale: float,
         eta: float | None = None,
     ) -> None:
-        self._view = view
+        self._view, self._weights = view, view.quantities.weights
         self.scale = scale
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
@@ -338,12 +341,6 @@ class Subproblem(cp.Problem):
     @eta.setter
     def eta(self, eta: float) -> None:
         self._eta.value = eta
-
-    @property
-    def weights(self) -> Floats:
-        """Weights a as the solver left them, made nonnegative and summing to one, shape (m,)."""
-        weights = np.maximum(numbers(self._view.quantities.weights), 0.0)
-        return weights / weights.sum()
 
     def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
         """Return the multipliers that a cut needs, of an objective divided by a scale.
@@ -387,9 +384,7 @@ class FixedEta(DeclaredMarket):
         quantities = Quantities(
             weights=self._weights,
             epsilon=self._eta * self._weights,
-            inverse_eta=cp.CallbackParam(
-                partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
-            ),
+            inverse_eta=inverse_of(self._eta),
             virtual_costs=_costs(market, self._sellers, None),
         )
         self.quantities = quantities
