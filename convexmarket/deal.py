@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -26,14 +25,14 @@ from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.learners.protocol import Learner, unfitted
-from convexmarket.learners.saved import save_model
+from convexmarket.learners.saved import saved_model
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import Constraint, Noise, Objective, Payments, Spread, Term
-from convexmarket.writing import write_together
+from convexmarket.writing import Content, write_together
 
 __all__ = ["Deal", "buy", "price"]
 
@@ -139,8 +138,9 @@ class Deal(Shown):
         ----------
         folder : path
             Made if there is none. In it ``deal.md``, with :meth:`statements`; ``offers.csv``, one
-            offer for each seller; ``certificate.json``, which only their owner may read; and
-            ``model.json``, for :func:`load_model`, where there is a model that may be published.
+            offer for each seller; ``certificate.json``; and ``model.json``, for
+            :func:`load_model`. Only their owner may read them. A model that cannot be saved is
+            left out, and ``deal.md`` says so.
 
         Returns
         -------
@@ -155,20 +155,21 @@ class Deal(Shown):
         place = Path(folder)
         page = place / "deal.md"
         offers = self.offers.reset_index(names=str(self.offers.index.name or "id"))
-        files = "`offers.csv` and this page hold what sellers reported and were offered: private."
-        said = "\n\n".join(["# What was bought", *self.statements(), files]) + "\n"
-        proof = json.dumps(self.certificate, indent=2) + "\n"
-        write_together(
-            {
-                place / "offers.csv": lambda file: write_csv(offers, file),
-                place / "certificate.json": proof.encode(),
-                page: said.encode(),
-            },
-            private=True,
+        said = ["# What was bought", *self.statements()]
+        said.append(
+            "`offers.csv` and this page hold what sellers reported and were offered: private."
         )
-        with suppress(NotSupportedError):  # a learner of a user's own, which knows how it is kept
-            if self.model is not None:
-                save_model(self.model, place / "model.json")
+        contents: dict[Path, Content] = {
+            place / "offers.csv": lambda file: write_csv(offers, file),
+            place / "certificate.json": (json.dumps(self.certificate, indent=2) + "\n").encode(),
+        }
+        if self.model is not None:
+            try:
+                contents[place / "model.json"] = saved_model(self.model, place / "model.json")
+            except NotSupportedError as error:  # of a user's own, which knows how it is kept
+                said.append(f"The model is not written here: {error}")
+        contents[page] = ("\n\n".join(said) + "\n").encode()
+        write_together(contents, private=True)
         return page
 
     def __repr__(self) -> str:
@@ -204,7 +205,7 @@ def price(
         What the buyer minimises, such as ``1.0 * Spread() + 100 * Noise()``: besides payments if
         ``gamma`` or ``budget`` is given, and payments included if not.
     constraints : iterable of Constraint
-        Such as ``[Cap(5), GroupShare("north", 0.4)]``.
+        Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma : float, optional
         Weight of the payments.
     budget : float, optional

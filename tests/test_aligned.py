@@ -111,7 +111,7 @@ def test_sellers_are_matched_by_name_and_called_by_it():
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
     offers = cm.allocate(market).to_frame()
     assert offers.index.tolist() == ["Ann", "Bob", "Cid"]
-    assert cm.audit_incentives(market).table["id"].tolist() == ["Ann", "Bob", "Cid"]
+    assert cm.audit_incentives(market).to_frame().index.tolist() == ["Ann", "Bob", "Cid"]
 
 
 def test_ids_in_a_list_are_labels_too():

@@ -43,14 +43,16 @@ ROOMS = [
     "release",
     "attacks",
     "deal",
-    "problems",
-    "study",
-    "experiments",
-    "report",
+    "lab",
     "cli",
 ]
-#: What users, not other rooms, talk to; only the command line writes reports.
-DOORS = {"report": {"cli"}, "cli": set()}
+#: What users, not other rooms, talk to; nothing in the library knows the lab.
+DOORS = {"lab": {"cli"}, "cli": set()}
+#: Kinds of experiments that use another one.
+KIN = {
+    ("joint_tradeoff", "tradeoff"),
+    ("ridge_comparison", "regression_market"),
+}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 INSIDE = [path for path in MODULES if path.parts not in (("__init__.py",), ("__main__.py",))]
@@ -124,13 +126,29 @@ def test_a_room_imports_only_rooms_before_it():
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_room_imports_the_command_line_and_only_it_imports_reports():
+def test_no_room_imports_the_command_line_and_only_it_imports_the_lab():
     importers = {
         door: {room_of(path) for path in INSIDE for _, room in imports_of(path) if room == door}
         for door in DOORS
     }
     assert importers["cli"] <= {"cli"}
-    assert importers["report"] <= {"report", "cli"}
+    assert importers["lab"] <= {"lab", "cli"}
+
+
+def test_a_kind_of_experiment_is_a_folder_by_itself():
+    """Adding one touches no other; the lab's other rooms know none of them by name."""
+    named = {
+        (path.parts[2] if path.parts[1] == "kinds" else path.parts[1], other)
+        for path in INSIDE
+        if path.parts[0] == "lab"
+        for other in re.findall(
+            r"(?:from|import) convexmarket\.lab\.kinds\.(\w+)", (PACKAGE / path).read_text()
+        )
+    }
+    assert {(one, other) for one, other in named if one != other} == KIN | {
+        ("lists", "online_market"),  # offers that were accepted
+        ("study", "solver_study"),  # the engine of that kind
+    }
 
 
 def test_cvxpy_is_known_only_where_problems_are_declared():
@@ -140,7 +158,7 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         for path in INSIDE
         if re.search(r"^\s*(import|from) cvxpy", (PACKAGE / path).read_text(), re.M)
     }
-    declaring = {"terms", "allocation", "learners", "joint", "release", "study", "experiments"}
+    declaring = {"terms", "allocation", "learners", "joint", "release", "lab"}
     assert users <= declaring | {"sellers"}
 
 
@@ -152,10 +170,10 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         ("from convexmarket import market", [], ["market"]),
         ("import convexmarket as cm", [], [""]),
         ("from convexmarket import Market", [], ["Market"]),
-        ("from ..report import render", ["convexmarket", "allocation"], ["report"]),
-        ("from .. import report", ["convexmarket", "allocation"], ["report"]),
+        ("from ..lab import report", ["convexmarket", "allocation"], ["lab"]),
+        ("from .. import lab", ["convexmarket", "allocation"], ["lab"]),
         ("from . import exact", ["convexmarket", "allocation"], ["allocation"]),
-        ("from .report import render", ["convexmarket"], ["report"]),
+        ("from .lab import report", ["convexmarket"], ["lab"]),
         ("if TYPE_CHECKING:\n    from convexmarket.cli import app", [], ["cli"]),
         ("def later():\n    from convexmarket.cli import app", [], ["cli"]),
         ("import numpy", [], []),
@@ -172,10 +190,10 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
         ("market", "market", False),
         ("sellers", "market", True),
         ("errors", "priors", True),
-        ("cli", "report", False),
-        ("report", "experiments", False),
-        ("experiments", "report", True),
-        ("report", "cli", True),
+        ("cli", "lab", False),
+        ("lab", "online", False),
+        ("online", "lab", True),
+        ("lab", "cli", True),
         ("audit", "", True),
         ("audit", "Market", True),
     ],
@@ -194,7 +212,7 @@ PIECES = {
     if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
 }
 #: Where users' arguments come in.
-BORDER = {"market.py", "incentives/calibration.py", "problems/pieces.py"}
+BORDER = {"market.py", "incentives/calibration.py", "lab/problem/pieces.py"}
 
 
 def named(node):

@@ -114,7 +114,7 @@ def test_a_budget_decides_gamma_without_a_look_at_the_reports():
 
 
 def test_quotas_and_groups_reach_the_market():
-    table = patients()
+    table = patients(30)
     quota = cm.GroupShare(table["clinic"], at_least={"north": 0.7})
     offers = cm.price(
         table, ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1, constraints=[quota],
@@ -198,11 +198,20 @@ def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
     assert json.loads(page.with_name("certificate.json").read_text())["gap"] == 0.0
     loaded = cm.load_model(page.with_name("model.json"))
     assert np.array_equal(loaded.predict(patients()), whole.model.predict(patients()))
-    for name in ("deal.md", "offers.csv", "certificate.json"):
+    for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
         assert page.with_name(name).stat().st_mode & 0o077 == 0
     prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
     assert not prices.report(tmp_path / "prices").with_name("model.json").exists()
     assert pd.read_csv(tmp_path / "prices" / "offers.csv")["id"].tolist() == list(patients().index)
+
+
+def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path):
+    class Own(cm.PrivateLogisticRegression):
+        """Of a user's own, which nobody registered."""
+
+    page = deal(patients(), learner=Own(features=PUBLIC)).report(tmp_path / "deal")
+    assert not page.with_name("model.json").exists()
+    assert "model is not written here: model is a Own" in page.read_text()
 
 
 # ------------------------------------------------------------------------------- what is refused

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import ConfusableIdsWarning, DataError, ParameterError, SellersError
-from convexmarket.experiments import price_offers
-from convexmarket.experiments.ledger_list import record_list
-from convexmarket.experiments.lists import read_list, read_reports
-from convexmarket.experiments.online_stream import quote_list
 from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
+from convexmarket.lab.kinds.online_market.stream import quote_list
+from convexmarket.lab.lists.ledger_list import record_list
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.reading import read_list, read_reports
 
 PRIOR = cm.Uniform(0, 1)
 #: Latin, and with a Cyrillic a.

@@ -8,10 +8,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from convexmarket.report import build_report
-from convexmarket.report.render import escape_markdown
+from convexmarket.lab import build_report
+from convexmarket.lab.report.render import escape_markdown
 from tests import ROOT
-from tests.report.builders import GOLDEN, STORED, stored
+from tests.lab.report.builders import GOLDEN, STORED, stored
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()

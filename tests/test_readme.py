@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convexmarket.report import render
+from convexmarket.lab.report import render
 from tests import ROOT
 from tests.cli.builders import draw_nothing
 

@@ -60,7 +60,7 @@ def allocate(
     eta_max: float | None = None,
     step: float | None = None,
     max_iterations: int | None = None,
-    tolerance: float | None = None,
+    tol: float | None = None,
 ) -> Allocation:
     """Choose how much privacy to buy from whom.
 
@@ -110,7 +110,7 @@ def allocate(
         Step size of the descent; ``1/(mu*sqrt(m))`` where left out.
     max_iterations : int, optional
         Steps for each eta; 1000 where left out.
-    tolerance : float, optional
+    tol : float, optional
         Relative change of the weights at which a descent stops; 1e-8 where left out.
 
     Returns
@@ -158,7 +158,7 @@ def allocate(
         "eta_max": eta_max,
         "step": step,
         "max_iterations": max_iterations,
-        "tolerance": tolerance,
+        "tol": tol,
     }
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)

@@ -42,12 +42,12 @@ def descend(
     start: NDArray[np.float64],
     step: float,
     max_iterations: int,
-    tolerance: float,
+    tol: float,
 ) -> Descent:
     """Minimise ``mu*||a|| + t*psi'a`` over the capped simplex by projected gradient descent.
 
     A step size of at most ``2/(mu*sqrt(m))`` is sure to descend. It stops when a step changes the
-    weights by less than the tolerance, relative to their norm.
+    weights by less than ``tol``, relative to their norm.
     """
     weights = start
     for iteration in range(1, max_iterations + 1):
@@ -56,7 +56,7 @@ def descend(
         moved = project_capped_simplex(weights - step * gradient, form.max_weight)
         change = np.linalg.norm(moved - weights)
         weights = moved
-        if change <= tolerance * norm:
+        if change <= tol * norm:
             return Descent(weights, iteration, True)
     return Descent(weights, max_iterations, False)
 
@@ -67,7 +67,7 @@ def projected_gradient(
     eta_max: float | None = None,
     step: float | None = None,
     max_iterations: int = 1000,
-    tolerance: float = 1e-8,
+    tol: float = 1e-8,
 ) -> Allocation:
     """Allocate privacy as the papers do: descent on the weights for each eta of a grid.
 
@@ -90,12 +90,12 @@ def projected_gradient(
     etas = _grid(form, high, grid, eta_max)
     step = _step(form) if step is None else check_positive("step", step)
     check_count("max_iterations", max_iterations)
-    check_positive("tolerance", tolerance)
+    check_positive("tol", tol)
     weights = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size)
     found = []
     for eta in etas:
         began = time.perf_counter()
-        descent = descend(form, form.gamma * eta, weights, step, max_iterations, tolerance)
+        descent = descend(form, form.gamma * eta, weights, step, max_iterations, tol)
         weights = descent.weights
         status = "converged" if descent.converged else "iteration limit"
         seconds = time.perf_counter() - began
@@ -119,7 +119,7 @@ def projected_gradient(
         records,
         method="projected_gradient",
         seconds=time.perf_counter() - start,
-        tolerance=tolerance,
+        tolerance=tol,
     )
 
 

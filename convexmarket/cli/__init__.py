@@ -161,11 +161,11 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiment of a problem file and write its report."""
-    from convexmarket.experiments import run_problem
-    from convexmarket.problems import SolverStudyProblem, load_problem, rows_setting
-    from convexmarket.report import write_report
-    from convexmarket.report.render import check_replaceable
-    from convexmarket.report.terminal import summary
+    from convexmarket.lab import build_report, run_problem, write_report
+    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
+    from convexmarket.lab.problem.loading import load_problem, rows_setting
+    from convexmarket.lab.report.render import check_replaceable
+    from convexmarket.lab.report.terminal import summary
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
@@ -187,8 +187,9 @@ def run(
         else:
             with progress_bars() as advance:
                 result = run_problem(problem, advance)
-            page = write_report(result, target)
-            out.print(*summary(result), sep="\n")
+            report = build_report(result)
+            page = write_report(report, target)
+            out.print(*summary(report), sep="\n")
             out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
             out.print(page, highlight=False, soft_wrap=True, markup=False)
     if show:
@@ -231,10 +232,9 @@ def price(
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a CSV file."""
-    from convexmarket.experiments import price_offers
-    from convexmarket.experiments.offers import certificate_of
+    from convexmarket.lab.lists.offers import certificate_of, price_offers
+    from convexmarket.lab.report.terminal import offers_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.report.terminal import offers_summary
     from convexmarket.writing import CSV, JSON, check_place
 
     with errors_in_one_line(), err.status("") as status:
@@ -278,8 +278,8 @@ def schema(
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
-    from convexmarket.problems import json_schema
-    from convexmarket.report.results_schema import results_schema
+    from convexmarket.lab.problem.loading import json_schema
+    from convexmarket.lab.report.results_schema import results_schema
     from convexmarket.writing import JSON, check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"

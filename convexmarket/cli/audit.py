@@ -16,7 +16,7 @@ from convexmarket.errors import ParameterError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from convexmarket.experiments.privacy_audits import MechanismAudit
+    from convexmarket.lab.privacy_audits import MechanismAudit
 
 __all__ = ["AUDIT_EXAMPLES", "audit_command"]
 
@@ -56,7 +56,7 @@ def audit_command(
     force: Force = False,
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
-    from convexmarket.experiments.privacy_audits import audit_mechanisms, audit_table
+    from convexmarket.lab.privacy_audits import audit_mechanisms, audit_table
     from convexmarket.writing import CSV, JSON, check_place, write_together
 
     with errors_in_one_line():
@@ -83,7 +83,7 @@ def audit_command(
 
 def _tell(one: MechanismAudit) -> None:
     """Say where no progress bar is seen how far it is."""
-    from convexmarket.experiments.privacy_audits import audit_table
+    from convexmarket.lab.privacy_audits import audit_table
 
     line = audit_table([one]).iloc[0]
     verdict = "holds" if line["passed"] else "refuted"
@@ -97,7 +97,7 @@ def _tell(one: MechanismAudit) -> None:
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
     from convexmarket.data.csv_cells import write_csv
-    from convexmarket.report.results import plain
+    from convexmarket.lab.report.results import plain
 
     if suffix == ".csv":
         text = StringIO()

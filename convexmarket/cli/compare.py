@@ -14,8 +14,7 @@ from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bar
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.experiments.solver_study import SolverStudyResult
-    from convexmarket.problems import SolverStudyProblem
+    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 
 
 __all__ = ["COMPARE_EXAMPLES", "compare", "run_study"]
@@ -114,7 +113,7 @@ def compare(
     ] = False,
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files."""
-    from convexmarket.experiments.solver_study import solver_study
+    from convexmarket.lab.kinds.solver_study.run import solver_study
 
     with errors_in_one_line():
         plugins = _plugins(plugin or [])
@@ -147,10 +146,11 @@ def run_study(
     fresh: bool = False,
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
-    from convexmarket.experiments.solver_study import run_solver_study
-    from convexmarket.report import build_report, write_folder
-    from convexmarket.report.render import check_replaceable
-    from convexmarket.study.journal import read_journal
+    from convexmarket.lab import build_report
+    from convexmarket.lab.kinds.solver_study.run import run_solver_study
+    from convexmarket.lab.report.render import check_replaceable, write_folder
+    from convexmarket.lab.report.terminal import summary
+    from convexmarket.lab.study.journal import read_journal
     from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())
@@ -171,15 +171,9 @@ def run_study(
         raise typer.Exit(130) from None
     report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
     page = write_folder(report, folder)
-    _tell(result, page)
-    return page
-
-
-def _tell(result: SolverStudyResult, page: Path) -> None:
-    from convexmarket.report.terminal import summary
-
-    out.print(*summary(result), sep="\n")
+    out.print(*summary(report), sep="\n")
     if result.absent:
         out.print(f"Not installed, and left out: {', '.join(result.absent)}.", markup=False)
     out.print(f"{len(result.runs):,} runs. The report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
+    return page

@@ -36,7 +36,7 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return text to show, without what a terminal would obey."""
-        from convexmarket.report.words import printable
+        from convexmarket.lab.report.words import printable
 
         return super().render_str(printable(text), **options)
 

@@ -42,10 +42,10 @@ def diff_command(
     force: Force = False,
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
-    from convexmarket.report import write_report
-    from convexmarket.report.diff import diff_results
-    from convexmarket.report.diff_report import diff_summary
-    from convexmarket.report.results import plain
+    from convexmarket.lab import write_report
+    from convexmarket.lab.report.diff import diff_results
+    from convexmarket.lab.report.diff_report import diff_summary
+    from convexmarket.lab.report.results import plain
     from convexmarket.writing import JSON, check_place, write_together
 
     with errors_in_one_line():

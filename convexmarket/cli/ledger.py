@@ -167,7 +167,7 @@ def record(
     ] = None,
 ) -> None:
     """Write down what the sellers of a list sold: all of it, or nothing."""
-    from convexmarket.experiments.ledger_list import record_list
+    from convexmarket.lab.lists.ledger_list import record_list
     from convexmarket.ledger import Ledger
 
     with errors_in_one_line(), Ledger(path) as ledger:
@@ -190,14 +190,14 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what was sold, what is spent, by which releases, and who has the least left."""
-    from convexmarket.ledger import Ledger
-    from convexmarket.report.ledger_terminal import (
+    from convexmarket.lab.report.ledger_terminal import (
         ledger_state,
         ledger_tables,
         seller_state,
         seller_tables,
     )
-    from convexmarket.report.results import plain
+    from convexmarket.lab.report.results import plain
+    from convexmarket.ledger import Ledger
 
     with errors_in_one_line(), Ledger(path) as ledger:
         state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
@@ -259,7 +259,7 @@ def _csv(table: pd.DataFrame) -> str:
 
 
 def _json(table: pd.DataFrame) -> str:
-    from convexmarket.report.results import plain
+    from convexmarket.lab.report.results import plain
 
     rows = plain(table.to_dict("records"))
     return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

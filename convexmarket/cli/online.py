@@ -18,7 +18,7 @@ from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progr
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
-    from convexmarket.experiments.online_stream import Answer
+    from convexmarket.lab.kinds.online_market.stream import Answer
     from convexmarket.online.market import Offer
 
 
@@ -143,9 +143,10 @@ def open_(
     ] = None,
 ) -> None:
     """Check a problem file and all it names, and open its market."""
-    from convexmarket.experiments.online_market import open_market
-    from convexmarket.problems import CsvRows, OnlineMarketProblem, load_problem
-    from convexmarket.report.online_terminal import terms_table
+    from convexmarket.lab.kinds.online_market.market import open_market
+    from convexmarket.lab.kinds.online_market.problem import CsvRows, OnlineMarketProblem
+    from convexmarket.lab.kinds.online_market.terminal import terms_table
+    from convexmarket.lab.problem.loading import load_problem
 
     with errors_in_one_line():
         problem = load_problem(file, settings or [])
@@ -225,9 +226,9 @@ def _quote_list(
     sensitivity_column: str | None,
     force: bool,
 ) -> None:
-    from convexmarket.experiments.online_stream import quote_list, write_offers
+    from convexmarket.lab.kinds.online_market.stream import quote_list, write_offers
+    from convexmarket.lab.kinds.online_market.terminal import list_words
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.report.online_terminal import list_words
     from convexmarket.writing import CSV, check_place
 
     clash = offers_file is not None and offers_file.exists() and file.exists()
@@ -277,7 +278,7 @@ def decline(
 def _answer(
     folder: Path, answer: Answer, seller: str | None, file: Path | None, id_column: str | None
 ) -> None:
-    from convexmarket.experiments.online_stream import answer_list
+    from convexmarket.lab.kinds.online_market.stream import answer_list
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
@@ -298,8 +299,8 @@ def _answer(
 @online_app.command(epilog=STATUS_EXAMPLES)
 def status(folder: Folder) -> None:
     """Say how far a market is: sellers, privacy sold, payments, plans."""
+    from convexmarket.lab.kinds.online_market.terminal import status_tables
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.report.online_terminal import status_tables
 
     with errors_in_one_line(), OnlineMarket(folder) as market:
         shown = status_tables(market)
@@ -347,11 +348,11 @@ def close(
     ] = False,
 ) -> None:
     """Train on what was sold, close the market for good, and write its report."""
-    from convexmarket.experiments.online_market import close_market, close_without_model
+    from convexmarket.lab import build_report, write_report
+    from convexmarket.lab.kinds.online_market.market import close_market, close_without_model
+    from convexmarket.lab.report.render import check_replaceable
+    from convexmarket.lab.report.terminal import summary
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.report import write_report
-    from convexmarket.report.render import check_replaceable
-    from convexmarket.report.terminal import summary
     from convexmarket.writing import check_place
 
     target = folder / "report" if report is None else report
@@ -371,15 +372,16 @@ def close(
         own = target.resolve().parent == folder.resolve()
         check_place(target, folder=True, force=own)
         with OnlineMarket(folder) as market, progress_bars() as advance:
-            result = close_market(
+            closed = close_market(
                 market,
                 lapse=lapse,
                 leave_out=leave_out or (),
                 regularization=regularization,
                 progress=advance,
             )
-        page = write_report(result, target)
-    out.print(*summary(result), sep="\n")
+        told = build_report(closed)
+        page = write_report(told, target)
+    out.print(*summary(told), sep="\n")
     out.print("The model is model.json next to the report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
     if show:
@@ -403,6 +405,6 @@ def _with_list(**options: Any) -> None:
 
 
 def _say(offer: Offer) -> None:
-    from convexmarket.report.online_terminal import offer_words
+    from convexmarket.lab.kinds.online_market.terminal import offer_words
 
     out.print(offer_words(offer), highlight=False, soft_wrap=True, markup=False)

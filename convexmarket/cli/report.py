@@ -17,7 +17,7 @@ from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.problems import Problem
+    from convexmarket.lab.problem.base import ProblemModel
 
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
@@ -78,8 +78,8 @@ def report_command(
     ] = None,
 ) -> None:
     """Write reports again from their results, without running what gave them."""
-    from convexmarket.report import rewrite_report
-    from convexmarket.report.index import write_index
+    from convexmarket.lab import rewrite_report
+    from convexmarket.lab.report.index import write_index
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
@@ -130,7 +130,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 def _all(problems: Path, reports: Path, rerun: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
-    from convexmarket.report.index import write_index
+    from convexmarket.lab.report.index import write_index
     from convexmarket.writing import check_place
 
     names = report_names(problems)
@@ -148,8 +148,8 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
 
 
 def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
-    from convexmarket.problems import load_problem
-    from convexmarket.report import rewrite_report
+    from convexmarket.lab import rewrite_report
+    from convexmarket.lab.problem.loading import load_problem
 
     start, code = time.perf_counter(), DONE
     done: Literal["rendered", "run", "failed"]
@@ -182,11 +182,10 @@ def _failure(error: Exception) -> tuple[str, int]:
     return f"{type(error).__name__}: {error} (a defect of convexmarket: please report it)", BUG
 
 
-def _run(problem: Problem, folder: Path, fresh: bool) -> None:
-    from convexmarket.experiments import run_problem
-    from convexmarket.problems import SolverStudyProblem
-    from convexmarket.report import write_report
-    from convexmarket.report.render import check_replaceable
+def _run(problem: ProblemModel, folder: Path, fresh: bool) -> None:
+    from convexmarket.lab import run_problem, write_report
+    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
+    from convexmarket.lab.report.render import check_replaceable
     from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())
@@ -199,12 +198,12 @@ def _run(problem: Problem, folder: Path, fresh: bool) -> None:
     write_report(result, folder)
 
 
-def _outdated(problem: Problem, folder: Path) -> str:
+def _outdated(problem: ProblemModel, folder: Path) -> str:
     """Say why the results in a folder are not those of this very problem file, if they are not.
 
     Data files that a problem names are not compared.
     """
-    from convexmarket.report import read_results
+    from convexmarket.lab.report.results import read_results
 
     if not folder.exists():
         return "it had no report"

@@ -6,12 +6,13 @@ the model covers. Here ranges and categories are declared, and each row is trans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype, is_string_dtype
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from convexmarket.arguments import (
@@ -207,6 +208,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         if isinstance(public, tuple):
             part = _number(cells, empty, name, public)
         else:
+            _check_kind(cells, empty, name, public)
             part = np.column_stack(
                 [(cells == word).to_numpy(bool, na_value=False) for word in public]
             )
@@ -241,6 +243,22 @@ def _number(
     return np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
 
 
+def _check_kind(
+    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
+) -> None:
+    """Refuse words for a column of numbers, and numbers for one of words: none would be found."""
+    held = is_numeric_dtype(cells) and not empty.all()
+    if not held and not (is_string_dtype(cells[~empty]) and not empty.all()):
+        return
+    fitting = [isinstance(word, str) != held for word in categories]
+    if not all(fitting):
+        word = categories[fitting.index(False)]
+        raise DataError(
+            f"column {name!r} holds {'numbers' if held else 'words'}, and its category {word!r} is"
+            f" {'a word' if held else 'none'}: declare categories as the column writes them"
+        )
+
+
 def _check_column(name: str, public: object) -> None:
     """Refuse what is neither a range nor a list of categories."""
     if isinstance(public, tuple):
@@ -261,6 +279,10 @@ def _check_column(name: str, public: object) -> None:
         raise ParameterError(
             f"columns says {public!r} of {name!r}; a range is a tuple, {tuple(words)!r}, which also"
             " serves for two numbers that are categories"
+        )
+    if not all(isinstance(word, Hashable) for word in words):
+        raise ParameterError(
+            f"columns says {public!r} of {name!r}; a category is a word, a number or a truth value"
         )
     if len(set(words)) < len(words):
         raise ParameterError(f"columns has a category of {name!r} twice: {words!r}")

@@ -84,14 +84,8 @@ class IncentiveAudit(Shown):
 
     Attributes
     ----------
-    table : DataFrame
-        One row per audited seller: id, sensitivity, epsilon, payment, surplus (payment less
-        cost, at the truth), max_gain (largest surplus of any misreport tried, less the truthful
-        one, and less what errors of integration and of the solver explain), best_misreport and
-        max_rise (the most that the guarantee rises from one report tried to the next dearer one,
-        beyond such errors; 0 where it never does).
     n_sellers : int
-        Sellers of the market; the table may hold a sample of them.
+        Sellers of the market; a sample of them may have been audited.
     n_misreports : int
         Misreports tried per seller, at least.
     tolerance : float
@@ -105,7 +99,7 @@ class IncentiveAudit(Shown):
         who lie alone.
     """
 
-    table: pd.DataFrame
+    _table: pd.DataFrame
     n_sellers: int
     n_misreports: int
     tolerance: float
@@ -114,8 +108,18 @@ class IncentiveAudit(Shown):
     coalitions: CoalitionAudit | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per audited seller, by its id: the other columns of ``table``."""
-        return self.table.set_index("id")
+        """Return one row per audited seller, by its id.
+
+        Returns
+        -------
+        DataFrame
+            sensitivity, epsilon, payment, surplus (payment less cost, at the truth), max_gain
+            (largest surplus of any misreport tried, less the truthful one, and less what errors of
+            integration and of the solver explain), best_misreport and max_rise (the most that the
+            guarantee rises from one report tried to the next dearer one, beyond such errors; 0
+            where it never does).
+        """
+        return self._table.set_index("id")
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the largest gain of any misreport against what each seller reported.
@@ -129,7 +133,7 @@ class IncentiveAudit(Shown):
         matplotlib Axes
         """
         ax = axes(ax, xlabel="sensitivity", ylabel="largest gain of a misreport")
-        ax.plot(self.table["sensitivity"], self.table["max_gain"], ".", ms=4)
+        ax.plot(self._table["sensitivity"], self._table["max_gain"], ".", ms=4)
         ax.axhline(self.tolerance, color="0.6", lw=1, label="rounding")
         ax.legend()
         return ax
@@ -137,17 +141,17 @@ class IncentiveAudit(Shown):
     @property
     def max_gain(self) -> float:
         """Largest gain of any audited seller, alone, from any misreport tried."""
-        return float(self.table["max_gain"].max())
+        return float(self._table["max_gain"].max())
 
     @property
     def min_surplus(self) -> float:
         """Smallest surplus of any audited seller who tells the truth."""
-        return float(self.table["surplus"].min())
+        return float(self._table["surplus"].min())
 
     @property
     def max_rise(self) -> float:
         """Most that any audited seller's guarantee rises with its report; 0 in a sound market."""
-        return float(self.table["max_rise"].max())
+        return float(self._table["max_rise"].max())
 
     @property
     def is_monotone(self) -> bool:
@@ -166,7 +170,7 @@ class IncentiveAudit(Shown):
 
     def __repr__(self) -> str:
         return (
-            f"IncentiveAudit({len(self.table)} of {self.n_sellers} sellers, "
+            f"IncentiveAudit({len(self._table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
             f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
             f"tolerance={self.tolerance:.1e}"
@@ -321,7 +325,7 @@ def audit_incentives(
     bought = allocation.weights > 0
     largest = max(row["largest_payment"] for row in rows)
     return IncentiveAudit(
-        table=table,
+        _table=table,
         n_sellers=len(market.sellers),
         n_misreports=min(trial.report.size for trial in trials) - 1,
         tolerance=rounding * largest,

@@ -43,48 +43,52 @@ class CoalitionAudit(Shown):
 
     Attributes
     ----------
-    table : DataFrame
-        One row per pair: first and second (ids), surplus (payments less costs of both, at the
-        truth), max_gain (largest surplus of any joint misreport tried, less the truthful one, and
-        less what errors of the solver explain; 0 where none gains), first_report, second_report
-        (where that is) and share (max_gain over surplus; missing where there is no surplus).
     n_misreports : int
         Joint misreports tried per pair, at most.
     tolerance : float
         Gains up to this, in the currency of the payments, count as rounding.
     """
 
-    table: pd.DataFrame
+    _table: pd.DataFrame
     n_misreports: int
     tolerance: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair, by its ids: the other columns of ``table``."""
-        return self.table.set_index(["first", "second"])
+        """Return one row per pair, by its ids, first and second.
+
+        Returns
+        -------
+        DataFrame
+            surplus (payments less costs of both, at the truth), max_gain (largest surplus of any
+            joint misreport tried, less the truthful one, and less what errors of the solver
+            explain; 0 where none gains), first_report, second_report (where that is) and share
+            (max_gain over surplus; missing where there is no surplus).
+        """
+        return self._table.set_index(["first", "second"])
 
     @property
     def n_gaining(self) -> int:
         """Pairs that gain more than rounding."""
-        return int((self.table["max_gain"] > self.tolerance).sum())
+        return int((self._table["max_gain"] > self.tolerance).sum())
 
     @property
     def max_gain(self) -> float:
         """Largest joint gain of any pair, in the currency of the payments."""
-        return float(self.table["max_gain"].max())
+        return float(self._table["max_gain"].max())
 
     @property
     def median_share(self) -> float:
         """Median over the pairs of the gain, as a share of their joint surplus at the truth."""
-        return float(self.table["share"].median())
+        return float(self._table["share"].median())
 
     @property
     def max_share(self) -> float:
         """Largest gain as a share of the joint surplus at the truth."""
-        return float(self.table["share"].max())
+        return float(self._table["share"].max())
 
     def __repr__(self) -> str:
         return (
-            f"CoalitionAudit({self.n_gaining} of {len(self.table)} pairs gain together: median "
+            f"CoalitionAudit({self.n_gaining} of {len(self._table)} pairs gain together: median "
             f"{self.median_share:.2%}, largest {self.max_share:.2%} of their surplus)"
         )
 

@@ -188,7 +188,7 @@ def estimate_payments(
     market: Market,
     allocation: Allocation,
     *,
-    accuracy: float = _ACCURACY_OF_ESTIMATES,
+    tol: float = _ACCURACY_OF_ESTIMATES,
     gap: float | None = None,
     sellers: ArrayLike | None = None,
     assume_monotone: bool = False,
@@ -206,7 +206,7 @@ def estimate_payments(
     market : Market
     allocation : Allocation
         Of this market.
-    accuracy : float
+    tol : float
         Error at which no further report is solved, relative to the payment (or to the average
         cost of a seller, if that is more).
     gap : float, optional
@@ -242,7 +242,7 @@ def estimate_payments(
     ('envelope', array([0.76, 0.67]))
     """
     m = reports_of(market).size
-    check_share("accuracy", accuracy)
+    check_share("tol", tol)
     if gap is not None:
         check_share("gap", gap)
     check_callable("progress", progress)
@@ -254,7 +254,7 @@ def estimate_payments(
         return _exact_payments(market, allocation, who)
     if method == "constant":
         return _constant_payments(market, allocation, who)
-    return _solved_payments(market, allocation, who, method, accuracy, gap, progress, jobs)
+    return _solved_payments(market, allocation, who, method, tol, gap, progress, jobs)
 
 
 def method_of(market: Market, assume_monotone: bool) -> Method:
@@ -297,13 +297,13 @@ def _solved_payments(
     allocation: Allocation,
     who: Ints,
     method: Method,
-    accuracy: float,
+    tol: float,
     gap: float | None,
     progress: Callable[[int, int], None] | None,
     jobs: int,
 ) -> PaymentEstimate:
     """Pay by the rents of markets that are solved at other reports."""
-    tolerances = accuracy * _scales(market, allocation)
+    tolerances = tol * _scales(market, allocation)
     if gap is None:
         gap = _gap_for(market, allocation, float(tolerances.min()))
     known = _with_best_bound(market, allocation, gap)

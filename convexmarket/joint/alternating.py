@@ -76,19 +76,19 @@ class Descent:
         if self.progress is not None:
             self.progress(point)
 
-    def run(self, tolerance: float, max_iterations: int, eta: float | None = None) -> None:
+    def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
         """Alternate from the model at hand, at a fixed eta if one is given."""
         joint = self.joint
         for iteration in range(1, max_iterations + 1):
             before = self.objective
             if iteration % _ALTERNATIONS == 0 and joint.max_norm is None:
-                self._leap(eta, tolerance)
+                self._leap(eta, tol)
             bought = self._bought(self.model, eta)
             self.take("purchase", self.model, bought.weights, bought.eta)
             self.residual = self._residual(bought)
             self.take("model", best_model(joint, self.weights, self.eta), self.weights, self.eta)
             scale = max(abs(self.objective), np.finfo(float).tiny)
-            if before - self.objective <= tolerance * scale:
+            if before - self.objective <= tol * scale:
                 return
 
     def _bought(self, model: Floats, eta: float | None) -> Purchase:
@@ -97,7 +97,7 @@ class Descent:
             return self.step.at(model, eta)
         return self.step(model, None if np.isnan(self.eta) else self.eta)
 
-    def _leap(self, eta: float | None, tolerance: float) -> None:
+    def _leap(self, eta: float | None, tol: float) -> None:
         """Descend along the models, with the best purchase for each, by a quasi-Newton method.
 
         Alternation converges linearly. With weights and eta minimised out the objective is a
@@ -116,7 +116,7 @@ class Descent:
             self.model,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": _LEAP, "ftol": tolerance, "gtol": 0.0},
+            options={"maxiter": _LEAP, "ftol": tol, "gtol": 0.0},
         )
 
     def _residual(self, bought: Purchase) -> float:
@@ -131,7 +131,7 @@ def alternate(
     joint: JointMarket,
     step: PurchaseStep,
     models: list[Floats],
-    tolerance: float,
+    tol: float,
     max_iterations: int,
     progress: Callable[[TracePoint], None] | None,
 ) -> list[Descent]:
@@ -140,7 +140,7 @@ def alternate(
     for number, model in enumerate(models):
         descent = Descent(joint, step, number, progress)
         descent.model = model
-        descent.run(tolerance, max_iterations)
+        descent.run(tol, max_iterations)
         found.append(descent)
     return found
 
@@ -159,9 +159,9 @@ class GlobalSearch:
     """
 
     def __init__(
-        self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tolerance: float
+        self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tol: float
     ) -> None:
-        self.joint, self.step, self.form, self.tolerance = joint, step, form, tolerance
+        self.joint, self.step, self.form, self.tol = joint, step, form, tol
         self.region: Region = Projections(form).region
         self.records: list[SolveRecord] = []
         self.ratio = convexity_ratio(joint)
@@ -169,18 +169,18 @@ class GlobalSearch:
         self.descents: dict[float, Descent] = {}
 
     @classmethod
-    def of(cls, joint: JointMarket, step: PurchaseStep, tolerance: float) -> GlobalSearch | None:
+    def of(cls, joint: JointMarket, step: PurchaseStep, tol: float) -> GlobalSearch | None:
         """Return the search, or None where the problem is not of its kind."""
         if step.form is None or joint.noise != "expected" or convexity_ratio(joint) >= 1:
             return None
-        return cls(joint, step, step.form[0], tolerance)
+        return cls(joint, step, step.form[0], tol)
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and a bound on the optimum at every eta."""
         began = time.perf_counter()
         descent = Descent(self.joint, self.step, 0)
         descent.model = self.model  # of the eta before: a good start
-        descent.run(self.tolerance, 500, eta)
+        descent.run(self.tol, 500, eta)
         bought = self.step.at(descent.model, eta)
         descent.take("purchase", descent.model, bought.weights, eta)
         self.model = descent.model

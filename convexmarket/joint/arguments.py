@@ -11,7 +11,7 @@ from convexmarket.arguments import check_callable, check_count, check_instance, 
 __all__ = ["check_arguments"]
 
 _COUNTS = ("starts", "max_iterations", "grid")
-_POSITIVE = ("gap", "tolerance", "eps_max", "step")
+_POSITIVE = ("gap", "tol", "eps_max", "step")
 #: Arguments that None stands for something in.
 _OPTIONAL = ("eps_max", "step", "rng", "solver", "solver_options")
 

@@ -28,10 +28,10 @@ __all__ = ["allocate_jointly"]
 JointMethod = Literal["alternating", "exponential", "nlp", "projected_gradient"]
 
 _OPTIONS: dict[JointMethod, set[str]] = {
-    "alternating": {"solver", "max_iterations", "tolerance"},
-    "exponential": {"solver", "max_iterations", "tolerance"},
+    "alternating": {"solver", "max_iterations", "tol"},
+    "exponential": {"solver", "max_iterations", "tol"},
     "nlp": {"solver_options"},
-    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tolerance"},
+    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tol"},
 }
 #: Relative gap that rounding may leave open.
 _ROUNDING = 1e-12
@@ -74,7 +74,7 @@ def allocate_jointly(
         Called with every :class:`TracePoint`.
     **options
         Of the method: ``solver`` (a conic one; for "alternating" in the place of exact purchases),
-        ``max_iterations``, ``tolerance``; ``grid``, ``eps_max``, ``step`` for the papers' method;
+        ``max_iterations``, ``tol``; ``grid``, ``eps_max``, ``step`` for the papers' method;
         ``solver_options`` for "nlp".
 
     Returns
@@ -151,14 +151,14 @@ def _alternating(
     rng: np.random.Generator,
     progress: Callable[[TracePoint], None] | None,
     solver: str | None = None,
-    tolerance: float = 1e-12,
+    tol: float = 1e-12,
     max_iterations: int = 1000,
 ) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
     """Return all descents; where one is known, a lower bound, and the search that proves it."""
     step = PurchaseStep(joint, solver)
     models = _starts(joint, starts, rng)
-    found = alternate(joint, step, models, tolerance, max_iterations, progress)
-    search = GlobalSearch.of(joint, step, tolerance)
+    found = alternate(joint, step, models, tol, max_iterations, progress)
+    search = GlobalSearch.of(joint, step, tol)
     if search is None:
         return found, -np.inf, ()
     search.model, first = found[0].model, found[0].eta
@@ -166,7 +166,7 @@ def _alternating(
     if other.objective < found[0].objective:  # another eta, from where alternation goes on
         last = Descent(joint, step, len(found), progress)
         last.model, last.eta = other.model, other.eta
-        last.run(tolerance, max_iterations)
+        last.run(tol, max_iterations)
         found.append(last)
     return found, bound, tuple(search.records)
 

@@ -52,7 +52,7 @@ def solve_exponential(
     weights_start: Floats | None = None,
     *,
     solver: str = "CLARABEL",
-    tolerance: float = 1e-9,
+    tol: float = 1e-9,
     max_iterations: int = 200,
     start: int = 0,
     progress: Callable[[TracePoint], None] | None = None,
@@ -68,7 +68,7 @@ def solve_exponential(
         Weights to start from, none of them 0, or it stays near 0; equal where left out.
     solver : str
         For the z-block: one of CVXPY's with exponential cones.
-    tolerance : float
+    tol : float
         Ends when a round gains less, relative to the objective.
     max_iterations : int
         Rounds of model, weights and eta.
@@ -93,7 +93,7 @@ def solve_exponential(
     ParameterError
         If an argument is out of its range.
     """
-    check_arguments(max_iterations=max_iterations, tolerance=tolerance, progress=progress)
+    check_arguments(max_iterations=max_iterations, tol=tol, progress=progress)
     joint.check_bounded()
     solver = check_solver(solver)
     sellers = joint.market.form.active
@@ -112,12 +112,12 @@ def solve_exponential(
             last = descent.objective
             found = _tangent(joint, block, solver, descent.model, descent.weights)
             descent.take("weights", descent.model, *found)
-            if last - descent.objective <= tolerance * abs(last):
+            if last - descent.objective <= tol * abs(last):
                 break
         eta = best_eta(joint, descent.model, descent.weights, descent.eta)
         descent.take("eta", descent.model, descent.weights, eta)
         scale = max(abs(descent.objective), float(np.finfo(float).tiny))
-        if before - descent.objective <= tolerance * scale:
+        if before - descent.objective <= tol * scale:
             break
     _leave_out_nobody(descent)
     descent.residual = remaining_gain(

@@ -194,7 +194,7 @@ def descend_jointly(
     eps_max: float | None = None,
     step: float | None = None,
     max_iterations: int = 10_000,
-    tolerance: float = 1e-9,
+    tol: float = 1e-9,
     rng: np.random.Generator | None = None,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> tuple[Descent, list[TracePoint]]:
@@ -214,7 +214,7 @@ def descend_jointly(
         gradient where left out.
     max_iterations : int
         For each eta.
-    tolerance : float
+    tol : float
         Relative change of model and weights to stop a descent at.
     rng : numpy.random.Generator, optional
         Draws the models to start from; a fixed one where left out.
@@ -242,7 +242,7 @@ def descend_jointly(
         eps_max=eps_max,
         step=step,
         max_iterations=max_iterations,
-        tolerance=tolerance,
+        tol=tol,
         rng=rng,
         progress=progress,
     )
@@ -258,7 +258,7 @@ def descend_jointly(
             np.asarray(rng.normal(size=joint.X.shape[1])),
             1.0 / form.lipschitz(float(eta)) if step is None else float(step),
             max_iterations,
-            tolerance,
+            tol,
         )
         best.take("projected gradient", model, embed(weights, form.active), float(eta))
     best.residual = remaining_gain(joint, purchases, best.model, best.weights, best.eta)
@@ -271,7 +271,7 @@ def _descend(
     model: Floats,
     step: float,
     max_iterations: int,
-    tolerance: float,
+    tol: float,
 ) -> tuple[Floats, Floats]:
     """Minimise at one eta, from a model and equal weights.
 
@@ -298,7 +298,7 @@ def _descend(
             step /= 2.0
         model, weights = to_model, to_weights
         value, by_model, by_weights = there
-        if change <= tolerance**2 * float(model @ model + weights @ weights):
+        if change <= tol**2 * float(model @ model + weights @ weights):
             break
         step *= 1.1
     return model, weights

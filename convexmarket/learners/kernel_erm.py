@@ -86,7 +86,7 @@ class KernelERM(BaseEstimator):
         as it is. Its rows lie in a ball that is to be no larger than that of ``data_norm``.
     epsilon : float, array_like of shape (n_rows,) or None, default None
         What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
-    tolerance : float, default 0.01
+    tol : float, default 0.01
         How far any prediction may be from the exact minimiser's, in units of ``sensitivity_``. Each
         of two neighbouring fits may be off by so much, so releases count twice the tolerance, in
         every row: with unequal weights take it well below the smallest over the largest.
@@ -103,7 +103,7 @@ class KernelERM(BaseEstimator):
         Public bound on the norm of the model: ``L*R_phi/lambda``, or ``sqrt(loss(0)/lambda)``
         where that is smaller, and the error allowed.
     prediction_error_ : float
-        Certified bound on the error of any prediction, at most ``tolerance * sensitivity_``.
+        Certified bound on the error of any prediction, at most ``tol * sensitivity_``.
     feature_bound_, lipschitz_ : float
         R_phi and L.
     classes_ : ndarray of shape (2,)
@@ -162,7 +162,7 @@ class KernelERM(BaseEstimator):
         data_norm: float | None = None,
         feature_bound: float | None = None,
         classes: tuple[Any, Any] | None = (-1, 1),
-        tolerance: float = 0.01,
+        tol: float = 0.01,
         features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
     ) -> None:
@@ -176,7 +176,7 @@ class KernelERM(BaseEstimator):
         self.data_norm = data_norm
         self.feature_bound = feature_bound
         self.classes = classes
-        self.tolerance = tolerance
+        self.tol = tol
         self.features = features
         self.epsilon = epsilon
 
@@ -226,7 +226,7 @@ class KernelERM(BaseEstimator):
             If the tolerance is not reached.
         """
         loss = loss_named(self.loss, self.huber_threshold)
-        check_positives(regularization=self.regularization, tolerance=self.tolerance)
+        check_positives(regularization=self.regularization, tol=self.tol)
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
@@ -241,7 +241,7 @@ class KernelERM(BaseEstimator):
         classes, targets = self._targets(loss, y)
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
-        allowed = self.tolerance * sensitivity
+        allowed = self.tol * sensitivity
         used = weights > 0
         objective = KernelObjective.of(
             kernel, X[used], targets[used], weights[used], loss, self.regularization, allowed
@@ -252,7 +252,7 @@ class KernelERM(BaseEstimator):
         if not error <= allowed:
             raise SolverError(
                 f"Newton's method stopped where a prediction may be off by {error:.3g}, above"
-                f" tolerance * sensitivity_ = {allowed:.3g}: use a larger tolerance or a larger"
+                f" tol * sensitivity_ = {allowed:.3g}: use a larger tol or a larger"
                 " regularization."
             )
         # Only now, so that a failed fit leaves no half of a model behind.
@@ -381,7 +381,7 @@ class KernelERM(BaseEstimator):
         elif classes is not None:
             found.append(f"the label set {tuple(classes.tolist())} is public")
         found.append(
-            f"predictions are within {self.tolerance:g} sensitivities of the exact minimiser's,"
+            f"predictions are within {self.tol:g} sensitivities of the exact minimiser's,"
             " which the noise covers"
         )
         return tuple(found)

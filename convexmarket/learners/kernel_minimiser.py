@@ -68,18 +68,18 @@ class KernelObjective:
         pivots, features, residuals = cholesky_features(kernel, X, weights, outside)
         return cls(pivots, features, np.sqrt(residuals), targets, weights, loss, regularization)
 
-    def minimise(self, tolerance: float) -> tuple[Floats, float, int]:
+    def minimise(self, tol: float) -> tuple[Floats, float, int]:
         """Return the minimiser's coordinates, a bound on its distance, and the Newton steps."""
         theta = best = np.zeros(self.features.shape[1])
         nearest, n_steps = np.inf, 0
         smoothing = 0.0 if self.loss.smooth else FIRST_SMOOTHING
         while True:
-            theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tolerance)
+            theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tol)
             n_steps += steps
             distance = self.distance_bound(theta, smoothing)
             if distance < nearest:
                 best, nearest = theta, distance
-            if nearest <= tolerance or smoothing <= LAST_SMOOTHING:
+            if nearest <= tol or smoothing <= LAST_SMOOTHING:
                 return best, nearest, n_steps
             smoothing /= 10.0
 

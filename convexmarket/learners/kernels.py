@@ -211,7 +211,7 @@ def _refuse_long(norms: Floats, bound: float, name: str, what: str) -> None:
 
 
 def cholesky_features(
-    kernel: Kernel, X: Floats, weights: Floats, tolerance: float
+    kernel: Kernel, X: Floats, weights: Floats, tol: float
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
 
@@ -221,7 +221,7 @@ def cholesky_features(
     X : ndarray of shape (n_rows, n_features)
     weights : ndarray of shape (n_rows,)
         Nonnegative.
-    tolerance : float
+    tol : float
         Stop when the residuals r, the squared distances of the rows' features from the span of the
         pivots', have :math:`\sum_i a_i\sqrt{r_i}` below it, or drown in rounding.
 
@@ -248,7 +248,7 @@ def cholesky_features(
     pivots: list[int] = []
     while len(pivots) < len(X):
         pivot = int(np.argmax(residuals))
-        if residuals[pivot] <= floor or weights @ np.sqrt(residuals) <= tolerance:
+        if residuals[pivot] <= floor or weights @ np.sqrt(residuals) <= tol:
             break
         rank = len(pivots)
         if rank == features.shape[1]:

@@ -194,16 +194,16 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         self,
         n_features: int,
         *,
-        delta: float = 0.05,
-        delta_prime: float = 0.05,
-        beta: float = 1.0,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+        max_norm: float = 1.0,
     ) -> tuple[float, float]:
         """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
 
         Parameters
         ----------
         n_features : int
-        delta, delta_prime, beta
+        failure_probability, noise_failure_probability, max_norm
             As for :func:`~convexmarket.learners.logistic_risk_constants`.
 
         Returns
@@ -216,9 +216,11 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         ParameterError
             If an argument is out of its range, or ``data_norm`` is None.
         """
-        check_positives(data_norm=self.data_norm, beta=beta)
-        reach = beta * float(self.data_norm or 1.0)
-        return logistic_risk_constants(delta, delta_prime, reach, n_features)
+        check_positives(data_norm=self.data_norm, max_norm=max_norm)
+        reach = max_norm * float(self.data_norm or 1.0)
+        return logistic_risk_constants(
+            failure_probability, noise_failure_probability, reach, n_features
+        )
 
     def fit(
         self,

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammainccinv
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, check_share
 from convexmarket.errors import ParameterError
 
 __all__ = ["logistic_risk_constants"]
 
 
 def logistic_risk_constants(
-    delta: float, delta_prime: float, beta: float, n_features: int
+    failure_probability: float, noise_failure_probability: float, max_norm: float, n_features: int
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``.
 
     Parameters
     ----------
-    delta : float
-        Failure probability of the concentration inequality, in (0, 1).
-    delta_prime : float
-        Probability that the noise is larger than assumed, in (0, 1).
-    beta : float
-        Bound on the norm of the model, positive. For rows bounded by ``data_norm`` other than one,
-        pass ``beta * data_norm``.
+    failure_probability : float
+        Of the concentration inequality, :math:`\delta` in (0, 1).
+    noise_failure_probability : float
+        Probability :math:`\delta'` that the noise is larger than assumed, in (0, 1).
+    max_norm : float
+        Bound :math:`\beta` on the norm of the model, positive. For rows bounded by ``data_norm``
+        other than one, pass ``max_norm * data_norm``.
     n_features : int
         Dimension of the model, at least 1.
 
@@ -48,19 +48,18 @@ def logistic_risk_constants(
 
     Examples
     --------
-    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, beta=1.0, n_features=10)
+    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm=1.0, n_features=10)
     >>> round(mu, 3), round(sigma, 3)
     (9.788, 861.262)
     """
-    for name, value in (("delta", delta), ("delta_prime", delta_prime)):
-        if not 0 < as_float(value) < 1:
-            raise ParameterError(f"{name} must lie strictly between 0 and 1, not {value!r}.")
-    if not 0 < as_float(beta) < np.inf:
-        raise ParameterError(f"beta must be positive and finite, not {beta!r}.")
+    check_share("failure_probability", failure_probability)
+    check_share("noise_failure_probability", noise_failure_probability)
+    if not 0 < as_float(max_norm) < np.inf:
+        raise ParameterError(f"max_norm must be positive and finite, not {max_norm!r}.")
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
-    concentration = 3.0 * np.log(1.0 / delta) / np.sqrt(2.0)
-    mu = concentration * np.logaddexp(0.0, beta) + beta / np.log(2.0)
-    noise_quantile = 2.0 * gammainccinv(n_features, delta_prime)
-    sigma = (2.0 * concentration + 1.0) * 2.0 * beta * noise_quantile
+    concentration = 3.0 * np.log(1.0 / failure_probability) / np.sqrt(2.0)
+    mu = concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0)
+    noise_quantile = 2.0 * gammainccinv(n_features, noise_failure_probability)
+    sigma = (2.0 * concentration + 1.0) * 2.0 * max_norm * noise_quantile
     return float(mu), float(sigma)

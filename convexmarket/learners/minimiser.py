@@ -141,25 +141,25 @@ def relative_error(operations: int) -> float:
     return operations * UNIT / (1.0 - operations * UNIT)
 
 
-def minimise(objective: LogisticObjective, data_norm: float, tolerance: float) -> Vector:
-    """Minimise to a gradient norm of ``tolerance``, or as near to it as floating point allows.
+def minimise(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
+    """Minimise to a gradient norm of ``tol``, or as near to it as floating point allows.
 
     The minimiser differs from ``-shift / regularization`` by a combination of the rows, so with
     fewer rows than features the search takes place in the span of the rows.
     """
     X, shift = objective.X, objective.shift
     if X.shape[0] >= X.shape[1]:
-        return _minimise_tall(objective, data_norm, tolerance)
+        return _minimise_tall(objective, data_norm, tol)
     basis = np.linalg.qr(X.T)[0]
     inside = basis.T @ shift
     reduced = LogisticObjective(
         X @ basis, objective.signs, objective.weights, inside, objective.regularization
     )
-    w = basis @ _minimise_tall(reduced, data_norm, tolerance)
+    w = basis @ _minimise_tall(reduced, data_norm, tol)
     return w - (shift - basis @ inside) / objective.regularization
 
 
-def _minimise_tall(objective: LogisticObjective, data_norm: float, tolerance: float) -> Vector:
+def _minimise_tall(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
     """Start from the minimiser on a tenth of the rows, where there are rows to spare.
 
     That start is so near that one Hessian, the expensive part, serves to the end, and it need not
@@ -169,18 +169,18 @@ def _minimise_tall(objective: LogisticObjective, data_norm: float, tolerance: fl
     if n_rows >= max(10_000, 100 * n_features):
         near = _minimise_tall(objective.thinned(10), data_norm, 1e-3 * data_norm)
         approximation = objective.thinned(4).hessian
-        w, reached = _solve_stationarity(objective, approximation, near, tolerance)
+        w, reached = _solve_stationarity(objective, approximation, near, tol)
         if reached:
             return w
-    w = _follow_regularization(objective, data_norm, tolerance)
-    return _solve_stationarity(objective, objective.hessian, w, tolerance)[0]
+    w = _follow_regularization(objective, data_norm, tol)
+    return _solve_stationarity(objective, objective.hessian, w, tol)[0]
 
 
 def _solve_stationarity(
     objective: LogisticObjective,
     hessian: Callable[[Vector], Matrix],
     start: Vector,
-    tolerance: float,
+    tol: float,
 ) -> tuple[Vector, bool]:
     """Solve gradient = 0 with SciPy's hybrid method: one Hessian, then Broyden's updates.
 
@@ -196,22 +196,20 @@ def _solve_stationarity(
         norm = float(np.linalg.norm(gradient))
         if norm < best_norm:
             best, best_norm = w.copy(), norm
-        if norm <= tolerance:
+        if norm <= tol:
             raise _ToleranceReached
         return gradient
 
     with contextlib.suppress(_ToleranceReached):
         root(watched_gradient, start, jac=hessian, options={"xtol": 1e-15})
-    return best, best_norm <= tolerance
+    return best, best_norm <= tol
 
 
 class _ToleranceReached(Exception):  # noqa: N818
     """The search is over: an event, not an error."""
 
 
-def _follow_regularization(
-    objective: LogisticObjective, data_norm: float, tolerance: float
-) -> Vector:
+def _follow_regularization(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
     """Approach a small regularization from larger ones, a decade at a time.
 
     Far from the minimiser the logistic curve is flat, and only the regularization bends it: where
@@ -224,15 +222,13 @@ def _follow_regularization(
     for decade in range(decades, -1, -1):
         level = objective.regularized(target * 10.0**decade)
         w = min(starts, key=lambda point: level.value_and_gradient(point)[0])
-        goal = tolerance if decade == 0 else 1e-3 * data_norm
+        goal = tol if decade == 0 else 1e-3 * data_norm
         w = _dogleg(level, w, data_norm, goal)
         starts = [w, 10.0 * w]
     return w
 
 
-def _dogleg(
-    objective: LogisticObjective, start: Vector, data_norm: float, tolerance: float
-) -> Vector:
+def _dogleg(objective: LogisticObjective, start: Vector, data_norm: float, tol: float) -> Vector:
     """Run SciPy's dogleg trust-region method."""
     return minimize(
         objective.value_and_gradient,
@@ -241,7 +237,7 @@ def _dogleg(
         hess=objective.hessian,
         method="dogleg",
         options={
-            "gtol": tolerance,
+            "gtol": tol,
             "initial_trust_radius": 1.0 / data_norm,
             "max_trust_radius": float(np.finfo(np.float64).max),
             "maxiter": 500,

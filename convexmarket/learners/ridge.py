@@ -49,7 +49,7 @@ class PersonalizedRidge(RidgeRelease):
     label_noise : float or None, default None
         Public standard deviation of the labels' noise, on the unit scale; for
         ``weights="optimal"``.
-    delta : float, default 0.05
+    failure_probability : float, default 0.05
         Chance that Theorem 3.6's bound fails; for ``weights="optimal"``.
     feature_range : pair, or None, default (0, 1)
         Public lowest and highest values of the features, numbers or one per feature; mapped to
@@ -124,7 +124,7 @@ class PersonalizedRidge(RidgeRelease):
         weights: Literal["proportional", "optimal"] | ArrayLike = "proportional",
         sensitivity: Sensitivity = "tight",
         label_noise: float | None = None,
-        delta: float = 0.05,
+        failure_probability: float = 0.05,
         feature_range: Range | None = (0.0, 1.0),
         target_range: tuple[float, float] | None = (-1.0, 1.0),
         rounding: Rounding = "auto",
@@ -136,7 +136,7 @@ class PersonalizedRidge(RidgeRelease):
         self.weights = weights
         self.sensitivity = sensitivity
         self.label_noise = label_noise
-        self.delta = delta
+        self.failure_probability = failure_probability
         self.feature_range = feature_range
         self.target_range = target_range
         self.rounding = rounding
@@ -178,7 +178,7 @@ class PersonalizedRidge(RidgeRelease):
             self.regularization,
             n_features,
             self.label_noise,
-            self.delta,
+            self.failure_probability,
             self.max_norm,
             self.sensitivity,
         )

@@ -354,13 +354,13 @@ def ridge_error_bound(
     n_features: int,
     coef_norm: float,
     label_noise: float,
-    delta: float,
+    failure_probability: float,
     smallest_eigenvalue: float = 0.0,
 ) -> RidgeErrorBound:
     r"""Bound the distance between the released model and the true one.
 
-    Holds with probability at least ``1 - delta`` over the noise of the labels and of the release,
-    if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
+    Holds with probability at least ``1 - failure_probability`` over the noise of the labels and of
+    the release, if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def ridge_error_bound(
         :math:`\|\theta^*\|`, or a public bound on it; nonnegative.
     label_noise : float
         Standard deviation of the :math:`e_i`, nonnegative.
-    delta : float
+    failure_probability : float
         In (0, 1).
     smallest_eigenvalue : float, default 0
         Of :math:`\sum w_i x_i x_i^\top`, or a public lower bound on it; nonnegative. It depends on
@@ -394,19 +394,19 @@ def ridge_error_bound(
     Examples
     --------
     >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, regularization=1.0, n_features=2,
-    ...                           coef_norm=1.0, label_noise=0.1, delta=0.5,
+    ...                           coef_norm=1.0, label_noise=0.1, failure_probability=0.5,
     ...                           smallest_eigenvalue=1.0)
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
     (0.5, 0.0483, 0.2)
     """
     array = checked_numbers("weights", weights)
-    _check_risk(regularization, n_features, label_noise, delta)
+    _check_risk(regularization, n_features, label_noise, failure_probability)
     for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
         if not 0 <= as_float(value) < np.inf:
             raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
     if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), not {rate!r}.")
-    deviation = np.sqrt(2.0 * n_features / delta)
+    deviation = np.sqrt(2.0 * n_features / failure_probability)
     return RidgeErrorBound(
         bias=float(coef_norm / (1.0 + smallest_eigenvalue / regularization)),
         privacy=float((n_features + deviation) / rate),
@@ -418,7 +418,7 @@ def ridge_risk_constants(
     regularization: float,
     n_features: int,
     label_noise: float,
-    delta: float,
+    failure_probability: float,
     max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
     *,
@@ -438,7 +438,7 @@ def ridge_risk_constants(
         d.
     label_noise : float
         Standard deviation of the labels' noise, public, nonnegative.
-    delta : float
+    failure_probability : float
         Chance that the bound fails, in (0, 1).
     max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
@@ -460,25 +460,31 @@ def ridge_risk_constants(
 
     Examples
     --------
-    >>> mu, sigma = ridge_risk_constants(5.0, 12, label_noise=0.1, delta=0.05)
+    >>> mu, sigma = ridge_risk_constants(5.0, 12, label_noise=0.1, failure_probability=0.05)
     >>> round(mu, 3), round(sigma, 3)
     (0.438, 51.154)
     """
-    _check_risk(regularization, n_features, label_noise, delta)
+    _check_risk(regularization, n_features, label_noise, failure_probability)
     kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
-    deviation = np.sqrt(2.0 * n_features / delta)
+    deviation = np.sqrt(2.0 * n_features / failure_probability)
     length = n_features + deviation
     if exact:
-        length = np.sqrt(n_features * (2.0 * n_features + np.sqrt(40.0 * n_features / delta)))
+        length = np.sqrt(
+            n_features * (2.0 * n_features + np.sqrt(40.0 * n_features / failure_probability))
+        )
     return float(label_noise / regularization * deviation), float(kappa * length)
 
 
-def _check_risk(regularization: float, n_features: int, label_noise: float, delta: float) -> None:
+def _check_risk(
+    regularization: float, n_features: int, label_noise: float, failure_probability: float
+) -> None:
     if not 0 < as_float(regularization) < np.inf:
         raise ParameterError(f"regularization must be positive and finite, not {regularization!r}.")
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
     if not 0 <= as_float(label_noise) < np.inf:
         raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
-    if not 0 < as_float(delta) < 1:
-        raise ParameterError(f"delta must lie strictly between 0 and 1, not {delta!r}.")
+    if not 0 < as_float(failure_probability) < 1:
+        raise ParameterError(
+            f"failure_probability must lie strictly between 0 and 1, not {failure_probability!r}."
+        )

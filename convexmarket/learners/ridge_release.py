@@ -107,7 +107,11 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         return plan.epsilon if lattice is None else lattice.epsilon
 
     def risk(
-        self, n_features: int, *, label_noise: float | None = None, delta: float = 0.05
+        self,
+        n_features: int,
+        *,
+        label_noise: float | None = None,
+        failure_probability: float = 0.05,
     ) -> tuple[float, float]:
         """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
 
@@ -118,7 +122,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             Standard deviation of the labels' noise, on the unit scale. The constructor's by
             default where there is one, and otherwise 1, which no noise within the labels' range
             exceeds.
-        delta : float, default 0.05
+        failure_probability : float, default 0.05
             Chance that the bound fails.
 
         Returns
@@ -138,7 +142,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             self.regularization,
             n_features,
             1.0 if label_noise is None else label_noise,
-            delta,
+            failure_probability,
             self.max_norm,
             self.sensitivity,
             exact=self.rounding is not None,
@@ -256,7 +260,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that are no numbers."""
-        for name in ("regularization", "max_norm", "label_noise", "delta"):
+        for name in ("regularization", "max_norm", "label_noise", "failure_probability"):
             value = getattr(self, name, None)
             if not (is_number(value) or (value is None and name != "regularization")):
                 raise ParameterError(f"{name} must be a number, not {value!r}.")

@@ -69,7 +69,7 @@ def interactive_error_bound(
     *,
     max_queries: int,
     max_updates: int,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
 ) -> float:
     r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
@@ -82,8 +82,8 @@ def interactive_error_bound(
         Of the whole release.
     max_queries, max_updates : int
         T and B.
-    failure : float, default 0.05
-        beta: the bound holds with probability ``1 - failure``, as long as updates last.
+    failure_probability : float, default 0.05
+        beta: the bound holds with probability ``1 - failure_probability``, as long as updates last.
     accounting : {"tight", "paper"}, default "tight"
 
     Returns
@@ -107,7 +107,7 @@ def interactive_error_bound(
     101.9
     """
     threshold = _threshold(
-        sensitivity, epsilon, delta, max_queries, max_updates, failure, accounting
+        sensitivity, epsilon, delta, max_queries, max_updates, failure_probability, accounting
     )
     return 1.25 * threshold
 
@@ -118,9 +118,9 @@ def suggest_updates(
     delta: float,
     *,
     max_queries: int,
-    norm_bound: float,
+    max_norm: float,
     feature_bound: float = 1.0,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
 ) -> int:
     r"""Return the smallest B with which updates never run out (K, Theorem 3).
@@ -131,9 +131,9 @@ def suggest_updates(
 
     Parameters
     ----------
-    sensitivity, epsilon, delta, max_queries, failure, accounting
+    sensitivity, epsilon, delta, max_queries, failure_probability, accounting
         As for :func:`interactive_error_bound`.
-    norm_bound : float
+    max_norm : float
         C, public bound on the norm of the model.
     feature_bound : float, default 1.0
         R_phi.
@@ -141,20 +141,21 @@ def suggest_updates(
     Returns
     -------
     int
-        At least 1; with probability ``1 - failure`` no :class:`UpdatesExhaustedError` is raised.
+        At least 1; with probability ``1 - failure_probability`` no
+        :class:`UpdatesExhaustedError` is raised.
 
     Examples
     --------
-    >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, norm_bound=2.6)
+    >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, max_norm=2.6)
     55
     """
-    check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_positives(max_norm=max_norm, feature_bound=feature_bound)
 
     def enough(updates: int) -> bool:
         threshold = _threshold(
-            sensitivity, epsilon, delta, max_queries, updates, failure, accounting
+            sensitivity, epsilon, delta, max_queries, updates, failure_probability, accounting
         )
-        return bool(np.sqrt(updates / 2.0) * threshold > feature_bound * norm_bound)
+        return bool(np.sqrt(updates / 2.0) * threshold > feature_bound * max_norm)
 
     found = _smallest(enough, MOST_UPDATES)
     if found is None:
@@ -171,9 +172,9 @@ def semi_interactive_error_bound(
     delta: float,
     *,
     n_points: int,
-    norm_bound: float,
+    max_norm: float,
     feature_bound: float = 1.0,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
     noise: NoiseKind | None = None,
 ) -> SemiInteractiveBound:
@@ -187,11 +188,11 @@ def semi_interactive_error_bound(
         As for :func:`interactive_error_bound`.
     n_points : int
         T, points drawn from the distribution that fresh ones come from.
-    norm_bound : float
+    max_norm : float
         C, public bound on the norm of the model, and of the fit.
     feature_bound : float, default 1.0
         R_phi.
-    failure : float, default 0.05
+    failure_probability : float, default 0.05
         Half of it for the noise and half for the draw of the points.
     noise : {"laplace", "process"}, optional
         As for :class:`~convexmarket.TestSetRelease`: by default a process where delta is positive.
@@ -211,25 +212,25 @@ def semi_interactive_error_bound(
     :class:`~convexmarket.TestSetRelease` knows how far they do.
     """
     check_count("n_points", n_points)
-    check_share("failure", failure)
-    check_positives(norm_bound=norm_bound, feature_bound=feature_bound)
+    check_share("failure_probability", failure_probability)
+    check_positives(max_norm=max_norm, feature_bound=feature_bound)
     if noise is None:
         noise = "laplace" if delta == 0 else "process"
     check_choice("noise", noise, NoiseKind)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=noise == "laplace")
     if noise == "process":
         scale = noise_scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
-        fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure)))
+        fit = 2.0 * scale * (1.0 + np.sqrt(2.0 * np.log(2.0 / failure_probability)))
     else:
         calibration = semi_interactive_epsilon(n_points, float(n_points), delta, accounting)
         scale = noise_scale(sensitivity, epsilon, calibration)
-        fit = 2.0 * scale * np.log(2.0 * n_points / failure)
-        log = np.log(4.0 / failure)
+        fit = 2.0 * scale * np.log(2.0 * n_points / failure_probability)
+        log = np.log(4.0 / failure_probability)
         sum_of_noise = feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
-        fit = min(fit, 2.0 * np.sqrt(norm_bound * sum_of_noise / n_points))
-    reach = 2.0 * norm_bound * feature_bound / np.sqrt(n_points)
+        fit = min(fit, 2.0 * np.sqrt(max_norm * sum_of_noise / n_points))
+    reach = 2.0 * max_norm * feature_bound / np.sqrt(n_points)
     return SemiInteractiveBound(
-        float(fit), float(reach * (1.0 + np.sqrt(np.log(2.0 / failure) / 2.0)))
+        float(fit), float(reach * (1.0 + np.sqrt(np.log(2.0 / failure_probability) / 2.0)))
     )
 
 
@@ -238,9 +239,9 @@ def suggest_test_size(
     epsilon: float,
     delta: float,
     *,
-    norm_bound: float,
+    max_norm: float,
     feature_bound: float = 1.0,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
     noise: NoiseKind | None = None,
     largest: int = 1_000_000,
@@ -249,7 +250,7 @@ def suggest_test_size(
 
     Parameters
     ----------
-    sensitivity, epsilon, delta, norm_bound, feature_bound, failure, accounting, noise
+    sensitivity, epsilon, delta, max_norm, feature_bound, failure_probability, accounting, noise
         As for :func:`semi_interactive_error_bound`.
     largest : int, default 1_000_000
         How many public points there are.
@@ -267,9 +268,9 @@ def suggest_test_size(
             epsilon,
             delta,
             n_points=n_points,
-            norm_bound=norm_bound,
+            max_norm=max_norm,
             feature_bound=feature_bound,
-            failure=failure,
+            failure_probability=failure_probability,
             accounting=accounting,
             noise=noise,
         ).total
@@ -285,10 +286,10 @@ def non_interactive_error_bound(
     rounds: int,
     net_size: float,
     net_radius: float,
-    norm_bound: float,
+    max_norm: float,
     feature_lipschitz: float,
     feature_bound: float = 1.0,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
 ) -> float:
     r"""Bound the error of a public release's predictor, everywhere in the ball (K, Theorem 8).
@@ -303,14 +304,14 @@ def non_interactive_error_bound(
         N, how many points the net has.
     net_radius : float
         nu, how far a point of the ball may be from the net.
-    norm_bound : float
+    max_norm : float
         C, public bound on the norm of the model.
     feature_lipschitz : float
         L_phi, how far features move apart per distance of points.
     feature_bound : float, default 1.0
         R_phi.
-    failure : float, default 0.05
-        beta: the bound holds with probability ``1 - failure``.
+    failure_probability : float, default 0.05
+        beta: the bound holds with probability ``1 - failure_probability``.
 
     Returns
     -------
@@ -321,19 +322,21 @@ def non_interactive_error_bound(
         best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
     """
     check_count("rounds", rounds)
-    check_share("failure", failure)
+    check_share("failure_probability", failure_probability)
     check_positives(
         net_size=net_size,
         net_radius=net_radius,
-        norm_bound=norm_bound,
+        max_norm=max_norm,
         feature_lipschitz=feature_lipschitz,
         feature_bound=feature_bound,
     )
     _check_terms(sensitivity, epsilon, delta, accounting, pure=accounting == "tight")
     scale = noise_scale(sensitivity, epsilon, non_interactive_epsilon(rounds, delta, accounting))
-    between = 2.0 * norm_bound * feature_lipschitz * net_radius
-    reach = feature_bound * norm_bound
-    return non_interactive_error(scale, rounds, net_size, between, reach, failure, accounting)
+    between = 2.0 * max_norm * feature_lipschitz * net_radius
+    reach = feature_bound * max_norm
+    return non_interactive_error(
+        scale, rounds, net_size, between, reach, failure_probability, accounting
+    )
 
 
 def non_interactive_error(
@@ -342,7 +345,7 @@ def non_interactive_error(
     net_size: float,
     between: float,
     reach: float,
-    failure: float,
+    failure_probability: float,
     accounting: Composition,
 ) -> float:
     """Return the bound of :func:`non_interactive_error_bound` for a scale of the noise.
@@ -355,7 +358,7 @@ def non_interactive_error(
         Largest prediction of the model.
     """
     n_models = rounds + 1
-    log = np.log(2.0 * n_models / failure)
+    log = np.log(2.0 * n_models / failure_probability)
     noise = scale * log
     missed = scale * (log + np.log(net_size)) / selection_factor(accounting)
     return float(missed + between + np.sqrt(noise**2 + reach**2 / n_models))
@@ -368,10 +371,10 @@ def suggest_rounds(
     *,
     net_size: float,
     net_radius: float,
-    norm_bound: float,
+    max_norm: float,
     feature_lipschitz: float,
     feature_bound: float = 1.0,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
     accounting: Composition = "tight",
     largest: int = 1_000_000,
 ) -> int:
@@ -395,10 +398,10 @@ def suggest_rounds(
             rounds=rounds,
             net_size=net_size,
             net_radius=net_radius,
-            norm_bound=norm_bound,
+            max_norm=max_norm,
             feature_lipschitz=feature_lipschitz,
             feature_bound=feature_bound,
-            failure=failure,
+            failure_probability=failure_probability,
             accounting=accounting,
         )
 
@@ -411,7 +414,7 @@ def function_error_bound(
     delta: float,
     *,
     n_queries: int,
-    failure: float = 0.05,
+    failure_probability: float = 0.05,
 ) -> float:
     r"""Bound the error of so many answers of a function release.
 
@@ -421,7 +424,7 @@ def function_error_bound(
         As for :func:`interactive_error_bound`.
     n_queries : int
         T, chosen without looking at the answers.
-    failure : float, default 0.05
+    failure_probability : float, default 0.05
 
     Returns
     -------
@@ -430,10 +433,10 @@ def function_error_bound(
         factor that grows with T beside them.
     """
     check_count("n_queries", n_queries)
-    check_share("failure", failure)
+    check_share("failure_probability", failure_probability)
     _check_terms(sensitivity, epsilon, delta, "tight", pure=False)
     scale = noise_scale(sensitivity, epsilon, function_epsilon(delta), PROCESS_SLACK)
-    return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure)))
+    return float(scale * np.sqrt(2.0 * np.log(2.0 * n_queries / failure_probability)))
 
 
 def _threshold(
@@ -442,15 +445,15 @@ def _threshold(
     delta: float,
     max_queries: int,
     max_updates: int,
-    failure: float,
+    failure_probability: float,
     accounting: Composition,
 ) -> float:
     check_count("max_queries", max_queries)
     check_count("max_updates", max_updates)
-    check_share("failure", failure)
+    check_share("failure_probability", failure_probability)
     _check_terms(sensitivity, epsilon, delta, accounting, pure=False)
     scale = noise_scale(sensitivity, epsilon, interactive_epsilon(max_updates, delta, accounting))
-    return float(4.0 * scale * np.log(2.0 * max_queries / failure))
+    return float(4.0 * scale * np.log(2.0 * max_queries / failure_probability))
 
 
 def _check_terms(

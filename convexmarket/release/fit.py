@@ -56,7 +56,7 @@ class KernelBasis:
         """Return it as a combination of the points' kernels, shape (T,)."""
         return np.asarray(self.vectors @ (beta / self.roots))
 
-    def fit(self, predictions: Floats, norm_bound: float) -> Floats:
+    def fit(self, predictions: Floats, max_norm: float) -> Floats:
         r"""Return the coordinates of the best function, by its multiplier.
 
         For a multiplier nu of half the squared bound on the norm,
@@ -69,11 +69,11 @@ class KernelBasis:
             return np.asarray(self.roots * turned / (self.roots**2 + nu))
 
         def room(nu: float) -> float:  # nearly linear in nu
-            return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / norm_bound
+            return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / max_norm
 
         found = beta(0.0)
-        if np.linalg.norm(found) > norm_bound:
-            high = 2.0 * float(np.linalg.norm(self.roots * turned)) / norm_bound
+        if np.linalg.norm(found) > max_norm:
+            high = 2.0 * float(np.linalg.norm(self.roots * turned)) / max_norm
             found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
         return found
 
@@ -110,7 +110,7 @@ class ConstrainedFit(cp.Problem):
 
 
 def declare_fit(
-    gram: Floats, norm_bound: float, formulation: FitFormulation = "primal"
+    gram: Floats, max_norm: float, formulation: FitFormulation = "primal"
 ) -> ConstrainedFit:
     """Return the fit in CVXPY, with the predictions as a parameter.
 
@@ -118,7 +118,7 @@ def declare_fit(
     ----------
     gram : ndarray of shape (T, T)
         Kernel matrix of the points.
-    norm_bound : float
+    max_norm : float
         C, positive.
     formulation : {"primal", "diagonal", "quadratic"}, default "primal"
         ``"primal"`` is in the coordinates beta, ``"diagonal"`` turns the predictions into the same
@@ -139,12 +139,12 @@ def declare_fit(
     if formulation == "quadratic":
         c = cp.Variable(len(gram), name="c")
         values, square = gram @ c, cp.quad_form(c, cp.psd_wrap(gram))
-        bound = square <= norm_bound**2
+        bound = square <= max_norm**2
         return ConstrainedFit(values - predictions, bound, values, cp.sqrt(square))
     basis = KernelBasis(gram)
     beta = cp.Variable(basis.roots.size, name="beta")
     values, norm = (basis.vectors * basis.roots) @ beta, cp.norm(beta, 2)
-    bound = norm <= norm_bound
+    bound = norm <= max_norm
     if formulation == "primal":
         return ConstrainedFit(values - predictions, bound, values, norm)
     turned = cp.Parameter(basis.roots.size + 1, name="turned predictions")

@@ -83,7 +83,7 @@ class InteractiveRelease(SingleCopy):
     max_updates : int
         B, how often the public model may be corrected. See
         :func:`~convexmarket.release.suggest_updates`.
-    failure : float, default 0.05
+    failure_probability : float, default 0.05
         beta, the probability that some answer is further off than :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"
         How the scale of the noise follows from epsilon. ``"paper"``:
@@ -91,9 +91,9 @@ class InteractiveRelease(SingleCopy):
         ``"tight"``: from the moments of the privacy loss, hundreds of times smaller
         (docs/theory.md, section 12).
     threshold : float, optional
-        From which disagreement on the public model is corrected; ``4*scale*log(2*T/failure)`` by
-        default, as in the paper. Any value keeps the guarantee; under a lower one updates run out
-        earlier.
+        From which disagreement on the public model is corrected; by default
+        ``4*scale*log(2*T/failure_probability)``, as in the paper. Any value keeps the guarantee;
+        under a lower one updates run out earlier.
     rounding : float or "auto", optional
         A step, rounded down to a power of two: noisy predictions are multiples of it, with noise
         drawn exactly, so that no low digit tells more than epsilon allows. By default far below
@@ -114,8 +114,8 @@ class InteractiveRelease(SingleCopy):
     scale, threshold : float
         Of the Laplace noise, and of the comparison; in units of the predictions. Public.
     error_bound : float
-        No answer is further from the model's prediction, with probability ``1 - failure``:
-        the threshold, and a quarter of its default.
+        No answer is further from the model's prediction than the threshold and a quarter of
+        its default, with probability ``1 - failure_probability``.
     predictor : PublicPredictor
         The public model: a combination of kernels at the queried points where it was corrected, at
         most B of them. It may be published, and used when questions have run out.
@@ -163,7 +163,7 @@ class InteractiveRelease(SingleCopy):
         *,
         max_queries: int,
         max_updates: int,
-        failure: float = 0.05,
+        failure_probability: float = 0.05,
         accounting: Composition = "tight",
         threshold: float | None = None,
         rounding: Rounding = "auto",
@@ -176,12 +176,12 @@ class InteractiveRelease(SingleCopy):
         sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
-        check_share("failure", failure)
+        check_share("failure_probability", failure_probability)
         self._noise = laplace_noise(
             erm, sold, interactive_epsilon(self._max_updates, delta, accounting), rounding
         )
         self.scale = self._noise.scale
-        usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure))
+        usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure_probability))
         if threshold is not None and threshold != 0:
             check_positives(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)

@@ -60,7 +60,7 @@ class PublicRelease(Release):
         100,000 points go.
     max_net : int, default 1_000_000
         Most points of a net; a finer one is refused with what it would cost.
-    failure : float, default 0.05
+    failure_probability : float, default 0.05
         beta, the probability that ``error_bound`` does not hold.
     accounting : {"tight", "paper"}, default "tight"
         How the scale of the noise follows from epsilon. ``"paper"``: as for
@@ -81,7 +81,7 @@ class PublicRelease(Release):
         Of the Laplace noise in a measurement.
     error_bound : float
         The predictor is nowhere in the ball further from the model, with probability
-        ``1 - failure``: see :func:`~convexmarket.release.non_interactive_error_bound`.
+        ``1 - failure_probability``: see :func:`~convexmarket.release.non_interactive_error_bound`.
     net_radius, net_size : float, int
         Of the net.
     predictor : PublicPredictor
@@ -128,7 +128,7 @@ class PublicRelease(Release):
         rounds: int,
         net_radius: float | None = None,
         max_net: int = 1_000_000,
-        failure: float = 0.05,
+        failure_probability: float = 0.05,
         accounting: Composition = "tight",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
@@ -138,7 +138,7 @@ class PublicRelease(Release):
         why = " for the paper's accounting" if accounting == "paper" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
-        check_share("failure", failure)
+        check_share("failure_probability", failure_probability)
         lipschitz = erm.kernel_.feature_lipschitz
         noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), "auto")
         step, self.scale = noise.step, noise.scale
@@ -169,7 +169,7 @@ class PublicRelease(Release):
             len(net),
             2.0 * erm.norm_bound_ * lipschitz * self.net_radius,
             erm.feature_bound_ * erm.norm_bound_,
-            failure,
+            failure_probability,
             accounting,
         )
         self.error_bound += 2.0 * step  # rounding, in a selection and in a measurement

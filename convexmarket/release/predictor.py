@@ -104,7 +104,7 @@ class PublicPredictor:
         return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
 
     def corrected(
-        self, point: Floats, answer: float, norm_bound: float, divisor: float | None = None
+        self, point: Floats, answer: float, max_norm: float, divisor: float | None = None
     ) -> Self:
         r"""Return a function that is nearer to the answer at a point, drawn into a ball.
 
@@ -116,7 +116,7 @@ class PublicPredictor:
         ----------
         point : ndarray of shape (n_features,)
         answer : float
-        norm_bound : float
+        max_norm : float
             Radius of the ball, a public bound on the norm of the truth.
         divisor : float, optional
             D, at least k(z, z), which is the default: then the function takes the answer. Where the
@@ -134,9 +134,9 @@ class PublicPredictor:
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
         moved = self._with(np.vstack([self.points, row]), np.append(self.coefficients, step))
         norm = moved.norm
-        if norm <= norm_bound:
+        if norm <= max_norm:
             return moved
-        return moved._with(moved.points, moved.coefficients * (norm_bound / norm))
+        return moved._with(moved.points, moved.coefficients * (max_norm / norm))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is published, ready for JSON.

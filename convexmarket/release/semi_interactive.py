@@ -65,7 +65,7 @@ class TestSetRelease(Release):
         How the scale of Laplace noise follows from epsilon. ``"paper"``: advanced composition
         (K, Theorem 11). ``"tight"``: moments of the privacy loss, and the points' kernel matrix:
         predictions that move together cost less.
-    norm_bound : float, optional
+    max_norm : float, optional
         C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
         model.
     rounding : float or "auto", optional
@@ -139,7 +139,7 @@ class TestSetRelease(Release):
         *,
         noise: NoiseKind | None = None,
         accounting: Composition = "tight",
-        norm_bound: float | None = None,
+        max_norm: float | None = None,
         rounding: Rounding = "auto",
         solver: str = "exact",
         accountant: Account | None = None,
@@ -152,8 +152,8 @@ class TestSetRelease(Release):
         check_choice("noise", noise, NoiseKind)
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
-        bound = erm.norm_bound_ if norm_bound is None else norm_bound
-        check_positives(norm_bound=bound)
+        bound = erm.norm_bound_ if max_norm is None else max_norm
+        check_positives(max_norm=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."
@@ -216,7 +216,7 @@ class TestSetRelease(Release):
 def fit_coefficients(
     gram: Floats,
     predictions: Floats,
-    norm_bound: float,
+    max_norm: float,
     solver: str = "exact",
     basis: KernelBasis | None = None,
 ) -> Floats:
@@ -231,8 +231,8 @@ def fit_coefficients(
     """
     basis = KernelBasis(gram) if basis is None else basis
     if solver == "exact":
-        return basis.coefficients(basis.fit(predictions, norm_bound))
-    problem = declare_fit(gram, norm_bound)
+        return basis.coefficients(basis.fit(predictions, max_norm))
+    problem = declare_fit(gram, max_norm)
     problem.fit_to(predictions)
     try:
         problem.solve(solver=solver)
@@ -245,7 +245,7 @@ def fit_coefficients(
             " solver='exact'."
         )
     size = float(np.linalg.norm(beta))
-    return basis.coefficients(beta * min(1.0, norm_bound / size) if size > 0 else beta)
+    return basis.coefficients(beta * min(1.0, max_norm / size) if size > 0 else beta)
 
 
 def _checked_points(erm: KernelERM, X: ArrayLike, names: tuple[str, ...] | None) -> Floats:

@@ -9,7 +9,7 @@ To add a term to the package is to write its class and to export it here. What m
 have to know of it, it says itself (``numbers``, and the other shortcuts of
 :class:`convexmarket.terms.shortcuts.Defined`); nobody asks for its class. Its table in a problem
 file follows from the fields of its dataclass, and their types are the names by which
-:mod:`convexmarket.problems.pieces` knows what a file may give.
+:mod:`convexmarket.lab.problem.pieces` knows what a file may give.
 """
 
 from convexmarket.terms.base import (

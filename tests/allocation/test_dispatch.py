@@ -89,7 +89,7 @@ def test_a_market_is_served_by_the_best_method_for_it(method, asked):
 def test_a_method_that_is_named_gets_its_options(asked):
     standard = market_of(form())
     cm.allocate(standard, "line_search", formulation="dual", solver="ECOS", max_solves=7)
-    cm.allocate(standard, "projected_gradient", grid=3, tolerance=0.1)
+    cm.allocate(standard, "projected_gradient", grid=3, tol=0.1)
     cm.allocate(standard, "branch_and_bound", start=2.0, solver_options={"a": 1})
     numerical = {"gap": 1e-6, "progress": None}
     asked = [
@@ -99,7 +99,7 @@ def test_a_method_that_is_named_gets_its_options(asked):
     assert asked == [
         ("line_search", (standard,),
          {"formulation": "dual", "solver": "ECOS", "max_solves": 7} | numerical),
-        ("projected_gradient", (standard,), {"grid": 3, "tolerance": 0.1}),
+        ("projected_gradient", (standard,), {"grid": 3, "tol": 0.1}),
         ("branch_and_bound", (standard,),
          {"solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
     ]  # fmt: skip

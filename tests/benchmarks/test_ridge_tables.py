@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convexmarket.experiments import ridge
-from convexmarket.problems import load_problem
+from convexmarket.lab.kinds.ridge_comparison import run as ridge
+from convexmarket.lab.problem.loading import load_problem
 
 PROBLEMS = Path(__file__).parents[2] / "problems"
 OVERRIDES = ["run.draws=1", "run.samples=50", "run.jobs=1"]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from convexmarket import cli
-from convexmarket.report.index import write_index
+from convexmarket.lab.report.index import write_index
 
 
 def results(error: float = 0.1, status: str = "solved", kind: str = "tradeoff") -> dict[str, Any]:

@@ -5,12 +5,14 @@ import os
 
 import pytest
 
-from convexmarket import experiments, ledger, report, writing
+from convexmarket import lab, ledger, writing
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
-from convexmarket.experiments import privacy_audits, solver_study
+from convexmarket.lab import privacy_audits
+from convexmarket.lab.kinds.solver_study import run as solver_study
+from convexmarket.lab.lists import offers
+from convexmarket.lab.report import diff
 from convexmarket.online import market as online
-from convexmarket.report import diff
 from convexmarket.writing import check_place
 from tests import PROBLEMS
 from tests.cli.builders import invoke
@@ -19,14 +21,14 @@ QUICKSTART = str(PROBLEMS / "quickstart.toml")
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 #: What is given beside the place, the option of the place, and where the work would be done.
 COMMANDS = {
-    "run": (["run", QUICKSTART], "--out", (experiments, "run_problem")),
+    "run": (["run", QUICKSTART], "--out", (lab, "run_problem")),
     "run a study": (
         ["run", str(PROBLEMS / "solver-study.toml")],
         "--out",
         (solver_study, "run_solver_study"),
     ),
     "compare": (["compare", QUICKSTART], "--out", (solver_study, "run_solver_study")),
-    "report": (["report", "one"], "--out", (report, "rewrite_report")),
+    "report": (["report", "one"], "--out", (lab, "rewrite_report")),
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],
         "--reports",
@@ -34,7 +36,7 @@ COMMANDS = {
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
     "diff --json": (["diff", "a/one", "b/two"], "--json", (diff, "diff_results")),
-    "price": (["price", "sellers.csv", *PRICE], "--out", (experiments, "price_offers")),
+    "price": (["price", "sellers.csv", *PRICE], "--out", (offers, "price_offers")),
     "audit": (["audit"], "--out", (privacy_audits, "audit_mechanisms")),
     "ledger export": (["ledger", "export", "books.sqlite"], "--out", (ledger, "Ledger")),
     "online quote": (

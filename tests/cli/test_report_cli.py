@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket import experiments
+from convexmarket import lab
 from convexmarket.cli import report as report_cli
-from convexmarket.experiments import run_problem
-from convexmarket.problems import load_problem
-from convexmarket.report import read_results, render, write_report
-from convexmarket.report.results_schema import results_schema
+from convexmarket.lab import run_problem, write_report
+from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.report import render
+from convexmarket.lab.report.results import read_results
+from convexmarket.lab.report.results_schema import results_schema
 from tests import ROOT
 from tests.cli.builders import draw_nothing, invoke, plain
 
@@ -76,7 +77,7 @@ def runs(monkeypatch):
         ran.append(problem.title)
         return run_problem(problem, progress)
 
-    monkeypatch.setattr(experiments, "run_problem", run)
+    monkeypatch.setattr(lab, "run_problem", run)
     return ran
 
 
@@ -199,7 +200,7 @@ def test_one_failure_does_not_stop_the_others(here, monkeypatch):
             raise ZeroDivisionError("a bug")
         return run_problem(problem, progress)
 
-    monkeypatch.setattr(experiments, "run_problem", run)
+    monkeypatch.setattr(lab, "run_problem", run)
     done = invoke("report", "--all")
     assert done.exit_code == 1
     assert outcomes(done.stdout) == {"bad": "failed", "clinic": "failed", "one": "run"}
@@ -258,7 +259,7 @@ def test_where_a_report_cannot_go_is_known_before_anything_is_run(here, monkeypa
     def run(*_):
         raise AssertionError("it ran")
 
-    monkeypatch.setattr(experiments, "run_problem", run)
+    monkeypatch.setattr(lab, "run_problem", run)
     (here / "mine").mkdir()
     (here / "mine" / "notes.txt").write_text("precious")
     done = invoke("run", here / "problems" / "one.toml", "--out", here / "mine")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.data.csv_cells import guarded, unguarded, write_csv
-from convexmarket.experiments import price_offers
-from convexmarket.experiments.lists import read_reports
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.reading import read_reports
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
 

@@ -105,11 +105,33 @@ def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
         ({"smoker": []}, "'smoker'; give a tuple"),
         ({"age": [18, 100]}, r"'age'; a range is a tuple, \(18, 100\)"),
         ({"smoker": ["yes", "yes"]}, "category of 'smoker' twice"),
+        ({"smoker": [["yes"], ["no"]]}, "a category is a word, a number or a truth value"),
     ],
 )
 def test_a_declaration_that_is_none_is_refused(columns, words):
     with pytest.raises(ParameterError, match=words):
         cm.PublicFeatures(columns).fit(PATIENTS)
+
+
+@pytest.mark.parametrize(
+    ("cells", "categories", "words"),
+    [
+        ([1, 2, 3], ["1", "2", "3"], "'ward' holds numbers, and its category '1' is a word"),
+        ([1.0, np.nan, 3.0], [1, "2", 3], "'ward' holds numbers, and its category '2' is a word"),
+        (["1", "2", None], [1, 2, 3], "'ward' holds words, and its category 1 is none"),
+    ],
+)
+def test_categories_that_a_column_cannot_hold_are_refused(cells, categories, words):
+    table = pd.DataFrame({"ward": cells})
+    with pytest.raises(DataError, match=words):
+        cm.PublicFeatures({"ward": categories}, missing="middle").transform(table)
+
+
+def test_a_column_of_empty_cells_fits_any_category():
+    empty = pd.DataFrame({"ward": [None, None]})
+    for cells in (empty, empty.astype(float)):
+        rows = cm.PublicFeatures({"ward": ["a", "b"]}, missing="middle").transform(cells)
+        assert np.all(rows[:, :2] == 0.0)
 
 
 def test_a_declared_column_that_is_missing_is_named():

@@ -11,7 +11,9 @@ import pytest
 
 from convexmarket import writing
 from convexmarket.errors import DataError
-from convexmarket.report import Report, Section, Table, workshop, write_report
+from convexmarket.lab import write_report
+from convexmarket.lab.report import workshop
+from convexmarket.lab.report.model import Report, Section, Table
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
     FORMER_CSV,

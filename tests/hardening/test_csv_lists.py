@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import DataError
-from convexmarket.experiments import lists, price_offers
-from convexmarket.experiments.csv_rows import LONGEST_LINE, csv_rows
-from convexmarket.experiments.lists import numbers_in, read_list, read_reports, trimmed_id
+from convexmarket.lab.lists import reading as lists
+from convexmarket.lab.lists.csv_rows import LONGEST_LINE, csv_rows
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.reading import numbers_in, read_list, read_reports, trimmed_id
 from convexmarket.priors import Uniform
 
 PRIOR = Uniform(0.0, 10.0)

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.table import Table
 from scipy.integrate import quad
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
-from convexmarket.experiments import price_offers, run_problem
+from convexmarket.lab import run_problem, write_report
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.lab.report import render
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
-from convexmarket.problems import load_problem, parse_problem
-from convexmarket.report import render, write_report
-from convexmarket.report.terminal import summary
 from tests.campaign.fuzz.calls import (
     ABSTRACT,
     ELSEWHERE,
@@ -81,7 +80,7 @@ REFUSED = {
         5e-324
     ).fit(X, Y, epsilon=2.0 / len(X)),
     "an answer a hundred and sixty digits finer than the model": lambda: cm.release.suggest_updates(
-        1e-160, 100.0, 1 - 1e-16, max_queries=4, norm_bound=1.0, accounting="paper"
+        1e-160, 100.0, 1 - 1e-16, max_queries=4, max_norm=1.0, accounting="paper"
     ),
     "constraints that are an array of nothing": lambda: cm.Market(
         market().sellers, cm.Noise(), np.array(1.0)
@@ -154,7 +153,7 @@ REFUSED = {
     "payments of no market": lambda: cm.payments(None, cm.allocate(market())),
     "payments of no allocation": lambda: cm.payments(market(), 0.5),
     "payments as accurate as a word": lambda: cm.incentives.estimate_payments(
-        market(), cm.allocate(market()), accuracy="x"
+        market(), cm.allocate(market()), tol="x"
     ),
     "payments by no process": lambda: cm.incentives.estimate_payments(
         market(), cm.allocate(market()), jobs=0
@@ -391,9 +390,6 @@ def test_one_draw_says_that_it_tells_nothing(tmp_path, monkeypatch):
     assert list(result.comparisons.high) == [np.inf] * 2
     assert set(result.comparisons.verdict) == {"not told apart"}
     assert result.curve[["error_std", "overall_std"]].isna().all(axis=None)
-    (table,) = [part for part in summary(result) if isinstance(part, Table)]
-    assert all("%" in cell and "±" not in cell for cell in table.columns[5].cells)
-    assert table.row_count == 3
     write_report(result, tmp_path / "report")
 
 

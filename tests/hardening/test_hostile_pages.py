@@ -1,7 +1,7 @@
 """Names from a stranger's file on the pages of every kind of report, in the index and in diffs.
 
 The shipped results are given hostile names, wherever a problem file or a seller may choose one, and
-written again. Figures are left out here: tests/report/test_hostile_names.py draws such names.
+written again. Figures are left out here: tests/lab/report/test_hostile_names.py draws such names.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import pytest
 from rich.console import Console
 
 from convexmarket.cli.consoles import PlainConsole
-from convexmarket.problems import KINDS
-from convexmarket.report import read_results, render, write_report
-from convexmarket.report.diff import diff_results
-from convexmarket.report.diff_report import diff_summary
-from convexmarket.report.index import write_index
-from convexmarket.report.terminal import summary
+from convexmarket.lab import build_report, write_report
+from convexmarket.lab.problem.loading import KINDS
+from convexmarket.lab.report import render
+from convexmarket.lab.report.diff import diff_results
+from convexmarket.lab.report.diff_report import diff_summary
+from convexmarket.lab.report.index import write_index
+from convexmarket.lab.report.results import read_results
+from convexmarket.lab.report.terminal import summary
 from tests import ROOT, one_in
 
 REPORTS = ROOT / "reports"
@@ -149,7 +151,7 @@ def test_every_kind_is_here() -> None:
     assert set(SHIPPED) == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", one_in(3, SHIPPED))
+@pytest.mark.parametrize("kind", one_in(4, SHIPPED))
 def test_pages_of_hostile_names(kind: str, tmp_path: Path, without_figures: None) -> None:
     check_pages(hostile_results(kind, tmp_path), tmp_path)
 
@@ -157,7 +159,7 @@ def test_pages_of_hostile_names(kind: str, tmp_path: Path, without_figures: None
 def check_pages(found: Any, folder: Path) -> None:
     write_report(found, folder / "report")
     check_files(folder / "report")
-    told = shown(summary(found))
+    told = shown(summary(build_report(found)))
     assert "\x1b" not in told
     assert "\u202e" not in told
     assert "=<q-x y='\">[b]\ufffd\ufffd" in told

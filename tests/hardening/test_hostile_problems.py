@@ -9,12 +9,14 @@ from typer.testing import CliRunner
 
 from convexmarket.cli import app, ending
 from convexmarket.errors import DataError, ProblemFileError
-from convexmarket.experiments import ridge
-from convexmarket.problems import KINDS, json_schema, limits, load_problem, parse_problem
-from convexmarket.problems.base import RunTable
-from convexmarket.problems.limits import DEEPEST, MOST_ENTRIES
+from convexmarket.lab.kinds import KINDS
+from convexmarket.lab.kinds.ridge_comparison import run as ridge
+from convexmarket.lab.problem import limits
+from convexmarket.lab.problem.base import RunTable
+from convexmarket.lab.problem.limits import DEEPEST, MOST_ENTRIES
+from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
 from tests import PROBLEMS
-from tests.problems.builders import TWO_SELLERS
+from tests.lab.problem.builders import TWO_SELLERS
 
 STUDY = """
 kind = "solver-study"
@@ -169,7 +171,7 @@ def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    monkeypatch.setattr("convexmarket.experiments.run_problem", stop)
+    monkeypatch.setattr("convexmarket.lab.run_problem", stop)
     (tmp_path / "two.toml").write_text(TWO_SELLERS)
     said = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
     assert "run.jobs is 24; as there are 3 cores" in said.stderr
@@ -296,4 +298,4 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
 
 def test_schemas_are_json():
     assert json.loads(json.dumps(json_schema())) == json_schema()
-    assert len(KINDS) == len({model.__name__ for model in KINDS.values()})
+    assert len(KINDS) == len({kind.problem for kind in KINDS.values()})

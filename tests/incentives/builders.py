@@ -196,7 +196,7 @@ def sold_at(market, seller, reports, gap=1e-6):
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     """u(eps) falls with the report, so that upper and lower sums need no smoothness."""
     found = cm.incentives.estimate_payments(
-        market, cm.allocate(market, gap=1e-8), sellers=[seller], accuracy=accuracy
+        market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )
     report, sold = z[0], sold_at(market, seller, z, gap=1e-8)
     assert report == market.sellers.sensitivities[seller]
@@ -220,7 +220,7 @@ def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
 
     ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
     rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
-    found = cm.incentives.estimate_payments(market, allocation, accuracy=accuracy)
+    found = cm.incentives.estimate_payments(market, allocation, tol=accuracy)
     paid_rent = found.amounts[0] - report * np.expm1(allocation.epsilon[0])
     assert abs(paid_rent - rent) <= found.errors[0] + 1e-9
     assert found.errors[0] < 0.01 * found.amounts[0]

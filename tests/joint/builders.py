@@ -138,7 +138,7 @@ def check_bounds_are_kept(bound, paid, m):
     terms = terms + 0.01 * cm.Payments() if paid else terms
     joint = instance(m, terms=terms, constraints=[constraint])
     best = cm.allocate_jointly(joint, starts=1)
-    found = solve_exponential(joint, 50.0, tolerance=1e-10)
+    found = solve_exponential(joint, 50.0, tol=1e-10)
     assert found.objective == pytest.approx(best.objective, rel=1e-6)
     quantities = found.eta * found.weights
     if bound == "budget":

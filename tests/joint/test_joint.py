@@ -165,7 +165,7 @@ def test_the_published_objective_falls_without_end():
 
 
 def test_the_remedies():
-    check_remedies(8)
+    check_remedies(5)
 
 
 def check_remedies(m):
@@ -274,7 +274,7 @@ def test_the_best_purchase_is_the_allocation_of_the_market_with_losses(squared, 
 
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from(["expected", "worst-case"]))
 def test_the_objective_never_rises(seed, noise):
-    check_objective_never_rises(seed, noise, 25, 2)
+    check_objective_never_rises(seed, noise, 12, 2)
 
 
 def check_objective_never_rises(seed, noise, below, starts):
@@ -331,7 +331,7 @@ def test_the_tangent_bounds_the_optimum_at_every_eta():
 
 @pytest.mark.parametrize("noise", ["expected", "worst-case"])
 def test_theorem_3_3_of_b_holds_at_the_answer(noise):
-    check_theorem_3_3(noise, 20)
+    check_theorem_3_3(noise, 8)
 
 
 def check_theorem_3_3(noise, m):
@@ -374,7 +374,7 @@ def check_a_market_that_is_not_papers(m):
 
 @pytest.mark.parametrize("convex", one_in(2, [True, False]))
 def test_given_guarantees(convex):
-    check_given_guarantees(convex, 10)
+    check_given_guarantees(convex, 6)
 
 
 def check_given_guarantees(convex, m):
@@ -459,7 +459,7 @@ def test_bad_arguments(change, error, message):
         ({"random_state": "0"}, "random_state is '0'; give a seed"),
         ({"max_iterations": 0}, "max_iterations is 0"),
         ({"max_iterations": True}, "max_iterations is True"),
-        ({"tolerance": 0.0}, "tolerance is 0.0; give a finite number > 0"),
+        ({"tol": 0.0}, "tol is 0.0; give a finite number > 0"),
         ({"method": "projected_gradient", "grid": 2.5}, "grid is 2.5"),
         ({"method": "projected_gradient", "eps_max": "a"}, "eps_max is 'a'"),
         ({"method": "nlp", "solver_options": 3}, "solver_options is 3"),
@@ -492,9 +492,9 @@ def check_one_door(method, **options):
     found = cm.allocate_jointly(joint, method, starts=1, **options)
     assert found.method == method
     assert found.lower_bound == -np.inf
-    tolerance = 2e-2 if method == "projected_gradient" else 1e-5
+    tol = 2e-2 if method == "projected_gradient" else 1e-5
     assert truth.objective * (1 - 1e-9) <= found.objective
-    assert found.objective <= truth.objective * (1 + tolerance)
+    assert found.objective <= truth.objective * (1 + tol)
     with pytest.raises(ParameterError, match=f"the method '{method}' takes .*; got colour"):
         cm.allocate_jointly(joint, method, colour=3)
 

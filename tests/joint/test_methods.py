@@ -100,7 +100,7 @@ def check_projected_gradient_comes_near(m, seed):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", ["norm", "power"])
+@pytest.mark.parametrize("name", one_in(2, ["norm", "power"]))
 def test_projected_gradient_finds_the_best_point_of_an_eta(name, noise):
     joint = instance(terms=SMOOTH[name], constraints=[cm.EtaRange(30, 30)], **NOISES[noise])
     rng = np.random.default_rng(3)
@@ -166,7 +166,7 @@ def test_projected_gradient_refuses(options, error, words):
         {"grid": 0},
         {"max_iterations": 0},
         {"step": 0.0},
-        {"tolerance": -1.0},
+        {"tol": -1.0},
         {"eps_max": np.inf},
     ],
 )
@@ -315,7 +315,7 @@ def test_the_exponential_method_serves_convex_privacy_costs(name):
 
 def check_convex_privacy_costs(name, m):
     joint = instance(m, terms=SMOOTH[name], constraints=[cm.Cap(2)])
-    found = solve_exponential(joint, 50.0, tolerance=1e-7)
+    found = solve_exponential(joint, 50.0, tol=1e-7)
     gradient, _ = descend_jointly(joint, grid=1, eps_max=found.eta / m, max_iterations=1000)
     assert found.objective == pytest.approx(gradient.objective, rel=1e-5)
     assert found.weights.max() <= 2 / m * (1 + 1e-8)
@@ -352,7 +352,7 @@ def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
 def check_who_is_left_out(m):
     sellers = cm.Sellers(virtual_costs=np.append(np.full(m - 1, 0.1), 1e4))
     joint = instance(m, sellers=sellers, terms=SMOOTH["square"])
-    found = solve_exponential(joint, 50.0, tolerance=1e-7)
+    found = solve_exponential(joint, 50.0, tol=1e-7)
     assert found.weights[-1] == 0
     assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
 
@@ -395,7 +395,7 @@ def test_the_exponential_method_refuses_what_it_cannot_serve():
         solve_exponential(instance(noise="realised", noise_vector=[1.0, 0.0, 0.0]), 50.0)
     with pytest.raises(InfeasibleMarketError, match="leave no weights that sum to one"):
         solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]), 6.0)
-    for wrong in ({"max_iterations": 0}, {"tolerance": 0.0}):
+    for wrong in ({"max_iterations": 0}, {"tol": 0.0}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             solve_exponential(instance(), 50.0, **wrong)
     with pytest.raises(ParameterError, match="eta is"):
@@ -406,7 +406,7 @@ def test_the_exponential_method_refuses_what_it_cannot_serve():
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", ["norm", "power", "exponential"])
+@pytest.mark.parametrize("name", one_in(2, ["norm", "power", "exponential"]))
 def test_the_nonlinear_method_serves_every_noise_and_cost(name, noise, capfd):
     pytest.importorskip("unopy")
     joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(2)], **NOISES[noise])

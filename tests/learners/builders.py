@@ -145,7 +145,7 @@ def share_of_sensitivity(log_regularization, *versions) -> float:
     others, models = np.tile([1.0 - 1e-13, 0.0], (49, 1)), []
     for angle, radius, label in versions:
         row = radius * (1 - 1e-13) * np.array([np.cos(angle), np.sin(angle)])
-        erm = kernel_erm("logistic", "linear", 10.0**log_regularization, tolerance=1e-6)
+        erm = kernel_erm("logistic", "linear", 10.0**log_regularization, tol=1e-6)
         signs = np.append(1 if label > 0 else -1, np.ones(49))
         models.append(erm.fit(np.vstack([row, others]), signs))
     return rkhs_distance(*models) / models[0].sensitivity_

@@ -100,9 +100,9 @@ def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
     weights = None
     if weighted:
         weights = np.random.default_rng(seed).dirichlet(np.ones(n_rows))
-    erm = kernel_erm(loss, kernel, 10.0**log_regularization, tolerance=10.0**log_tolerance)
+    erm = kernel_erm(loss, kernel, 10.0**log_regularization, tol=10.0**log_tolerance)
     erm.fit(X, y, epsilon=weights)
-    assert erm.prediction_error_ <= erm.tolerance * erm.sensitivity_
+    assert erm.prediction_error_ <= erm.tol * erm.sensitivity_
     problem = erm.declare(X, y, epsilon=weights)
     assert problem.is_dcp()
     declared = solve(problem)
@@ -119,7 +119,7 @@ def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_predictions_are_those_of_the_declaration(loss, kernel) -> None:
     X, y = sample(3, 30, loss, kernel)
-    erm = kernel_erm(loss, kernel, 0.05, tolerance=1e-4).fit(X, y)
+    erm = kernel_erm(loss, kernel, 0.05, tol=1e-4).fit(X, y)
     problem = erm.declare(X, y)
     solve(problem)
     predictions = erm.kernel_(X, X) @ problem.var_dict["beta"].value
@@ -130,20 +130,20 @@ def test_predictions_are_those_of_the_declaration(loss, kernel) -> None:
 def test_one_row_of_the_hinge_by_hand() -> None:
     """While the margin is below one, w = y*phi/lambda; afterwards it stops at the margin."""
     for regularization, expected in [(4.0, 0.25), (1.0, 1.0), (0.1, 1.0)]:
-        erm = kernel_erm("hinge", "linear", regularization, tolerance=1e-5).fit([[1.0, 0.0]], [1])
+        erm = kernel_erm("hinge", "linear", regularization, tol=1e-5).fit([[1.0, 0.0]], [1])
         found = erm.decision_function([[1.0, 0.0], [0.0, 1.0]])
         assert found == pytest.approx([expected, 0.0], abs=2e-5 / regularization)
 
 
 def test_one_row_of_huber_by_hand() -> None:
-    erm = kernel_erm("huber", "linear", 0.5, huber_threshold=0.25, tolerance=1e-9)
+    erm = kernel_erm("huber", "linear", 0.5, huber_threshold=0.25, tol=1e-9)
     assert erm.fit([[1.0]], [40.0]).decision_function([[1.0]]) == pytest.approx([0.5])
     assert erm.fit([[1.0]], [0.3]).decision_function([[1.0]]) == pytest.approx([0.2])
 
 
 def test_the_hinge_is_scikit_learns_support_vector_machine_without_intercept() -> None:
     X, y = sample(0, 200, "hinge")
-    erm = kernel_erm("hinge", regularization=0.01, tolerance=1e-4).fit(X, y)
+    erm = kernel_erm("hinge", regularization=0.01, tol=1e-4).fit(X, y)
     # an intercept is a constant feature: adding one to the kernel leaves SVC none to find
     reference = SVC(kernel=rbf_kernel_of_two, C=1 / (0.01 * 200), tol=1e-8).fit(X, y)
     support = rbf_kernel_of_two(X, X[reference.support_]) @ reference.dual_coef_[0]
@@ -161,7 +161,7 @@ def test_many_rows_of_low_rank_are_scikit_learns_logistic_regression() -> None:
     rng = np.random.default_rng(1)
     X = scale_rows(rng.standard_normal((n_rows, 8)) / 3)
     y = np.where(X @ rng.standard_normal(8) + 0.3 * rng.standard_normal(n_rows) > 0, 1, -1)
-    erm = kernel_erm("logistic", "linear", regularization, tolerance=1e-3).fit(X, y)
+    erm = kernel_erm("logistic", "linear", regularization, tol=1e-3).fit(X, y)
     assert len(erm.pivots_) == 8
     reference = LogisticRegression(
         C=1 / (regularization * n_rows), fit_intercept=False, solver="newton-cholesky", tol=1e-12
@@ -188,8 +188,8 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 ) -> None:
     n_rows = min(n_rows, 7) if loss == "hinge" else n_rows
     X, y = sample(seed, n_rows, loss, kernel, kind)
-    rough = kernel_erm(loss, kernel, 10.0**log_regularization, tolerance=10.0**log_tolerance)
-    exact = clone(rough).set_params(tolerance=rough.tolerance / 10)
+    rough = kernel_erm(loss, kernel, 10.0**log_regularization, tol=10.0**log_tolerance)
+    exact = clone(rough).set_params(tol=rough.tol / 10)
     rough.fit(X, y)
     exact.fit(X, y)
     queries, _ = sample(seed + 1, 50, loss, kernel)
@@ -223,10 +223,10 @@ def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> N
 def test_the_certificate_is_not_idle() -> None:
     """At some tolerance a model is off by more than a tenth of what its certificate allows."""
     X, y = sample(0, 60)
-    exact = kernel_erm(tolerance=1e-9).fit(X, y)
+    exact = kernel_erm(tol=1e-9).fit(X, y)
     ratios = []
-    for tolerance in np.geomspace(1e-3, 3, 25):
-        rough = kernel_erm(tolerance=tolerance).fit(X, y)
+    for tol in np.geomspace(1e-3, 3, 25):
+        rough = kernel_erm(tol=tol).fit(X, y)
         ratios.append(rkhs_distance(rough, exact) / rough.prediction_error_)
     assert 0.1 < max(ratios) <= 1
 
@@ -234,7 +234,7 @@ def test_the_certificate_is_not_idle() -> None:
 def test_a_model_that_misses_its_tolerance_is_refused() -> None:
     X, y = sample(0, 20)
     with pytest.raises(SolverError, match=r"may be off by .* use a larger tolerance"):
-        kernel_erm(tolerance=1e-30).fit(X, y)
+        kernel_erm(tol=1e-30).fit(X, y)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -242,7 +242,7 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
     """By a single row, under much regularisation, and for the hinge also under little."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
-        erm = kernel_erm(loss, "linear", regularization, tolerance=1e-9).fit([[1.0]], y)
+        erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
         bound = 1.0 / regularization
         if loss != "huber":
             bound = min(bound, np.sqrt((np.log(2) if loss == "logistic" else 1) / regularization))
@@ -305,7 +305,7 @@ def test_the_sensitivity_is_attained(loss, kernel) -> None:
     X, y = sample(0, 12, "hinge", kernel)
     X[0] = [1.0 - 1e-13, 0.0, 0.0]
     far = 1e4 if loss == "huber" else 1
-    erm = kernel_erm(loss, kernel, 50.0, tolerance=1e-6, gamma=0.3).fit(X, far * y)
+    erm = kernel_erm(loss, kernel, 50.0, tol=1e-6, gamma=0.3).fit(X, far * y)
     flipped = y.copy()
     flipped[0] = -y[0]
     moved = abs(
@@ -324,7 +324,7 @@ def moved_by_two_rows(point, regularization, share) -> float:
     models = []
     for sign in (-1.0, 1.0):
         X = np.array([[1.0, 0.0], [along, sign * across]]) * (1 - 1e-13)
-        erm = kernel_erm("logistic", "linear", regularization, tolerance=1e-11)
+        erm = kernel_erm("logistic", "linear", regularization, tol=1e-11)
         models.append(erm.fit(X, [1, -1], epsilon=[1 - share, share]))
     return rkhs_distance(*models) / models[0].row_sensitivities_[1]
 
@@ -361,7 +361,7 @@ def test_one_row_of_fifty_can_move_the_logistic_model_by_half_of_what_is_claimed
 def test_row_sensitivities_are_in_proportion_to_the_weights() -> None:
     X, y = sample(0, 4)
     weights = np.array([0.5, 0.3, 0.2, 0.0])
-    erm = kernel_erm(kernel="poly", regularization=0.3, degree=2, tolerance=0.05).fit(
+    erm = kernel_erm(kernel="poly", regularization=0.3, degree=2, tol=0.05).fit(
         X, y, epsilon=weights
     )
     square = 9.0  # (2*1 + 1)^2
@@ -399,8 +399,8 @@ def test_rows_of_weight_zero_change_nothing_at_all(loss) -> None:
 
 def test_a_row_of_double_weight_is_two_rows() -> None:
     X, y = sample(0, 10)
-    twice = kernel_erm(tolerance=1e-8).fit(np.vstack([X, X[:1]]), np.append(y, y[0]))
-    heavy = kernel_erm(tolerance=1e-8).fit(X, y, epsilon=np.append(2.0, np.ones(9)))
+    twice = kernel_erm(tol=1e-8).fit(np.vstack([X, X[:1]]), np.append(y, y[0]))
+    heavy = kernel_erm(tol=1e-8).fit(X, y, epsilon=np.append(2.0, np.ones(9)))
     assert rkhs_distance(twice, heavy) < 1e-7
 
 
@@ -483,8 +483,8 @@ def test_gamma_has_scikit_learns_defaults() -> None:
         ({"regularization": -1.0}, ParameterError, "regularization"),
         ({"regularization": np.nan}, ParameterError, "regularization"),
         ({"regularization": np.inf}, ParameterError, "regularization"),
-        ({"tolerance": 0.0}, ParameterError, "tolerance is 0.0; give"),
-        ({"tolerance": np.nan}, ParameterError, "tolerance"),
+        ({"tol": 0.0}, ParameterError, "tolerance is 0.0; give"),
+        ({"tol": np.nan}, ParameterError, "tol"),
         ({"gamma": -1.0}, ParameterError, "gamma is -1.0; give"),
         ({"kernel": "poly", "degree": 0}, ParameterError, "degree"),
         ({"kernel": "poly", "coef0": -1.0}, ParameterError, "coef0"),
@@ -497,7 +497,7 @@ def test_gamma_has_scikit_learns_defaults() -> None:
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
         ({"classes": (0, 1)}, DataError, "1 labels are none of the public classes"),
-        ({"tolerance": 1e-40}, SolverError, "larger tolerance"),
+        ({"tol": 1e-40}, SolverError, "larger tolerance"),
     ],
 )
 def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words) -> None:
@@ -546,10 +546,10 @@ def test_a_failed_refit_keeps_the_model() -> None:
     before = dict(vars(erm))
     with pytest.raises(DataError, match="public classes"):
         erm.fit(X, 5 * y)
-    erm.tolerance = 1e-40
+    erm.tol = 1e-40
     with pytest.raises(SolverError):
         erm.fit(X, y)
-    assert all(vars(erm)[name] is value for name, value in before.items() if name != "tolerance")
+    assert all(vars(erm)[name] is value for name, value in before.items() if name != "tol")
 
 
 # ------------------------------------------------------------------------------ scikit-learn
@@ -583,12 +583,12 @@ def test_the_loss_decides_what_scikit_learn_takes_it_for() -> None:
 
 def test_a_fitted_model_can_be_cloned_pickled_and_piped() -> None:
     X, y = sample(0, 30)
-    erm = kernel_erm(tolerance=0.02, classes=(-1, 1)).fit(X, y)
+    erm = kernel_erm(tol=0.02, classes=(-1, 1)).fit(X, y)
     parameters = clone(erm).get_params()
     assert parameters == erm.get_params()
     assert set(parameters) == {
         "loss", "kernel", "regularization", "gamma", "degree", "coef0", "huber_threshold",
-        "data_norm", "feature_bound", "classes", "tolerance", "epsilon", "features",
+        "data_norm", "feature_bound", "classes", "tol", "epsilon", "features",
     }  # fmt: skip
     copy = pickle.loads(pickle.dumps(erm))
     assert np.array_equal(copy.decision_function(X), erm.decision_function(X))
@@ -662,7 +662,7 @@ def test_an_indefinite_function_is_refused() -> None:
 def test_what_is_rested_on_is_what_was_fitted() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning):
-        erm = kernel_erm(classes=None, tolerance=5.0).fit(X, y)
-    erm.set_params(classes=(-1, 1), tolerance=0.01)
+        erm = kernel_erm(classes=None, tol=5.0).fit(X, y)
+    erm.set_params(classes=(-1, 1), tol=0.01)
     assert any("VIOLATED" in line for line in erm.assumptions_)
     assert any("within 5 sensitivities" in line for line in erm.assumptions_)

@@ -176,7 +176,9 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
     for noise in (0.01, 0.1, 1.0):
         bounds = {}
         for weights in ("proportional", "optimal"):
-            model = cm.PersonalizedRidge(1.0, weights=weights, label_noise=noise, delta=0.1)
+            model = cm.PersonalizedRidge(
+                1.0, weights=weights, label_noise=noise, failure_probability=0.1
+            )
             plan = released(model, X, y, epsilon)
             bounds[weights] = cm.learners.ridge_error_bound(
                 plan.weights,
@@ -185,7 +187,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
                 n_features=3,
                 coef_norm=1.0,
                 label_noise=noise,
-                delta=0.1,
+                failure_probability=0.1,
             ).total
             assert np.all(plan.epsilon <= epsilon)
         assert bounds["optimal"] <= bounds["proportional"] * (1 + 1e-12)
@@ -351,7 +353,7 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
         n_features=d,
         coef_norm=float(np.linalg.norm(truth)),
         label_noise=noise,
-        delta=delta,
+        failure_probability=delta,
         smallest_eigenvalue=float(np.linalg.eigvalsh((X.T * weights) @ X)[0]),
     )
     failures = 0
@@ -375,12 +377,12 @@ def test_the_market_constants_are_the_bound() -> None:
         n_features=d,
         coef_norm=0.0,
         label_noise=noise,
-        delta=delta,
+        failure_probability=delta,
     )
     assert mu * np.linalg.norm(weights) + sigma / eta == pytest.approx(bound.total, rel=1e-12)
 
 
-CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "delta": 0.5}
+CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "failure_probability": 0.5}
 BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
 REFUSED = [
     ("regularization", 0.0, "regularization must be positive and finite, not 0.0"),
@@ -388,8 +390,8 @@ REFUSED = [
     ("n_features", 0, "n_features must be at least 1, not 0"),
     ("label_noise", -0.1, "label_noise must be nonnegative and finite, not -0.1"),
     ("label_noise", np.nan, "label_noise must be nonnegative and finite, not nan"),
-    ("delta", 0.0, "delta must lie strictly between 0 and 1, not 0.0"),
-    ("delta", 1.0, "delta must lie strictly between 0 and 1, not 1.0"),
+    ("failure_probability", 0.0, "failure_probability must lie strictly between 0 and 1, not 0.0"),
+    ("failure_probability", 1.0, "failure_probability must lie strictly between 0 and 1, not 1.0"),
 ]
 OF_BOUND = [
     ("coef_norm", -1.0, "coef_norm must be nonnegative and finite, not -1.0"),

@@ -14,19 +14,19 @@ from convexmarket.errors import (
     ProblemFileError,
     SolverError,
 )
-from convexmarket.experiments import online_market
-from convexmarket.experiments.online_market import (
+from convexmarket.lab.kinds.online_market import market as online_market
+from convexmarket.lab.kinds.online_market.market import (
     WITHOUT_MODEL,
     close_market,
     close_without_model,
     open_market,
 )
-from convexmarket.experiments.online_release import model_guarantee, release_model
+from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
+from convexmarket.lab.problem.loading import load_problem
 from convexmarket.learners import perturbed
 from convexmarket.ledger import markets
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee
-from convexmarket.problems import load_problem
 from tests.online.builders import TRAINED_MARKET
 
 ROWS = """id,one,two,label

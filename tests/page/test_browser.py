@@ -16,20 +16,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from convexmarket.experiments.tradeoff import TradeoffResult, run_tradeoff
-from convexmarket.problems import parse_problem
-from convexmarket.report import (
-    Figure,
-    Report,
-    Section,
-    Series,
-    Table,
-    build_report,
-    write_report,
-)
-from convexmarket.report.figures import mark_series
-from convexmarket.report.frontier import frontier_figures
-from convexmarket.report.index import write_index
+from convexmarket.lab import build_report, write_report
+from convexmarket.lab.kinds.tradeoff.run import TradeoffResult, run_tradeoff
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.figures import mark_series
+from convexmarket.lab.report.frontier import frontier_figures
+from convexmarket.lab.report.index import write_index
+from convexmarket.lab.report.model import Figure, Report, Section, Series, Table
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.common.exceptions import WebDriverException  # noqa: E402

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.report import Report, Section, Table
-from convexmarket.report.render import write_folder
+from convexmarket.lab.report.model import Report, Section, Table
+from convexmarket.lab.report.render import write_folder
 
 HOSTILE = r"\input{/etc/passwd} 50% & $x_1$ #1 ~ ^ {} [a] *, -- --- << '' `` ,, \\ \end{table}"
 SIGNS = "γ ε ηψΛΣ × ≤ ≥ ≠ ≈ ∞ 10⁻¹² x₁ – — − ± · → ‖a‖ Zoë Łódź Ørsted ß 中 🎲 ½ © ’quoted‘ …"

@@ -42,7 +42,7 @@ def calibrate_once(patch, module):
 
 def check_suggested_test_size(sensitivity, delta, noise, largest, step):
     """No size of a grid, and none next to the suggestion, has a smaller bound."""
-    terms = {"norm_bound": 2.0, "failure": 0.1, "noise": noise}
+    terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
     found = cm.release.suggest_test_size(sensitivity, 1.0, delta, largest=largest, **terms)
     tried = {*range(1, largest + 1, step), found - 1, found, found + 1, largest}
     totals = {
@@ -60,7 +60,7 @@ def check_suggested_rounds(sensitivity, accounting, largest):
     terms = {
         "net_size": 1e4,
         "net_radius": 1e-3,
-        "norm_bound": 2.0,
+        "max_norm": 2.0,
         "feature_lipschitz": 1.4,
         "accounting": accounting,
     }
@@ -78,12 +78,12 @@ def check_suggestions_stay_in_their_range(largest):
         **TERMS,
         net_size=1e3,
         net_radius=1e-3,
-        norm_bound=2.0,
+        max_norm=2.0,
         feature_lipschitz=1.0,
         largest=largest,
     )
     points = cm.release.suggest_test_size(
-        1e-9, **TERMS, norm_bound=2.0, noise="process", largest=largest
+        1e-9, **TERMS, max_norm=2.0, noise="process", largest=largest
     )
     assert 1 <= rounds <= largest
     assert points == largest  # of a process more points never cost anything

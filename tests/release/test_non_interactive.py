@@ -97,15 +97,15 @@ def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(a
 
 def check_measurements(n_releases, off_by):
     """Measurements have Laplace noise of the scale."""
-    points, values = first_rounds("paper", n_releases)
+    points, values = first_rounds("tight", n_releases)
     noise = values - model(n_features=1).decision_function(points)
 
     def p_value(scale):
         return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue
 
-    assert p_value(SCALES["paper"]) > REJECTED
+    assert p_value(SCALES["tight"]) > REJECTED
     for off in (1.0 - off_by, 1.0 + off_by):
-        assert p_value(off * SCALES["paper"]) < REJECTED
+        assert p_value(off * SCALES["tight"]) < REJECTED
     assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
 
 
@@ -253,25 +253,30 @@ def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features
 
 
 def check_error_bound_over_the_ball(kernel, n_features, n_rows, epsilon):
-    erm, failure = model(kernel, n_features, n_rows=n_rows), 0.3
+    erm, failure_probability = model(kernel, n_features, n_rows=n_rows), 0.3
     axis = np.linspace(-1.0, 1.0, 61)
     grid = np.stack(np.meshgrid(*[axis] * n_features), axis=-1).reshape(-1, n_features)
     grid = grid[np.linalg.norm(grid, axis=1) <= 1.0]
     truth, missed, errors = erm.decision_function(grid), 0, []
     for seed in range(40):
         release = release_of(
-            erm, epsilon, random_state=seed, rounds=30, net_radius=0.03, failure=failure
+            erm,
+            epsilon,
+            random_state=seed,
+            rounds=30,
+            net_radius=0.03,
+            failure_probability=failure_probability,
         )
         errors.append(float(np.abs(release.predict(grid) - truth).max()))
         missed += errors[-1] > release.error_bound
-    assert missed <= stats.binom.ppf(1.0 - REJECTED, 40, failure)
+    assert missed <= stats.binom.ppf(1.0 - REJECTED, 40, failure_probability)
     # and the release is worth something: without any, zero is off by the largest prediction
     assert np.median(errors) < np.abs(truth).max()
 
 
 def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
     erm = model()
-    release = release_of(erm, rounds=7, net_radius=0.1, failure=0.1)
+    release = release_of(erm, rounds=7, net_radius=0.1, failure_probability=0.1)
     s, C = release.scale, erm.norm_bound_
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
@@ -285,9 +290,9 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
         rounds=7,
         net_size=release.net_size,
         net_radius=0.1,
-        norm_bound=C,
+        max_norm=C,
         feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
-        failure=0.1,
+        failure_probability=0.1,
     )
     assert told == pytest.approx(by_hand, rel=3e-6)
     assert told >= release.error_bound
@@ -383,7 +388,7 @@ def test_features_move_apart_no_faster_than_is_stated(kernel):
         ({"net_radius": 0.0}, "net_radius"),
         ({"net_radius": -0.1}, "net_radius"),
         ({"net_radius": np.nan}, "net_radius"),
-        ({"failure": 0.0}, "failure"),
+        ({"failure_probability": 0.0}, "failure_probability"),
         ({"rows": np.arange(3)}, "rows"),
         ({"random_state": "seed"}, "random_state"),
     ],

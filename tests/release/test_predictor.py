@@ -93,22 +93,22 @@ def test_malformed_rows_are_refused(rows):
 @given(
     seed=st.integers(0, 2**32),
     kernel=st.sampled_from(["rbf", "linear", "poly"]),
-    norm_bound=st.floats(0.05, 20.0),
+    max_norm=st.floats(0.05, 20.0),
     noise=st.floats(-3.0, 3.0),
 )
 def test_a_correction_lowers_the_distance_from_any_function_in_the_ball(
-    seed, kernel, norm_bound, noise
+    seed, kernel, max_norm, noise
 ):
     domain = Kernel(kernel, gamma=0.7, degree=2, data_norm=1.0)
     truth, before = predictor(domain, 5, seed=seed), predictor(domain, 3, seed=seed + 1)
-    truth = truth._with(truth.points, truth.coefficients * norm_bound / max(truth.norm, norm_bound))
+    truth = truth._with(truth.points, truth.coefficients * max_norm / max(truth.norm, max_norm))
     point = np.random.default_rng(seed).uniform(-0.7, 0.7, 2)
     value, was = truth.predict(point)[0], before.predict(point)[0]
-    after = before.corrected(point, value + noise, norm_bound)
+    after = before.corrected(point, value + noise, max_norm)
     square = domain.diagonal(point[None, :])[0]
     fall = distance(truth, before) - distance(truth, after)
     assert fall >= ((value - was) ** 2 - noise**2) / square - 1e-7 * (1 + distance(truth, before))
-    assert after.norm <= norm_bound * (1.0 + 1e-9)
+    assert after.norm <= max_norm * (1.0 + 1e-9)
     assert len(after.points) == 4
 
 

@@ -45,7 +45,7 @@ def test_interactive_bound_under_the_papers_accounting():
     # the scale is 200 * sqrt(4) * S * log(4/delta), the bound five times its logarithm
     scale = 200 * 2 * S * np.log(4e6)
     told = cm.release.interactive_error_bound(
-        S, **TERMS, max_queries=50, max_updates=4, failure=0.1, accounting="paper"
+        S, **TERMS, max_queries=50, max_updates=4, failure_probability=0.1, accounting="paper"
     )
     check_a_little_above(told, 5 * scale * np.log(2 * 50 / 0.1))
 
@@ -54,14 +54,14 @@ def test_interactive_bound_under_the_papers_accounting():
 def test_interactive_bound_is_that_of_the_release(accounting):
     erm = model()
     release = cm.InteractiveRelease(
-        erm, **TERMS, max_queries=77, max_updates=5, failure=0.2, accounting=accounting
+        erm, **TERMS, max_queries=77, max_updates=5, failure_probability=0.2, accounting=accounting
     )
     told = cm.release.interactive_error_bound(
         sensitivity_of(erm),
         **TERMS,
         max_queries=77,
         max_updates=5,
-        failure=0.2,
+        failure_probability=0.2,
         accounting=accounting,
     )
     check_a_little_above(told, release.error_bound)  # and never below
@@ -71,7 +71,7 @@ def test_interactive_bound_is_that_of_the_release(accounting):
 def test_semi_interactive_bound_by_hand(n_points):
     C, R, beta = 2.5, 1.5, 0.1
     told = cm.release.semi_interactive_error_bound(
-        S, 2.0, 0.0, n_points=n_points, norm_bound=C, feature_bound=R, failure=beta
+        S, 2.0, 0.0, n_points=n_points, max_norm=C, feature_bound=R, failure_probability=beta
     )
     nu = n_points * S / 2.0  # without delta epsilons add, and the points may move together
     by_paper = 2 * nu * np.log(2 * n_points / beta)
@@ -87,11 +87,16 @@ def test_process_and_function_bounds_by_hand():
     scale = cm.release.FunctionRelease(model(), **TERMS).scale
     erm, beta = model(), 0.1
     told = cm.release.semi_interactive_error_bound(
-        sensitivity_of(erm), **TERMS, n_points=10, norm_bound=1.0, failure=beta, noise="process"
+        sensitivity_of(erm),
+        **TERMS,
+        n_points=10,
+        max_norm=1.0,
+        failure_probability=beta,
+        noise="process",
     )
     check_a_little_above(told.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK)
     asked = cm.release.function_error_bound(
-        sensitivity_of(erm), **TERMS, n_queries=40, failure=beta
+        sensitivity_of(erm), **TERMS, n_queries=40, failure_probability=beta
     )
     check_a_little_above(asked, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
 
@@ -110,14 +115,14 @@ def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
 
 
 def check_semi_interactive_bounds(erm, noise, n_points):
-    failure, missed = 0.4, np.zeros(2, dtype=int)
+    failure_probability, missed = 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
     told = cm.release.semi_interactive_error_bound(
         sensitivity_of(erm),
         **TERMS,
         n_points=n_points,
-        norm_bound=erm.norm_bound_,
-        failure=failure,
+        max_norm=erm.norm_bound_,
+        failure_probability=failure_probability,
         noise=noise,
     )
     elsewhere = public(2000, rng)
@@ -128,7 +133,7 @@ def check_semi_interactive_bounds(erm, noise, n_points):
         errors = np.abs(release.predict(X) - erm.decision_function(X))
         missed[0] += errors.mean() > told.fit
         missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > told.total
-    assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure))
+    assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure_probability))
 
 
 def test_the_fits_bound_on_noise_has_teeth(monkeypatch):
@@ -138,12 +143,19 @@ def test_the_fits_bound_on_noise_has_teeth(monkeypatch):
 
 def check_fits_bound(erm):
     """For one point and a large ball the fit takes the noisy value: its error is the noise."""
-    failure, n_seeds = 0.2, 300
+    failure_probability, n_seeds = 0.2, 300
     scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS, noise="laplace").scale
     told = cm.release.semi_interactive_error_bound(
-        sensitivity_of(erm), **TERMS, noise="laplace", n_points=1, norm_bound=100.0, failure=failure
+        sensitivity_of(erm),
+        **TERMS,
+        noise="laplace",
+        n_points=1,
+        max_norm=100.0,
+        failure_probability=failure_probability,
     )
-    assert told.fit >= scale * np.log(2 / failure)  # K's bound has a factor 2, for many points
+    assert told.fit >= scale * np.log(
+        2 / failure_probability
+    )  # K's bound has a factor 2, for many points
     truth, over, half = erm.decision_function(np.zeros((1, 2)))[0], 0, 0
     for seed in range(n_seeds):
         release = cm.TestSetRelease(
@@ -151,28 +163,30 @@ def check_fits_bound(erm):
             np.zeros((1, 2)),
             **TERMS,
             noise="laplace",
-            norm_bound=100.0,
+            max_norm=100.0,
             random_state=source(seed),
         )
         error = abs(release.predict(np.zeros((1, 2)))[0] - truth)
         over += error > told.fit
-        half += error > scale * np.log(2 / failure)
-    assert over <= stats.binom.ppf(1 - REJECTED, n_seeds, failure / 2)
+        half += error > scale * np.log(2 / failure_probability)
+    assert over <= stats.binom.ppf(1 - REJECTED, n_seeds, failure_probability / 2)
     # the noise alone exceeds its quantile exactly half of beta of the time
-    assert stats.binomtest(half, n_seeds, failure / 2).pvalue > REJECTED
-    assert stats.binomtest(half, n_seeds, failure / 4).pvalue < 0.01
+    assert stats.binomtest(half, n_seeds, failure_probability / 2).pvalue > REJECTED
+    assert stats.binomtest(half, n_seeds, failure_probability / 4).pvalue < 0.01
 
 
 def test_the_sum_of_noisy_features_stays_below_its_bound():
     """Pinelis' inequality, where all features point the same way and it has the least room."""
-    rng, failure = np.random.default_rng(2), 0.1
-    log = np.log(4 / failure)
+    rng, failure_probability = np.random.default_rng(2), 0.1
+    log = np.log(4 / failure_probability)
     for n_points in (1, 5, 50, 500):
         sums = np.abs(rng.laplace(size=(20_000, n_points)).sum(axis=1))
         bound = log + np.sqrt(log**2 + 4 * n_points * log)
         exceeded = int((sums > bound).sum())
-        assert exceeded <= stats.binom.ppf(1 - REJECTED, 20_000, failure / 2)
-        assert (sums > bound / 4).sum() > stats.binom.ppf(1 - REJECTED, 20_000, failure / 2)
+        assert exceeded <= stats.binom.ppf(1 - REJECTED, 20_000, failure_probability / 2)
+        assert (sums > bound / 4).sum() > stats.binom.ppf(
+            1 - REJECTED, 20_000, failure_probability / 2
+        )
 
 
 def test_the_function_bound_holds_as_often_as_it_says(monkeypatch):
@@ -181,18 +195,22 @@ def test_the_function_bound_holds_as_often_as_it_says(monkeypatch):
 
 
 def check_function_bound(erm):
-    failure, n_seeds = 0.4, 80
+    failure_probability, n_seeds = 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
     told = cm.release.function_error_bound(
-        sensitivity_of(erm), **TERMS, n_queries=9, failure=failure
+        sensitivity_of(erm), **TERMS, n_queries=9, failure_probability=failure_probability
     )
     worst = []
     for seed in range(n_seeds):
         release = cm.release.FunctionRelease(erm, **TERMS, random_state=source(seed))
         worst.append(float(np.abs(release.predict(X) - truth).max()))
-    assert np.sum(np.array(worst) > told) <= stats.binom.ppf(1 - REJECTED, n_seeds, failure)
-    assert np.sum(np.array(worst) > 0.5 * told) > stats.binom.ppf(1 - REJECTED, n_seeds, failure)
+    assert np.sum(np.array(worst) > told) <= stats.binom.ppf(
+        1 - REJECTED, n_seeds, failure_probability
+    )
+    assert np.sum(np.array(worst) > 0.5 * told) > stats.binom.ppf(
+        1 - REJECTED, n_seeds, failure_probability
+    )
 
 
 # ------------------------------------------------------------------ the best counts
@@ -201,9 +219,9 @@ def check_function_bound(erm):
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("sensitivity", [1e-5, 2e-4, 1e-1])
 def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
-    terms = {"max_queries": 200, "accounting": accounting, "failure": 0.1}
+    terms = {"max_queries": 200, "accounting": accounting, "failure_probability": 0.1}
     C, R = 2.6, 1.3
-    found = cm.release.suggest_updates(sensitivity, **TERMS, norm_bound=C, feature_bound=R, **terms)
+    found = cm.release.suggest_updates(sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
 
     def enough(updates):
         # the bound on errors is 5/4 of the threshold
@@ -249,7 +267,7 @@ def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensiti
         lambda s, e, d: cm.release.interactive_error_bound(s, e, d, max_queries=10, max_updates=3),
         lambda s, e, d: cm.release.function_error_bound(s, e, d, n_queries=10),
         lambda s, e, d: (
-            cm.release.semi_interactive_error_bound(s, e, d, n_points=5, norm_bound=1e9).fit
+            cm.release.semi_interactive_error_bound(s, e, d, n_points=5, max_norm=1e9).fit
         ),
     ]
     for bound in bounds:
@@ -264,7 +282,7 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
         terms = {
             "net_size": 1e4,
             "net_radius": 1e-12,
-            "norm_bound": 2.0,
+            "max_norm": 2.0,
             "feature_lipschitz": 1.0,
         }
         rounds = cm.release.suggest_rounds(sensitivity, **TERMS, **terms)
@@ -281,25 +299,25 @@ CALLS = {
         **({"sensitivity": S, **TERMS, "max_queries": 5, "max_updates": 2} | k)
     ),
     "updates": lambda **k: cm.release.suggest_updates(
-        **({"sensitivity": S, **TERMS, "max_queries": 5, "norm_bound": 1.0} | k)
+        **({"sensitivity": S, **TERMS, "max_queries": 5, "max_norm": 1.0} | k)
     ),
     "semi": lambda **k: cm.release.semi_interactive_error_bound(
-        **({"sensitivity": S, **TERMS, "n_points": 5, "norm_bound": 1.0} | k)
+        **({"sensitivity": S, **TERMS, "n_points": 5, "max_norm": 1.0} | k)
     ),
     "size": lambda **k: cm.release.suggest_test_size(
-        **({"sensitivity": S, **TERMS, "norm_bound": 1.0, "largest": 5} | k)
+        **({"sensitivity": S, **TERMS, "max_norm": 1.0, "largest": 5} | k)
     ),
     "public": lambda **k: cm.release.non_interactive_error_bound(
         **(
             {"sensitivity": S, **TERMS, "rounds": 5, "net_size": 9, "net_radius": 0.1}
-            | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
+            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
             | k
         )
     ),
     "rounds": lambda **k: cm.release.suggest_rounds(
         **(
             {"sensitivity": S, **TERMS, "net_size": 9, "net_radius": 0.1, "largest": 5}
-            | {"norm_bound": 1.0, "feature_lipschitz": 1.0}
+            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
             | k
         )
     ),
@@ -309,14 +327,19 @@ CALLS = {
 }
 OWN = {
     "interactive": ["max_queries", "max_updates"],
-    "updates": ["max_queries", "norm_bound", "feature_bound"],
-    "semi": ["n_points", "norm_bound", "feature_bound"],
-    "size": ["norm_bound", "feature_bound", "largest"],
-    "public": ["rounds", "net_size", "net_radius", "norm_bound", "feature_lipschitz"],
-    "rounds": ["net_size", "net_radius", "norm_bound", "feature_lipschitz", "largest"],
+    "updates": ["max_queries", "max_norm", "feature_bound"],
+    "semi": ["n_points", "max_norm", "feature_bound"],
+    "size": ["max_norm", "feature_bound", "largest"],
+    "public": ["rounds", "net_size", "net_radius", "max_norm", "feature_lipschitz"],
+    "rounds": ["net_size", "net_radius", "max_norm", "feature_lipschitz", "largest"],
     "function": ["n_queries"],
 }
-COMMON = ["sensitivity", "epsilon", "delta", "failure"]
+COMMON = ["sensitivity", "epsilon", "delta", "failure_probability"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_good_arguments_are_fine(call):
+    CALLS[call]()
 
 
 @pytest.mark.parametrize(
@@ -324,7 +347,6 @@ COMMON = ["sensitivity", "epsilon", "delta", "failure"]
 )
 @pytest.mark.parametrize("value", [-1, np.nan])
 def test_a_bad_argument_is_named(call, name, value):
-    CALLS[call]()  # is fine
     with pytest.raises(ParameterError, match=name):
         CALLS[call](**{name: value})
 

@@ -152,7 +152,7 @@ def test_the_last_of_a_budget_can_be_spent_to_the_end(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_in_proportion_to_budgets_cost_no_row_too_much(kind):
     sold = np.linspace(0.0, 2.0, N_ROWS)  # the first sold nothing, and is not used
-    erm = Watched(data_norm=1.0, tolerance=1e-6).fit(X, LABELS, epsilon=sold)
+    erm = Watched(data_norm=1.0, tol=1e-6).fit(X, LABELS, epsilon=sold)
     account = cm.PrivacyAccountant(sold, 1e-3)
     release(kind, erm, sold, 1e-6, account, None, 0)
     assert account.spent[0] == 0.0

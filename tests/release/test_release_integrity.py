@@ -87,7 +87,7 @@ def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
 
 def test_a_light_row_pays_its_delta_too():
     weights = np.append(np.full(59, (1 - 1e-6) / 59), 1e-6)
-    erm = cm.KernelERM(regularization=0.1, tolerance=1e-7).fit(*rows(), epsilon=weights)
+    erm = cm.KernelERM(regularization=0.1, tol=1e-7).fit(*rows(), epsilon=weights)
     made = cm.release.FunctionRelease(erm, 1.0, 0.01)
     assert made.guarantee.epsilon[-1] > 0
 
@@ -224,7 +224,7 @@ def test_what_is_no_account_and_no_epsilon_is_refused(wrong):
 
 def test_a_suggestion_ends_where_updates_do():
     with pytest.raises(ParameterError, match="epsilon"):
-        cm.release.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, norm_bound=8.0)
+        cm.release.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, max_norm=8.0)
 
 
 def test_the_published_scale_is_not_believed_where_it_claims_too_much():

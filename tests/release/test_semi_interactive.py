@@ -76,7 +76,7 @@ def p_value(noise, covariance):
 
 
 def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
-    check_process_noise(monkeypatch, 700)
+    check_process_noise(monkeypatch, 500)
 
 
 def check_process_noise(monkeypatch, n_releases):
@@ -267,19 +267,19 @@ def norm_of(gram, coefficients):
     return float(np.sqrt(max(coefficients @ gram @ coefficients, 0.0)))
 
 
-@pytest.mark.parametrize("norm_bound", [0.1, 1.0, 1e3])
+@pytest.mark.parametrize("max_norm", [0.1, 1.0, 1e3])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_exact_fit_agrees_with_two_solvers(seed, norm_bound):
+def test_the_exact_fit_agrees_with_two_solvers(seed, max_norm):
     gram, noisy = problem_of(15, seed)
-    exact = fit_coefficients(gram, noisy, norm_bound)
-    assert norm_of(gram, exact) <= norm_bound * (1.0 + 1e-9)
+    exact = fit_coefficients(gram, noisy, max_norm)
+    assert norm_of(gram, exact) <= max_norm * (1.0 + 1e-9)
     best = objective(gram, exact, noisy)
-    for solver, tolerance in (("CLARABEL", 1e-5), ("SCS", 1e-2)):
-        other = fit_coefficients(gram, noisy, norm_bound, solver)
-        assert norm_of(gram, other) <= norm_bound * (1.0 + 1e-9)
+    for solver, tol in (("CLARABEL", 1e-5), ("SCS", 1e-2)):
+        other = fit_coefficients(gram, noisy, max_norm, solver)
+        assert norm_of(gram, other) <= max_norm * (1.0 + 1e-9)
         value = objective(gram, other, noisy)
         assert best <= value * (1.0 + 1e-7) + 1e-7
-        assert value <= best + tolerance * float(noisy @ noisy)
+        assert value <= best + tol * float(noisy @ noisy)
         # of a constrained least squares the excess is at least the squared distance of the fits
         assert ((gram @ (other - exact)) ** 2).sum() <= value - best + 1e-7
 
@@ -298,12 +298,12 @@ def test_every_declaration_has_the_same_optimum(formulation):
     assert problem.values.value.shape == exact.shape
 
 
-@pytest.mark.parametrize("norm_bound", [0.3, 2.0, 50.0])
+@pytest.mark.parametrize("max_norm", [0.3, 2.0, 50.0])
 @given(seed=st.integers(0, 2**32))
-def test_nothing_on_a_fine_grid_of_the_disc_is_better(seed, norm_bound):
+def test_nothing_on_a_fine_grid_of_the_disc_is_better(seed, max_norm):
     gram, noisy = problem_of(2, seed)
-    best = objective(gram, fit_coefficients(gram, noisy, norm_bound), noisy)
-    radii, angles = np.linspace(0, norm_bound, 601), np.linspace(0, 2 * np.pi, 721)
+    best = objective(gram, fit_coefficients(gram, noisy, max_norm), noisy)
+    radii, angles = np.linspace(0, max_norm, 601), np.linspace(0, 2 * np.pi, 721)
     beta = (radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], axis=-1)).reshape(
         -1, 2
     )
@@ -311,8 +311,8 @@ def test_nothing_on_a_fine_grid_of_the_disc_is_better(seed, norm_bound):
     values = (((basis.vectors * basis.roots) @ beta.T - noisy[:, None]) ** 2).sum(axis=0)
     assert best <= values.min() + 1e-12
     # the grid's steps are norm_bound / 300 in length at most
-    slope = 2.0 * np.linalg.norm(basis.roots) * (np.sqrt(values.min()) + norm_bound / 100)
-    assert values.min() <= best + slope * norm_bound / 100
+    slope = 2.0 * np.linalg.norm(basis.roots) * (np.sqrt(values.min()) + max_norm / 100)
+    assert values.min() <= best + slope * max_norm / 100
 
 
 def test_the_fit_of_points_that_coincide_and_of_predictions_that_vanish():
@@ -336,7 +336,7 @@ def test_the_release_is_the_noise_and_its_fit(noise):
     assert np.array_equal(release.predictor.points, X)
     assert release.predictor.norm <= erm.norm_bound_ * (1.0 + 1e-6)
     assert release.predictor.guarantee is release.guarantee
-    smaller = release_of(erm, X, noise=noise, norm_bound=0.1)
+    smaller = release_of(erm, X, noise=noise, max_norm=0.1)
     assert np.array_equal(smaller.noisy_predictions, release.noisy_predictions)
     assert smaller.predictor.norm == pytest.approx(0.1, rel=1e-6)
 
@@ -403,9 +403,9 @@ def test_bad_points_are_refused_and_nothing_is_charged(X, error, words):
         ({"delta": 0.0, "noise": "process"}, "delta.*Gaussian process"),
         ({"noise": "uniform"}, "noise.*'uniform'"),
         ({"accounting": "loose"}, "accounting"),
-        ({"norm_bound": 0.0}, "norm_bound"),
-        ({"norm_bound": np.inf}, "norm_bound"),
-        ({"norm_bound": np.nan}, "norm_bound"),
+        ({"max_norm": 0.0}, "max_norm"),
+        ({"max_norm": np.inf}, "max_norm"),
+        ({"max_norm": np.nan}, "max_norm"),
         ({"solver": "MOSAIC"}, "solver.*'MOSAIC'"),
         ({"rows": np.arange(3)}, "rows"),
         ({"random_state": 1.5}, "random_state"),

@@ -11,7 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import terms
 from convexmarket.errors import ParameterError
-from convexmarket.problems import pieces
+from convexmarket.lab.problem import pieces
 from convexmarket.terms.form import Form
 from tests import one_in
 from tests.terms.builders import CONSTRAINTS, COSTS, GROUPS, OWN, SELLERS, TERMS, M

@@ -65,14 +65,19 @@ PublicPredictor
     """
     check_choice("guarantee", guarantee, Detail)
     check_instance("path", path, (str, Path), "the path of a file")
-    kind, target = kind_of(model), Path(path)
+    target = Path(path)
+    write_together({target: saved_model(model, target, guarantee)})
+    return target
+
+
+def saved_model(model: Any, path: Path, guarantee: Detail = "summary") -> bytes:
+    """Return what :func:`save_model` writes, which raises as it does."""
+    kind = kind_of(model)
     try:
         document = kind.describe(model, guarantee)
     except ValidationError as error:
         raise DataError(f"the {type(model).__name__} cannot be saved: {_first(error)}.") from error
-    content = packed(document, target)
-    write_together({target: content})
-    return target
+    return packed(document, path)
 
 
 def load_model(path: str | Path) -> Any:

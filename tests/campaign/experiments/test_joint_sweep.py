@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.experiments.test_joint_sweep import MU, check_measures
+from tests.lab.kinds.test_joint_sweep import MU, check_measures
 
 
 @pytest.mark.parametrize("noise", ["expected", "realised", "worst-case"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.experiments.builders import MEASURED_RATIOS, check_measured_ratios, run_online
-from tests.experiments.test_online_study_run import POLICIES, check_jobs, check_measures
+from tests.lab.kinds.builders import MEASURED_RATIOS, check_measured_ratios, run_online
+from tests.lab.kinds.test_online_study_run import POLICIES, check_jobs, check_measures
 
 
 @pytest.fixture(scope="module")

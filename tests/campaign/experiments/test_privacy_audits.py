@@ -1,7 +1,7 @@
 """Every mechanism under attack, with all features and more draws."""
 
-from convexmarket.experiments.privacy_audits import audit_mechanisms
-from tests.experiments.builders import audits_with, check_audits, few_rows
+from convexmarket.lab.privacy_audits import audit_mechanisms
+from tests.lab.kinds.builders import audits_with, check_audits, few_rows
 
 
 def test_every_mechanism_holds_and_objective_perturbation_is_nearly_exhausted():

@@ -1,6 +1,6 @@
 """All releases of the study, at every size and epsilon."""
 
-from tests.experiments.test_release_comparison import (
+from tests.lab.kinds.test_release_comparison import (
     check_jobs,
     check_long_updates,
     check_what_points_leave,

@@ -1,9 +1,9 @@
 """Solvers on two sizes by two jobs, and on real data, where there may be nothing left to find."""
 
-from convexmarket.experiments import compare_solvers, run_solver_study
+from convexmarket.lab.kinds.solver_study.run import compare_solvers, run_solver_study
 from tests import PROBLEMS
-from tests.experiments.builders import STUBS, solver_study_in
-from tests.experiments.test_solver_study_run import HONEST, LIARS, check_honest_solvers
+from tests.lab.kinds.builders import STUBS, solver_study_in
+from tests.lab.kinds.test_solver_study_run import HONEST, LIARS, check_honest_solvers
 
 
 def test_honest_solvers_of_two_sizes_by_two_jobs(tmp_path, monkeypatch):

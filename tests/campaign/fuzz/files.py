@@ -14,7 +14,7 @@ import jsonschema
 from hypothesis import strategies as st
 
 from convexmarket.errors import ProblemFileError
-from convexmarket.problems import json_schema, parse_problem
+from convexmarket.lab.problem.loading import json_schema, parse_problem
 from tests import ROOT
 from tests.campaign.fuzz.running import Target, require
 

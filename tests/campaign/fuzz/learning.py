@@ -95,14 +95,14 @@ def check_account(case: dict[str, Any]) -> str:
 BOUNDS = {
     "function": (cm.release.function_error_bound, {"n_queries": 10}),
     "interactive": (cm.release.interactive_error_bound, {"max_queries": 10, "max_updates": 2}),
-    "semi": (cm.release.semi_interactive_error_bound, {"n_points": 10, "norm_bound": 2.0}),
+    "semi": (cm.release.semi_interactive_error_bound, {"n_points": 10, "max_norm": 2.0}),
     "non": (
         cm.release.non_interactive_error_bound,
-        {"rounds": 3, "net_size": 100.0, "net_radius": 0.1, "norm_bound": 1.0,
+        {"rounds": 3, "net_size": 100.0, "net_radius": 0.1, "max_norm": 1.0,
          "feature_lipschitz": 1.0},
     ),
-    "updates": (cm.release.suggest_updates, {"max_queries": 10, "norm_bound": 1.0}),
-    "points": (cm.release.suggest_test_size, {"norm_bound": 1.0, "largest": 1000}),
+    "updates": (cm.release.suggest_updates, {"max_queries": 10, "max_norm": 1.0}),
+    "points": (cm.release.suggest_test_size, {"max_norm": 1.0, "largest": 1000}),
 }  # fmt: skip
 
 
@@ -112,7 +112,14 @@ def bounds(draw: Any) -> Any:
     numbers = draw(st.sampled_from([ordinary, wide, positive, number]))
     delta = st.sampled_from([0.0, 1e-300, 1e-12, 1e-6, 0.5, 1 - 1e-16, 1.0])
     extra = draw(
-        st.sampled_from([{}, {"failure": 1e-300}, {"failure": 0.5}, {"accounting": "paper"}])
+        st.sampled_from(
+            [
+                {},
+                {"failure_probability": 1e-300},
+                {"failure_probability": 0.5},
+                {"accounting": "paper"},
+            ]
+        )
     )
     return draw(st.sampled_from(sorted(BOUNDS))), draw(numbers), draw(numbers), draw(delta), extra
 

@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.experiments import price_offers
-from convexmarket.experiments.lists import read_reports
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.reading import read_reports
 from tests.campaign.fuzz.running import Target, require
 
 PRIOR = cm.Uniform(0, 2)

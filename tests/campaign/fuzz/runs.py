@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-from convexmarket.experiments import run_problem
-from convexmarket.experiments.records import result_from_json, result_to_json
-from convexmarket.problems import parse_problem
+from convexmarket.lab import run_problem
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.records import result_from_json, result_to_json
 from tests.campaign.fuzz.files import Raw, at, document, places
 from tests.campaign.fuzz.running import Target, require
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket.report import render
+from convexmarket.lab.report import render
 from tests.hardening.test_hostile_pages import SHIPPED, check_pages, hostile_results
 
 

@@ -44,8 +44,8 @@ def test_nobody_gains_by_lying_in_a_large_market(name, m, seed, exponent, cap):
     sellers = draw(prior_of(name), m, seed)
     market = cm.Market.standard(sellers, mu=10**exponent, sigma=1, gamma=0.5, cap=cap)
     audit = cm.audit_incentives(market, misreports=15, max_sellers=5)
-    assert audit.is_incentive_compatible, audit.table
-    assert audit.is_individually_rational, audit.table
+    assert audit.is_incentive_compatible, audit.to_frame()
+    assert audit.is_individually_rational, audit.to_frame()
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])

@@ -51,15 +51,15 @@ def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces, seed):
 )
 def test_nobody_gains_by_lying(market):
     audit = cm.audit_incentives(market)
-    assert audit.is_incentive_compatible, audit.table
+    assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.max_rise == 0
 
 
 def test_under_a_budget_and_quotas_the_first_gains_by_lying():
     audit = cm.audit_incentives(quotas(0.2), misreports=12)
     assert not audit.is_incentive_compatible
-    assert len(audit.table) == 4
-    first = audit.table.iloc[0]
+    assert len(audit.to_frame()) == 4
+    first = audit.to_frame().reset_index().iloc[0]
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7
     assert first.max_rise > 0.05

@@ -104,6 +104,6 @@ def test_suggestions_from_a_large_range(largest):
 
 
 def test_a_guarantee_that_is_a_long_whole_number():
-    terms = {"norm_bound": 1.0, "delta": 1e-5}
+    terms = {"max_norm": 1.0, "delta": 1e-5}
     found = cm.release.suggest_test_size(0.5, 2**64, **terms)
     assert found == cm.release.suggest_test_size(0.5, float(2**64), **terms) >= 1

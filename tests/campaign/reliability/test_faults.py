@@ -17,11 +17,11 @@ import pytest
 from hypothesis import settings
 
 import convexmarket as cm
-from convexmarket import experiments
+from convexmarket import lab
 from convexmarket.errors import ConvexMarketError
-from convexmarket.experiments import run_problem
-from convexmarket.problems import load_problem
-from convexmarket.report import render, write_report
+from convexmarket.lab import run_problem, write_report
+from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.report import render
 from tests import PROBLEMS
 from tests.campaign.reliability.faults import (
     ERRORS,
@@ -118,7 +118,7 @@ def prepared(tmp_path_factory):
     result = run_problem(load_problem(QUICKSTART, SMALL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "save_figure", save_nothing)
-        patch.setattr(experiments, "run_problem", lambda *_: result)
+        patch.setattr(lab, "run_problem", lambda *_: result)
         for name in ("reports/one", "reports/two", "target"):
             write_report(result, folder / name)
         (folder / "target" / "report.md").write_text("the former report\n")

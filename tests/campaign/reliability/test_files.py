@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.experiments import price_offers
-from convexmarket.experiments.lists import read_reports
-from convexmarket.report import Report, Section, Table, workshop, write_report
+from convexmarket.lab import write_report
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.reading import read_reports
+from convexmarket.lab.report import workshop
+from convexmarket.lab.report.model import Report, Section, Table
 from tests.cli.builders import invoke
 from tests.cli.writers import CSV_OR_JSON, FOREIGN, WRITERS, a_database
 from tests.online.builders import TRAINED_MARKET

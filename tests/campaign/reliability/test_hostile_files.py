@@ -15,10 +15,11 @@ from matplotlib import pyplot
 
 import convexmarket as cm
 from convexmarket.ids import checked_id
-from convexmarket.report import render, rewrite_report
-from convexmarket.report.diff import diff_results
-from convexmarket.report.diff_report import diff_report
-from convexmarket.report.saving import report_style
+from convexmarket.lab import rewrite_report
+from convexmarket.lab.report import render
+from convexmarket.lab.report.diff import diff_results
+from convexmarket.lab.report.diff_report import diff_report
+from convexmarket.lab.report.saving import report_style
 from tests import ROOT
 from tests.campaign.reliability.mutations import mutations
 from tests.learners.test_saving import MODELS, ROWS, TARGETS, signed

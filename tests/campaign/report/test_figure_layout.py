@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from convexmarket.report import build_report, read_results
+from convexmarket.lab import build_report
+from convexmarket.lab.report.results import read_results
 from tests import ROOT
-from tests.report.builders import check_long_name, crowded, drawn, made, misplaced
+from tests.lab.report.builders import check_long_name, crowded, drawn, made, misplaced
 
 REPORTS = ROOT / "reports"
 NAMES = sorted(path.parent.name for path in REPORTS.glob("*/results.json"))

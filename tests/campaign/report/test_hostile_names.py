@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from convexmarket.experiments.variants import run_variants
-from convexmarket.problems import parse_problem
-from convexmarket.report import build_report
-from tests.report import test_hostile_names as hostile
+from convexmarket.lab import build_report
+from convexmarket.lab.kinds.variants.run import run_variants
+from convexmarket.lab.problem.loading import parse_problem
+from tests.lab.report import test_hostile_names as hostile
 
 
 def test_all_figures_of_hostile_names_are_drawn(tmp_path: Path) -> None:

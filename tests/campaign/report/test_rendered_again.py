@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket.report import render, rewrite_report, write_report
-from tests.report.builders import STORED, save_svg_only, stored
+from convexmarket.lab import rewrite_report, write_report
+from convexmarket.lab.report import render
+from tests.lab.report.builders import STORED, save_svg_only, stored
 
 
 @pytest.mark.parametrize("kind", STORED)

@@ -5,7 +5,7 @@ import time
 
 import pandas as pd
 
-from convexmarket.experiments.online_stream import quote_list
+from convexmarket.lab.kinds.online_market.stream import quote_list
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import Child, needs_fork
 from tests.process.online.builders import fixed

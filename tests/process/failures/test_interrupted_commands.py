@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket import cli, experiments, writing
+from convexmarket import cli, lab, writing
 from convexmarket.cli import report as report_cli
-from convexmarket.experiments import run_problem
-from convexmarket.problems import KINDS, load_problem
-from convexmarket.report import render, workshop, write_report
+from convexmarket.lab import run_problem, write_report
+from convexmarket.lab.kinds import KINDS
+from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.report import render, workshop
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -85,7 +86,7 @@ def prepared(result, tmp_path_factory):
 def here(prepared, tmp_path, result, monkeypatch):
     """Return a copy of that folder; running the problem gives its result at once."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
-    monkeypatch.setattr(experiments, "run_problem", lambda *_: result)
+    monkeypatch.setattr(lab, "run_problem", lambda *_: result)
     return folder
 
 
@@ -130,7 +131,7 @@ def written(prepared, result, tmp_path_factory):
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "save_figure", save_nothing)
-        patch.setattr(experiments, "run_problem", lambda *_: result)
+        patch.setattr(lab, "run_problem", lambda *_: result)
         for number, (name, arguments) in enumerate(COMMANDS.items()):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
             code, command = run(arguments, folder)
@@ -246,7 +247,7 @@ def test_a_defect_says_that_it_is_one(here):
         def broken(*_):
             raise ZeroDivisionError("a bug")
 
-        experiments.run_problem = broken
+        lab.run_problem = broken
 
     before = contents(here)
     code, command = run(COMMANDS["run"], here, patch)
@@ -300,7 +301,7 @@ def read_by_all(file):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_written_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
-    needed = [Path(experiments.__file__), Path(pytest.__file__)]
+    needed = [Path(lab.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
         pytest.skip("root's package lies where nobody may not import from it")
     for path in [here, *here.rglob("*")]:

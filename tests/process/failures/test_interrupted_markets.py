@@ -11,9 +11,9 @@ import pytest
 import convexmarket as cm
 from convexmarket import writing
 from convexmarket.cli import online as online_cli
+from convexmarket.lab.report import render
 from convexmarket.ledger import creating
 from convexmarket.ledger.store import Store
-from convexmarket.report import render
 from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import (
     FORMER_CSV,

@@ -3,8 +3,8 @@
 import json
 import signal
 
-from convexmarket.report import render
-from convexmarket.study.journal import Journal
+from convexmarket.lab.report import render
+from convexmarket.lab.study.journal import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     INTERRUPTED,

@@ -22,7 +22,7 @@ def test_payments_by_two_processes():
 def test_an_audit_by_two_processes():
     market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.terms.SquaredSpread(), m=2)
     one, two = (cm.audit_incentives(market, misreports=2, jobs=jobs) for jobs in (1, 2))
-    np.testing.assert_allclose(two.table["payment"], one.table["payment"], rtol=1e-4)
+    np.testing.assert_allclose(two.to_frame()["payment"], one.to_frame()["payment"], rtol=1e-4)
     assert two.is_incentive_compatible
 
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from convexmarket.errors import SolverError
-from convexmarket.study.cores import can_pin, lent_core, usable_cores
-from convexmarket.study.isolation import Isolation
+from convexmarket.lab.study.cores import can_pin, lent_core, usable_cores
+from convexmarket.lab.study.isolation import Isolation
 from tests import ROOT
-from tests.experiments.builders import STUDIED
+from tests.lab.kinds.builders import STUDIED
 from tests.process.builders import Child, needs_fork
 
 
@@ -29,7 +29,7 @@ def job(solver="CLARABEL", plugin="", **changes):
         "seed": [0, 0],
         "formulation": "primal",
         "solver": solver,
-        "plugin": f"tests.study.stub_solvers:{plugin}" if plugin else "",
+        "plugin": f"tests.lab.study.stub_solvers:{plugin}" if plugin else "",
         "options": {},
         "seconds": 30.0,
         "megabytes": 4_000.0,
@@ -166,7 +166,7 @@ def test_closing_ends_a_run():
 SLEEPING = """
 import sys
 sys.path[:0] = [{path!r}]
-from convexmarket.study.isolation import Isolation
+from convexmarket.lab.study.isolation import Isolation
 isolation = Isolation()
 isolation.run({first!r})
 print(isolation._server.pid, flush=True)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from convexmarket.errors import ParameterError
-from convexmarket.experiments import run_solver_study
-from convexmarket.problems import load_problem
-from convexmarket.study.plan import plan_runs
-from tests.experiments.builders import STUBS, outcomes, solver_study_in
-from tests.experiments.builders import stubs as plugins_of
+from convexmarket.lab.kinds.solver_study.run import run_solver_study
+from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.study.plan import plan_runs
+from tests.lab.kinds.builders import STUBS, outcomes, solver_study_in
+from tests.lab.kinds.builders import stubs as plugins_of
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_killed_at_any_time_no_finished_run_is_lost_and_none_repeated(study, tmp
     journal, file = tmp_path / "runs.jsonl", tmp_path / "study.toml"
     program = (
         "import sys; from pathlib import Path\n"
-        "from convexmarket.problems import load_problem\n"
-        "from convexmarket.experiments import run_solver_study\n"
+        "from convexmarket.lab import load_problem\n"
+        "from convexmarket.lab.kinds.solver_study.run import run_solver_study\n"
         f"run_solver_study(load_problem({str(file)!r}), journal=Path({str(journal)!r}))\n"
     )
     seen = b""

@@ -1,0 +1,19 @@
+"""The lab: what a problem file asks for, run with the library and told in a report.
+
+Nothing in the library knows it. Each kind of experiment is one folder of :mod:`.kinds`.
+"""
+
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(
+    __name__,
+    submod_attrs={
+        "kinds.solver_study.run": ["compare_solvers"],
+        "lists.offers": ["price_offers"],
+        "problem.loading": ["json_schema", "load_problem", "parse_problem"],
+        "report": ["build_report", "rewrite_report", "write_report"],
+        "report.diff": ["diff_results"],
+        "report.results": ["read_results"],
+        "running": ["run_problem"],
+    },
+)

@@ -1,0 +1,32 @@
+"""What a file of joint trade-offs holds for a study of solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from convexmarket.joint import JointMarket
+from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
+from convexmarket.lab.kinds.tradeoff.subproblems import (
+    classification_families,
+    market_of_classification,
+)
+from convexmarket.lab.problem.rows import load_rows
+from convexmarket.lab.study.families import Family, middle
+from convexmarket.lab.study.instances import Instance
+from convexmarket.lab.study.learning import draw_rows
+from convexmarket.lab.study.z_block import ZBlockInstance
+
+
+def subproblems(problem: JointTradeoffProblem) -> list[Family]:
+    """Return the same, and the z-block of the joint problem."""
+    market_of = market_of_classification(problem.prior, problem.objective)
+    rows = load_rows(problem.data)
+    regularization = middle(problem.learner.regularization)
+
+    def z_block(size: int, rng: np.random.Generator) -> Instance:
+        X, y = draw_rows(rows.X_train, rows.y_train, size, rng)
+        joint = JointMarket(market_of(size, rng), X, y, regularization=regularization)
+        return ZBlockInstance(joint)
+
+    own = classification_families(problem, market_of, regularization)
+    return [*own, Family(ZBlockInstance, z_block)]

@@ -1,0 +1,225 @@
+"""Files of kind "online-market": sellers arrive one by one, and each is quoted on arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import WithJsonSchema as Schema
+
+from convexmarket.data.columns import feature_columns, refuse_reports
+from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
+from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
+from convexmarket.lab.problem.limits import COPIES, LONGEST_KEY, LONGEST_TEXT, PER_RECORD
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
+from convexmarket.privacy import Accounting
+
+__all__ = [
+    "CsvRows",
+    "OnlineBuyerTable",
+    "OnlineData",
+    "OnlineLearnerTable",
+    "OnlineMarketProblem",
+    "PlanTable",
+    "SimulationTable",
+]
+
+#: As many sellers as a market can count on.
+MOST_SELLERS = 1_000_000_000
+
+
+def _label(value: Any) -> str | int | float:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{value!r} is no label; give a text or a number")
+
+
+Label = Annotated[
+    str | int | float,
+    PlainValidator(_label),
+    Schema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
+]
+ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY)]
+FileName = Annotated[str, Field(min_length=1, max_length=500)]
+Count = Annotated[int, Field(ge=1, le=MOST_SELLERS)]
+
+
+class CsvRows(TableModel):
+    """Rows in a CSV file: a column of ids, one of labels, and numbers.
+
+    File names are relative to the problem file. The rows are private and are read when the market
+    closes; the rows of ``test`` are public. No row may be longer than ``data_norm``. Where
+    ``features`` is left out, every column is one that is not about the sale: id, label, report,
+    group and quota, as named here or as they are commonly called. A report is never a feature.
+    """
+
+    source: Literal["csv"]
+    rows: FileName
+    id: ColumnName = "id"
+    label: ColumnName = "label"
+    report: ColumnName | None = None
+    group: ColumnName | None = None
+    quota: ColumnName | None = None
+    classes: Annotated[tuple[Label, Label], Field(strict=False)]
+    features: (
+        Annotated[tuple[ColumnName, ...], Field(strict=False, min_length=1, max_length=10_000)]
+        | None
+    ) = None
+    data_norm: Positive = 1.0
+    test: FileName | None = None
+
+    def feature_columns(self, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Return the features of a table, and in words what was left out and why."""
+        named = {"id": self.id, "report": self.report, "group": self.group, "quota": self.quota}
+        return feature_columns(columns, self.label, self.features, **named)
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        if self.classes[0] == self.classes[1]:
+            raise ValueError(f"classes are twice {self.classes[0]!r}; give [negative, positive]")
+        if isinstance(self.classes[0], str) != isinstance(self.classes[1], str):
+            raise ValueError(
+                f"classes are {self.classes[0]!r} and {self.classes[1]!r}; give two texts or two "
+                "numbers"
+            )
+        named = [self.id, self.label, *(self.features or ())]
+        for name in named:
+            if named.count(name) > 1:
+                raise ValueError(f"the column {name!r} is named twice among id, label and features")
+        refuse_reports(self.features or (), report=self.report)
+        return self
+
+
+#: Where the rows come from: ``source`` says. Rows without names of their own are sold by sellers
+#: called row-0, row-1 and so on.
+OnlineData: TypeAlias = Annotated[
+    WdbcData | SyntheticData | InlineData | CsvRows, Field(discriminator="source")
+]
+
+
+class OnlineBuyerTable(TableModel):
+    """What the buyer counts on and wants: sellers, the weights of its objective, a cap."""
+
+    expected_sellers: Count
+    mu: Positive
+    sigma: Positive
+    gamma: Positive
+    cap: Annotated[float, Field(gt=1)] | None = None
+    rule: Literal["expectation", "algorithm-3"] = "expectation"
+
+
+class PlanTable(TableModel):
+    """Whether terms change on the way: from what was sold so far, from reports so far.
+
+    New plans are made after ``first`` sellers, and again whenever their number has grown by the
+    factor ``growth``; each seller's terms follow from earlier reports alone. A prior that is learnt
+    starts as the one of the file, which counts as ``guess_size`` reports; nothing is bought before
+    the first new plan, unless ``trust_guess`` says that the file's prior is good enough for that.
+    """
+
+    replan: bool = False
+    learn: bool = False
+    first: Count | None = None
+    growth: Annotated[float, Field(gt=1)] | None = None
+    guess_size: Count | None = None
+    trust_guess: bool | None = None
+
+    @model_validator(mode="after")
+    def _something_to_plan(self) -> Self:
+        if (self.first or self.growth) and not (self.replan or self.learn):
+            raise ValueError(
+                "first and growth say when new plans are made; set replan or learn to true, or "
+                "leave them out"
+            )
+        if (self.guess_size or self.trust_guess is not None) and not self.learn:
+            raise ValueError(
+                "guess_size and trust_guess are about a prior that is learnt; set learn to true"
+            )
+        return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the terms stay those of the first plan."""
+        return not (self.replan or self.learn)
+
+
+class OnlineLearnerTable(TableModel):
+    """How the model is trained when the market closes.
+
+    Under the defaults the total guarantee of each seller is at most what was sold to it, and what
+    is published keeps it to the last digit of the solver, as a second noise covers how far it stops
+    from the minimiser.
+    """
+
+    regularization: Positive
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
+
+
+class SimulationTable(TableModel):
+    """What ``convexmarket run`` makes up: how many arrive, and how likely one accepts."""
+
+    arrivals: Count | None = None
+    acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class OnlineMarketProblem(ProblemModel):
+    """An online market: a prior, a buyer, and what is trained on what was sold."""
+
+    kind: Literal["online-market"]
+    prior: PriorTable
+    buyer: OnlineBuyerTable
+    plan: PlanTable = PlanTable()
+    data: OnlineData
+    learner: OnlineLearnerTable
+    simulation: SimulationTable = SimulationTable()
+    run: RunTable = RunTable()
+
+    @field_validator("simulation")
+    @classmethod
+    def _enough_rows(cls, simulation: SimulationTable, info: ValidationInfo) -> SimulationTable:
+        """Check the arrivals against rows whose number the file itself says."""
+        data, arrivals = info.data.get("data"), simulation.arrivals
+        rows = None
+        if isinstance(data, SyntheticData):
+            rows = data.n_sellers
+        elif isinstance(data, InlineData):
+            rows = len(data.labels)
+        if rows is not None and arrivals is not None and arrivals > rows:
+            raise ValueError(
+                f"arrivals is {arrivals}, and the data have rows of {rows} sellers; give at most "
+                "as many"
+            )
+        return simulation
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are.
+
+        A list of rows is bounded where it is read.
+        """
+        if isinstance(self.data, CsvRows):
+            return {"data.rows": 0}
+        return {
+            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
+            "data.n_sellers": PER_RECORD * self.data.n_owned,
+        }
+
+    def policy(self) -> OnlinePolicy | AdaptivePolicy:
+        """Return the policy that quotes the sellers of this market.
+
+        Raises
+        ------
+        ParameterError, PriorError
+            If prior, buyer and plan do not make a policy.
+        """
+        start = OnlinePolicy(self.prior, **self.buyer.model_dump())
+        if self.plan.is_fixed:
+            return start
+        return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the problem names, relative to the problem file."""
+        folder = Path(self.source.path).parent if self.source else Path()
+        return folder / name

@@ -1,0 +1,108 @@
+"""A simulated online market: the steps of a real one, with reports and answers that are drawn."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+
+import numpy as np
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.lab.kinds.online_market.market import (
+    OnlineMarketResult,
+    close_and_describe,
+    online_policy,
+)
+from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
+from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
+from convexmarket.lab.kinds.online_market.rows import owned_rows
+from convexmarket.lab.stages import Progress, Stages
+from convexmarket.online.market import OnlineMarket
+
+__all__ = ["run_online_market"]
+
+# Purposes of random numbers: each has a branch of the seed to itself.
+_ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
+
+
+def run_online_market(
+    problem: OnlineMarketProblem, progress: Progress | None = None
+) -> OnlineMarketResult:
+    """Simulate a market: sellers drawn, quoted, answering by chance; then close it.
+
+    Everything runs through the database of a real market, in a temporary folder.
+
+    Parameters
+    ----------
+    problem : OnlineMarketProblem
+    progress : callable, optional
+        Called with the stage, the steps done and the steps in all.
+
+    Returns
+    -------
+    OnlineMarketResult
+        The same for the same problem; timings apart.
+
+    Raises
+    ------
+    ProblemFileError
+        If the problem makes no policy, or more sellers are to arrive than there are rows.
+    DataError
+        If the rows cannot be read or are not as declared.
+    ParameterError
+        If nobody accepted.
+    """
+    stages = Stages(progress)
+    policy = online_policy(problem)
+    ids = owned_rows(problem).ids
+    arriving = _arriving(problem, ids)
+    reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS))
+    room = min(len(arriving), policy.expected_sellers)
+    stream = list(zip(arriving, reports.tolist(), strict=True))[:room]
+    seed = np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE,))
+    train = partial(release_model, problem, seed=seed)
+    away = len(arriving) - room
+    with (
+        tempfile.TemporaryDirectory(prefix="online-market-") as folder,
+        OnlineMarket.create(folder, policy) as market,
+    ):
+        _trade(market, problem, stream, stages)
+        guarantee = partial(model_guarantee, problem)
+        return close_and_describe(
+            market, problem, train, guarantee, stages, simulated=True, turned_away=away
+        )
+
+
+def _trade(
+    market: OnlineMarket,
+    problem: OnlineMarketProblem,
+    stream: list[tuple[str, float]],
+    stages: Stages,
+) -> None:
+    """Quote sellers one by one; each answers by chance before the next one comes."""
+    draws = _generator(problem, _ANSWERS).random(len(stream))
+    with stages("quote and answer", len(stream)) as advance:
+        for (owner, report), draw in zip(stream, draws, strict=True):
+            if market.quote(owner, report).epsilon > 0:
+                answer = market.accept if draw < problem.simulation.acceptance else market.decline
+                answer(owner)
+            advance()
+
+
+def _arriving(problem: OnlineMarketProblem, ids: tuple[str, ...]) -> list[str]:
+    """Return who arrives, in random order."""
+    wanted = problem.simulation.arrivals
+    if wanted is not None and wanted > len(ids):
+        raise ProblemFileError(
+            f"simulation.arrivals is {wanted}, and the data have rows of {len(ids)} sellers; give "
+            "at most as many"
+        )
+    if not ids:
+        raise ProblemFileError("the data have no rows yet, so nobody can arrive; add rows")
+    number = min(len(ids), problem.buyer.expected_sellers) if wanted is None else wanted
+    order = _generator(problem, _ARRIVAL).permutation(len(ids))[:number]
+    return [ids[place] for place in order]
+
+
+def _generator(problem: OnlineMarketProblem, purpose: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(problem.run.seed, spawn_key=(purpose,)))

@@ -1,0 +1,131 @@
+"""What the terminal shows of an online market: its terms, an offer, a list, how far it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from convexmarket.lab.kinds.online_market.record import highest_sensitivity, planned, start_of
+from convexmarket.lab.kinds.online_market.stream import QuotedList
+from convexmarket.lab.report.words import count, format_number
+from convexmarket.online.market import Offer, OnlineMarket
+
+__all__ = ["list_words", "offer_words", "status_tables", "terms_table"]
+
+#: New plans that are listed one by one; the latest of more.
+MOST_PLANS = 12
+
+
+def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=SIMPLE_HEAD)
+    table.add_column()
+    table.add_column(justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def terms_table(market: OnlineMarket) -> Table:
+    """Return what a new market promises and expects."""
+    policy = market.policy
+    start = start_of(policy)
+    expected, plan = planned(start), start.plan
+    cheapest = start.support[0]
+    rows = [
+        ("sellers expected", f"{start.expected_sellers:,}"),
+        ("nothing is bought from a virtual cost of", format_number(plan.cutoff)),
+        ("the largest sensitivity bought from is", format_number(highest_sensitivity(start))),
+        ("largest guarantee", format_number(expected["largest_epsilon"])),
+        ("paid for it", format_number(start.quote(cheapest).payment)),
+        ("if all come and accept, and the prior is right:", ""),
+        ("  sellers bought from, about", format_number(round(expected["bought"]))),
+        ("  total privacy eta", format_number(expected["eta"], 4)),
+        ("  payments, about", format_number(expected["payments"], 4)),
+        ("  buyer's loss", format_number(expected["loss"], 4)),
+        ("  largest weight", format_number(expected["largest_weight"])),
+        ("new plans on the way", f"{len(policy.stages):,}"),
+    ]
+    if policy.opening.plan.eta == 0:
+        rows.append(("nothing is bought before seller", f"{policy.stages[0] + 1:,}"))
+    return _pairs("Terms", rows)
+
+
+def offer_words(offer: Offer) -> str:
+    """Return an offer in a sentence or two, as one would tell it to the seller."""
+    who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"
+    if offer.status == "nothing bought":
+        return f"{who}: nothing is bought, nothing is paid, and the row is not used."
+    factor = format_number(math.exp(offer.epsilon)) if offer.epsilon < 700 else "∞"
+    answer = "" if offer.status == "offered" else f" The seller has {offer.status}."
+    return (
+        f"{who}: payment {offer.payment:.6g} for a guarantee of epsilon = {offer.epsilon:.6g}. "
+        "With any other row in its place, no released model would be more than exp(epsilon) = "
+        f"{factor} times as likely or as unlikely.{answer}"
+    )
+
+
+def list_words(quoted: QuotedList) -> Table:
+    """Return what became of a list of arrivals."""
+    bought = quoted.offers["epsilon"] > 0
+    rows = [
+        ("quoted", f"{len(quoted.offers):,}"),
+        ("of them before, at the same terms", f"{quoted.repeated:,}"),
+        ("offered something", f"{int(bought.sum()):,}"),
+        ("privacy offered to them", format_number(float(quoted.offers["epsilon"].sum()), 4)),
+        ("payments offered to them", format_number(float(quoted.offers["payment"].sum()), 4)),
+        ("turned away", f"{quoted.turned_away:,}"),
+    ]
+    return _pairs("Offers", rows)
+
+
+def status_tables(market: OnlineMarket) -> list[Table | str]:
+    """Return how far a market is, and its plans."""
+    counts, offers, plans = market.counts(), market.offers(), market.plans()
+    start = start_of(market.policy)
+    totals = offers.groupby("status")[["epsilon", "payment"]].sum()
+
+    def total(column: str, *statuses: str) -> str:
+        found = totals[column].reindex(list(statuses)).fillna(0.0).sum()
+        return format_number(float(found), 4)
+
+    share = counts["quoted"] / counts["expected"]
+    state = "open"
+    if market.is_closed:
+        state = "closed" if market.released is not None else "closing: close it again"
+    elif counts["quoted"] == counts["expected"]:
+        state = "full: answers are taken, no more sellers"
+    rows = [
+        ("the market is", state),
+        ("quoted", f"{counts['quoted']:,} of {counts['expected']:,} expected ({share:.1%})"),
+        ("  accepted", f"{counts['accepted']:,}"),
+        ("  declined", f"{counts['declined']:,}"),
+        ("  unanswered", f"{counts['offered']:,}"),
+        ("  nothing bought", f"{counts['nothing bought']:,}"),
+        ("privacy sold, eta", total("epsilon", "accepted")),
+        ("  and in unanswered offers", total("epsilon", "offered")),
+        ("  planned in all", format_number(start.plan.eta, 4)),
+        ("payments promised", total("payment", "accepted")),
+        ("  and in unanswered offers", total("payment", "offered")),
+        ("  planned in all, about", format_number(planned(start)["payments"], 4)),
+    ]
+    shown: list[Table | str] = [_pairs(str(market.folder), rows)]
+    table = Table(title="Plans", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("plan", "after", "bought up to", "expected eta", "expected loss"):
+        table.add_column(name, justify="right")
+    for made in plans[-MOST_PLANS:]:
+        table.add_row(
+            str(made.number),
+            count(made.after, "seller"),
+            format_number(highest_sensitivity(made.policy)),
+            format_number(made.policy.plan.eta, 4),
+            format_number(made.policy.plan.objective, 4),
+        )
+    shown.append(table)
+    if len(plans) > MOST_PLANS:
+        shown.append(f"The latest {MOST_PLANS} of {len(plans)} plans.")
+    if np.isnan(highest_sensitivity(plans[-1].policy)):
+        shown.append("The latest plan buys nothing more: enough was sold.")
+    return shown

@@ -1,0 +1,53 @@
+"""Files of kind "tradeoff": error against payments, for a classification."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from convexmarket.lab.problem.base import EtaRange, Positives, RunTable, TableModel
+from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
+from convexmarket.lab.problem.market import BuyerTable
+from convexmarket.privacy import Accounting
+
+__all__ = ["LearnerTable", "NaiveTable", "ObjectiveTable", "TradeoffProblem"]
+
+
+class ObjectiveTable(BuyerTable):
+    """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
+
+    mu: Positives
+    sigma: Positives
+
+    def n_purchases(self, naive: NaiveTable) -> int:
+        """Return how often each scenario's sellers are bought from."""
+        return len(self.gamma) * (len(self.mu) * len(self.sigma) + naive.grid)
+
+
+class LearnerTable(TrainingTable):
+    """The private logistic regression: candidates for Lambda, noise draws, accounting."""
+
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
+
+
+class NaiveTable(TableModel):
+    """The naive model, mu = sigma = 0: the range of eta that makes it well posed, and its grid."""
+
+    eta_range: EtaRange
+    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+
+
+class TradeoffProblem(ClassificationMarket):
+    """Error against payments over gamma: Algorithm 2 of A on a data set."""
+
+    kind: Literal["tradeoff"]
+    objective: ObjectiveTable
+    learner: LearnerTable
+    naive: NaiveTable
+    run: RunTable = RunTable()
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        return self._memory_of(self.objective.n_purchases(self.naive))

@@ -1,0 +1,78 @@
+"""What a file of trade-offs holds for a study of solvers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from convexmarket.allocation import allocate
+from convexmarket.lab.kinds.tradeoff.problem import ObjectiveTable, TradeoffProblem
+from convexmarket.lab.problem.classification import ClassificationMarket
+from convexmarket.lab.problem.rows import load_rows
+from convexmarket.lab.study.families import (
+    Family,
+    MarketOf,
+    allocation_family,
+    middle,
+    papers_market,
+)
+from convexmarket.lab.study.fits import SemiInteractiveInstance
+from convexmarket.lab.study.instances import Instance
+from convexmarket.lab.study.learning import WeightedLogisticInstance
+from convexmarket.priors import Prior
+
+#: Private rows that the model behind a fit is trained on, and points that it predicts, at most.
+_MOST_PRIVATE, _MOST_POINTS = 500, 1_000
+#: Scale of the noise in the predictions of that model, whose labels are -1 and 1.
+_PREDICTION_NOISE = 0.2
+
+
+def subproblems(problem: TradeoffProblem) -> list[Family]:
+    """Return the market, the training of its model, and the fit to predictions of one."""
+    market_of = market_of_classification(problem.prior, problem.objective)
+    return classification_families(problem, market_of, middle(problem.learner.regularization))
+
+
+def market_of_classification(prior: Prior, buyer: ObjectiveTable) -> MarketOf:
+    """Return what draws the market that a model is bought in."""
+    return partial(
+        papers_market,
+        prior,
+        middle(buyer.mu),
+        middle(buyer.sigma),
+        middle(buyer.gamma),
+        buyer.cap,
+    )
+
+
+def classification_families(
+    problem: ClassificationMarket, market_of: MarketOf, regularization: float
+) -> list[Family]:
+    """Return the market, the training, and the fit to predictions."""
+    rows = load_rows(problem.data)
+
+    def logistic(size: int, rng: np.random.Generator) -> Instance:
+        allocation = allocate(market_of(size, rng))
+        noise_scale = 2.0 * problem.data.data_norm / allocation.eta
+        return WeightedLogisticInstance.draw(
+            rows.X_train, rows.y_train, allocation.weights, regularization, noise_scale, rng
+        )
+
+    def fit(size: int, rng: np.random.Generator) -> Instance:
+        return SemiInteractiveInstance.draw(
+            rows.X_test,
+            rows.X_train[:_MOST_PRIVATE],
+            rows.y_train[:_MOST_PRIVATE],
+            problem.data.data_norm / 2.0,
+            regularization,
+            _PREDICTION_NOISE,
+            size,
+            rng,
+        )
+
+    return [
+        allocation_family(market_of),
+        Family(WeightedLogisticInstance, logistic),
+        Family(SemiInteractiveInstance, fit, largest=_MOST_POINTS),
+    ]

@@ -1,0 +1,91 @@
+"""What a file of variants holds for a study of solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from convexmarket.errors import ConvexMarketError
+from convexmarket.lab.kinds.variants.problem import MarketTable, VariantsProblem
+from convexmarket.lab.study.families import Family, at_best_eta
+from convexmarket.lab.study.instances import Instance
+from convexmarket.lab.study.markets import (
+    BudgetInstance,
+    FixedEtaInstance,
+    GuaranteesInstance,
+    PapersInstance,
+)
+from convexmarket.market import Market
+
+
+def subproblems(problem: VariantsProblem) -> list[Family]:
+    """Return one subproblem for each variant; of a sweep, the market in its middle."""
+    found = []
+    for variant in problem.variants:
+        table = variant.markets[len(variant.markets) // 2]
+        small = _resized(table, 50)
+        family = _variant(variant.name, table, (small or table).build(0), fixed=small is None)
+        if family is not None:
+            found.append(family)
+    return found
+
+
+def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> Family | None:
+    """Return the subproblem of a market, by what kind of market it is."""
+    own_size = len(example.sellers) if fixed else None
+
+    def market_of(size: int, rng: np.random.Generator) -> Market:
+        resized = _resized(table, size)
+        return (table if resized is None else resized).build(int(rng.integers(2**31)))
+
+    noisy = any(term.is_noise for term in example.terms)
+    if not (noisy and all(term.is_smooth for term in example.terms)):
+        return None
+    form = example.form
+    if form.granted is not None:
+
+        def under_guarantees(size: int, rng: np.random.Generator) -> Instance:
+            epsilon = market_of(size, rng).form.granted
+            assert epsilon is not None
+            return GuaranteesInstance(epsilon, form.mu, form.sigma)
+
+        return Family(GuaranteesInstance, under_guarantees, name, own_size)
+    make: Callable[[Market], Instance]
+    kind: type[Instance]
+    if form.standard is not None and form.mu > 0:
+        kind, make = PapersInstance, at_best_eta
+    elif form.budgets and not form.bills:
+        kind = make = BudgetInstance
+    else:
+        kind = make = FixedEtaInstance
+    try:
+        make(example)
+    except ConvexMarketError:  # a market that cannot be, or leaves eta no choice
+        return None
+    return Family(kind, lambda size, rng: make(market_of(size, rng)), name, own_size)
+
+
+def _resized(table: MarketTable, size: int) -> MarketTable | None:
+    """Return a market with so many sellers, groups in proportion; None where all are given."""
+    given = table.sellers
+    limits = table.constraints
+    each = (limits.cap, limits.max_epsilon, limits.given_epsilon)
+    if any(isinstance(limit, tuple) for limit in each):
+        return None
+    if given.groups:
+        if any(group.count is None for group in given.groups):
+            return None
+        counts = np.array([group.count for group in given.groups], dtype=float)
+        ends = np.round(np.cumsum(counts) / counts.sum() * size).astype(int)
+        shares = np.maximum(np.diff(ends, prepend=0), 1)
+        groups = tuple(
+            group.model_copy(update={"count": int(count)})
+            for group, count in zip(given.groups, shares, strict=True)
+        )
+        sellers = given.model_copy(update={"groups": groups})
+    elif given.count is not None:
+        sellers = given.model_copy(update={"count": size})
+    else:
+        return None
+    return table.model_copy(update={"sellers": sellers})

@@ -1,0 +1,1 @@
+"""Lists that people keep as files: sellers to be priced, offers to be booked."""

@@ -1,0 +1,134 @@
+"""The rows of a CSV file, one after the other, each with the line that it begins at.
+
+Whoever wrote the file may be a stranger: it is read in one pass, no line and no field can fill the
+memory, and what could be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+
+from convexmarket.data.csv_cells import unguarded
+from convexmarket.errors import DataError
+from convexmarket.lab.problem.files import open_regular
+
+__all__ = ["csv_rows"]
+
+SEPARATORS = ",;\t|"
+#: Characters of a line; a table of 10,000 columns has fewer.
+LONGEST_LINE = 4_000_000
+#: Lines that the separator is told from.
+FIRST_LINES = 10
+
+
+def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file as text, the header first, each with its line.
+
+    Rows without a visible character are left out, and so are empty fields beyond the header. The
+    separator is the comma, semicolon, tab or bar that fits the header; the encoding is UTF-8, or
+    UTF-16 with a byte-order mark. Apostrophes that keep text from being run as a formula are taken
+    away, see :mod:`convexmarket.data.csv_cells`.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is not such text, or a row does not fit the header.
+    """
+    place = f"{path}: line"
+    try:
+        with open_regular(path) as binary:
+            start = binary.read(4)
+            binary.seek(0)
+            text = io.TextIOWrapper(binary, encoding=_encoding(start), newline="")
+            yield from _fitting(_records(_lines(text, place), place), place)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
+    except UnicodeError as error:
+        raise DataError(f"{path}: {error}; save the file as UTF-8") from None
+
+
+def _encoding(start: bytes) -> str:
+    """Return the encoding that the byte-order mark announces; UTF-8 without one."""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
+def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
+    """Yield lines of bounded length without NUL characters."""
+    number = 0
+    while line := text.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise DataError(f"{place} {number}: it has more than {LONGEST_LINE:,} characters")
+        if "\0" in line:
+            raise DataError(
+                f"{place} {number}: it holds a NUL character, as UTF-16 without a byte-order mark "
+                "does; save the file as UTF-8"
+            )
+        yield line
+
+
+def _records(lines: Iterator[str], place: str) -> Iterator[tuple[int, list[str], str]]:
+    """Yield the line that a row begins at, its fields and the separator, but for blank rows."""
+    first = list(islice(lines, FIRST_LINES))
+    separator = _separator(first)
+    reader = csv.reader(chain(first, lines), delimiter=separator, strict=True)
+    while True:
+        begin = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"{place} {begin}: the row that begins here is not CSV ({error}); check its quotes"
+            ) from None
+        if "".join(row).strip():
+            yield begin, row, separator
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """Return the separator that splits the first rows most often, and alike where one does."""
+
+    def fit(separator: str) -> tuple[bool, int]:
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=separator) if any(row)][:2]
+        except csv.Error:
+            rows = []
+        widths = [len(row) for row in rows] or [0]
+        return len(set(widths)) == 1 and widths[0] > 1, widths[0]
+
+    return max(SEPARATORS, key=fit)
+
+
+def _fitting(
+    records: Iterator[tuple[int, list[str], str]], place: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header with its names in one form, and the rows that fit it."""
+    first = next(records, None)
+    if first is None:
+        return
+    begin, row, _ = first
+    header = [unicodedata.normalize("NFC", unguarded(name)).strip() for name in row]
+    twice = [name for name, count in Counter(header).items() if name and count > 1]
+    if twice:
+        raise DataError(f"{place} {begin}: two columns are called {twice[0]!r}; rename one of them")
+    yield begin, header
+    width = len(header)
+    for begin, row, separator in records:
+        if len(row) > width and not "".join(row[width:]).strip():
+            del row[width:]
+        if len(row) != width:
+            raise DataError(
+                f"{place} {begin}: it has {len(row)} fields, and the header has {width}; quote "
+                f"the fields that contain the separator {separator!r}, and leave none away"
+            )
+        yield begin, [unguarded(cell) for cell in row]

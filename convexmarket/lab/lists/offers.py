@@ -1,0 +1,265 @@
+"""A buyer's job: from a list of reported sensitivities to one offer for each seller."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from convexmarket.allocation import allocate
+from convexmarket.arguments import check_callable
+from convexmarket.data.csv_cells import write_csv
+from convexmarket.errors import DataError
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.rules import payments
+from convexmarket.lab.lists.reading import (
+    checked_reports,
+    digest,
+    read_list,
+    read_reports,
+    trimmed_id,
+)
+from convexmarket.lab.provenance import versions
+from convexmarket.market import Market
+from convexmarket.priors import Prior
+from convexmarket.sellers import Sellers
+from convexmarket.writing import write_together
+
+__all__ = ["Offers", "certificate_of", "price_offers", "read_reports"]
+
+
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """One offer for each seller, and the certificate of all of them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Columns id, sensitivity, virtual_cost, epsilon, weight, payment and surplus, one row per
+        seller in the order of the reports. ``surplus`` is payment minus reported cost.
+    certificate : dict
+        What proves the offers: optimality, totals, audit, parameters and origin; plain values.
+    """
+
+    table: pd.DataFrame
+    certificate: dict[str, Any]
+
+    def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
+        """Write the table as CSV, and the certificate as JSON next to it: both or neither.
+
+        Only their owner may read new files; those that are replaced keep their mode.
+
+        Parameters
+        ----------
+        path : path
+        force : bool, default False
+            Whether files of another kind may be replaced, and the files written in the folder of
+            an online market.
+
+        Returns
+        -------
+        table, certificate : pathlib.Path
+            ``offers.csv`` and ``offers.certificate.json``, for example.
+
+        Raises
+        ------
+        ParameterError
+            If a file of another kind is there, or a market's.
+        DataError
+            If a file cannot be written; then whatever was there before still is.
+        """
+        table = Path(path)
+        if table.is_dir() or not table.name:
+            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
+        certificate = certificate_of(table)
+        write_together(
+            {
+                table: lambda file: write_csv(self.table, file),
+                certificate: lambda file: file.write(
+                    json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
+                ),
+            },
+            private=True,
+            force=force,
+        )
+        return table, certificate
+
+
+def certificate_of(offers: Path) -> Path:
+    """Return where the certificate of offers is written: offers.certificate.json, for example."""
+    return offers.with_suffix(".certificate.json")
+
+
+def price_offers(
+    reports: pd.DataFrame | str | Path,
+    prior: Prior,
+    *,
+    mu: float,
+    sigma: float,
+    gamma: float,
+    cap: float | None = None,
+    eta_range: tuple[float, float] | None = None,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Offers:
+    """Make every seller of a list an offer.
+
+    Parameters
+    ----------
+    reports : DataFrame or path of a CSV file
+        One row per seller, with an id and a reported sensitivity.
+    prior : Prior
+        The distribution that the sensitivities are drawn from.
+    mu, sigma, gamma, cap, eta_range
+        The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    progress : callable, optional
+        Called with the name of each stage as it starts.
+
+    Returns
+    -------
+    Offers
+
+    Raises
+    ------
+    DataError
+        If the list cannot be read, or holds a bad row; the message names the lines.
+    ParameterError, AllocationError
+        If the market cannot be declared, or has no optimum.
+
+    Examples
+    --------
+    >>> from convexmarket.priors import Uniform
+    >>> reports = pd.DataFrame({"id": ["Ann", "Bob"], "sensitivity": [0.1, 0.6]})
+    >>> offers = price_offers(reports, Uniform(0, 1), mu=1, sigma=1, gamma=0.5)
+    >>> offers.table[["id", "epsilon", "payment", "surplus"]].round(3)
+        id  epsilon  payment  surplus
+    0  Ann    3.162    1.142    0.826
+    1  Bob    0.000    0.000    0.000
+    """
+    clock = _Clock(progress)
+    clock.start("reading")
+    columns = (id_column, sensitivity_column)
+    origin: dict[str, Any] = {"file": None, "sha256": None}
+    if isinstance(reports, pd.DataFrame):
+        listed = checked_reports(reports, *columns, prior, "row", 1)
+    else:
+        origin = {"file": str(reports), "sha256": digest(Path(reports))}
+        listed = read_list(reports, prior, *columns, form_of=trimmed_id)
+    clock.start("allocating")
+    listed = listed.reset_index(drop=True)
+    sellers = Sellers(listed["sensitivity"].to_numpy(), prior)
+    objective: dict[str, Any] = {
+        "mu": mu,
+        "sigma": sigma,
+        "gamma": gamma,
+        "cap": cap,
+        "eta_range": eta_range,
+    }
+    market = Market.standard(sellers, **objective)
+    allocation = allocate(market)
+    clock.start("paying")
+    paid = payments(market, allocation)
+    clock.start("auditing")
+    audit = audit_incentives(market)
+    clock.stop()
+    table = pd.DataFrame(
+        {
+            "id": listed["id"],
+            "sensitivity": listed["sensitivity"],
+            "virtual_cost": sellers.virtual_costs,
+            "epsilon": allocation.epsilon,
+            "weight": allocation.weights,
+            "payment": paid,
+            "surplus": paid - listed["sensitivity"].to_numpy() * allocation.epsilon,
+        }
+    )
+    certificate = {
+        "statements": _statements(prior, cap, eta_range),
+        "optimality": allocation.certificate(),
+        "totals": _totals(table),
+        "audit": _audit_summary(audit),
+        "objective": objective,
+        "prior": prior.to_dict(),
+        "input": origin,
+        "versions": versions(),
+        "seconds": clock.seconds,
+    }
+    return Offers(table, certificate)
+
+
+def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
+    return {
+        "sellers": audit.n_sellers,
+        "sellers_audited": len(audit.to_frame()),
+        "misreports_per_seller": audit.n_misreports,
+        "largest_gain_from_misreporting": audit.max_gain,
+        "smallest_surplus": audit.min_surplus,
+        "tolerance": audit.tolerance,
+        "incentive_compatible": audit.is_incentive_compatible,
+        "individually_rational": audit.is_individually_rational,
+    }
+
+
+def _totals(table: pd.DataFrame) -> dict[str, float]:
+    return {
+        "payments": float(table["payment"].sum()),
+        "expected_payments": float(
+            (table["virtual_cost"] * table["epsilon"])[table["epsilon"] > 0].sum()
+        ),
+        "surplus": float(table["surplus"].sum()),
+        "epsilon": float(table["epsilon"].sum()),
+        "largest_epsilon": float(table["epsilon"].max()),
+        "sellers_bought_from": int((table["epsilon"] > 0).sum()),
+    }
+
+
+def _statements(
+    prior: Prior, cap: float | None, eta_range: tuple[float, float] | None
+) -> list[str]:
+    """Say in words what the offers guarantee, and on what that rests."""
+    limit = "" if cap is None else f" with no weight above {cap:g} times the average"
+    if eta_range is not None:
+        limit += f", eta from {eta_range[0]:g} to {eta_range[1]:g}"
+    return [
+        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding. "
+        "At the eta given here a dual point with the value lower_bound proves it; other eta are "
+        "excluded by the solver's enumeration of all stationary points, not repeated here.",
+        "Every payment is at least the seller's reported sensitivity times its epsilon.",
+        "No seller gains, alone, by reporting another sensitivity, whatever the others report, as "
+        "long as mu, sigma, gamma, cap and prior were fixed before the reports were read. Sellers "
+        "who agree on their reports may gain together.",
+        f"Expected payments are payments averaged over reports drawn from {prior!r}: the sum of "
+        "virtual cost times epsilon estimates the total.",
+        "epsilon is the guarantee sold. It holds for a model trained with these weights and with "
+        "eta = the sum of epsilon; the learner reports the total, its own share included.",
+    ]
+
+
+class _Clock:
+    """Seconds per stage, announced as they start."""
+
+    def __init__(self, announce: Callable[[str], None] | None) -> None:
+        check_callable("progress", announce)
+        self.seconds: dict[str, float] = {}
+        self._announce = announce
+        self._stage: str | None = None
+        self._since = 0.0
+
+    def start(self, stage: str) -> None:
+        self.stop()
+        self._stage, self._since = stage, time.perf_counter()
+        if self._announce is not None:
+            self._announce(stage)
+
+    def stop(self) -> None:
+        if self._stage is not None:
+            self.seconds[self._stage] = time.perf_counter() - self._since
+        self._stage = None

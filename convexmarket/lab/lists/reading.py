@@ -1,0 +1,342 @@
+"""Lists that people keep as CSV files: any of the usual separators, decimal points or commas.
+
+What cannot be read for certain is refused, with the lines at fault, because a wrong number here is
+a wrong payment there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
+from convexmarket.lab.lists.csv_rows import csv_rows
+from convexmarket.lab.problem.files import open_regular
+from convexmarket.priors import Prior
+
+__all__ = [
+    "blame",
+    "blank",
+    "checked_reports",
+    "column_named",
+    "digest",
+    "numbers_in",
+    "read_list",
+    "read_reports",
+    "trimmed_id",
+]
+
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
+#: Cells of a table that is held in memory, in which each takes some 60 bytes.
+MOST_CELLS = 50_000_000
+#: Rows that are read at a time where a list is not held as text.
+PIECE = 100_000
+#: Characters of a value that a message shows.
+SHOWN = 60
+
+
+def read_reports(path: str | Path) -> pd.DataFrame:
+    """Read a CSV file as text, whatever its separator and byte-order mark.
+
+    Returns
+    -------
+    DataFrame
+        Every column as text; the index holds the line of the file that each row begins at. Blank
+        rows are left out.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be opened, is too large to be held in memory, is not UTF-8 or UTF-16
+        text, or its rows do not fit its header.
+    """
+    rows = csv_rows(path)
+    _, header = _header(rows, path)
+    lines: list[int] = []
+    columns: list[list[str]] = [[] for _ in header]
+    for number, (line, row) in enumerate(rows, start=1):
+        if number * len(header) > MOST_CELLS:
+            raise DataError(
+                f"{path}: line {line}: a table that is held in memory has at most {MOST_CELLS:,} "
+                "cells; leave away the columns that are not needed"
+            )
+        lines.append(line)
+        for column, field in zip(columns, row, strict=True):
+            column.append(field)
+    table = pd.DataFrame(dict(enumerate(columns)), index=lines, dtype=object)
+    return table.set_axis(header, axis=1)
+
+
+def read_list(
+    path: str | Path,
+    prior: Prior,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    form_of: Callable[[str], str] = checked_id,
+) -> pd.DataFrame:
+    """Read ids and sensitivities from a CSV file of any length, and check them.
+
+    Parameters
+    ----------
+    path : path of a CSV file
+    prior : Prior
+        What the sensitivities are drawn from.
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    form_of : callable
+        Gives the form of an id that is kept; ids of the same form are the same id. Raises a
+        ParameterError where there is none.
+
+    Returns
+    -------
+    DataFrame
+        Columns id and sensitivity; the index holds the line of the file that each row begins at.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or rows are wrong; the message names their lines.
+    """
+    place = f"{path}: line"
+    rows = csv_rows(path)
+    _, header = _header(rows, path)
+    frame = pd.DataFrame(columns=header, dtype=object)
+    id_at = header.index(column_named(frame, id_column, ID_NAMES, "--id-column"))
+    report_at = header.index(
+        column_named(frame, sensitivity_column, REPORT_NAMES, "--sensitivity-column")
+    )
+    lines, numbers = array("q"), _Numbers()
+    ids: list[str] = []
+    filled = (
+        (line, row[id_at], row[report_at])
+        for line, row in rows
+        if row[id_at].strip() or row[report_at].strip()
+    )
+    while piece := list(islice(filled, PIECE)):
+        lines.extend(line for line, _, _ in piece)
+        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, _ in piece)
+        numbers.add([text for _, _, text in piece])
+    listed = pd.DataFrame(
+        {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
+    ).set_axis(np.frombuffer(lines, dtype=np.int64))
+    _check(listed, prior, place, lambda line: _field(path, line, id_at))
+    warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
+    return listed
+
+
+def trimmed_id(text: str) -> str:
+    """Return an id without blanks around it, in the form that is kept."""
+    return checked_id(text.strip())
+
+
+def _header(rows: Iterator[tuple[int, list[str]]], path: str | Path) -> tuple[int, list[str]]:
+    for found in rows:
+        return found
+    raise DataError(f"{path}: the file is empty; give a header and one row per seller")
+
+
+def _form(text: str, form_of: Callable[[str], str], place: str) -> str:
+    """Return the form of an id that is kept; one without a visible character is none."""
+    if not text.strip():
+        return ""
+    try:
+        return form_of(text)
+    except ParameterError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def _field(path: str | Path, line: int, column: int) -> str:
+    """Return a field as it is in the file, for a message about it."""
+    return next((row[column] for at, row in csv_rows(path) if at == line), "")
+
+
+def checked_reports(
+    table: pd.DataFrame,
+    id_column: str | None,
+    sensitivity_column: str | None,
+    prior: Prior,
+    place: str,
+    first: int,
+) -> pd.DataFrame:
+    """Return ids and sensitivities, or say which rows are wrong and why.
+
+    ``place`` and ``first`` say how rows are counted: "offers.csv: line", from 2. The index of
+    what is returned counts in the same way.
+    """
+    ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
+    reports = table[column_named(table, sensitivity_column, REPORT_NAMES, "--sensitivity-column")]
+    rows = np.arange(first, first + len(table))
+    empty = (blank(ids) & blank(reports)).to_numpy()
+    ids, reports, rows = ids[~empty], reports[~empty], rows[~empty]
+
+    def named(k: int) -> str:
+        return f"{place} {rows[k]}: id"
+
+    try:
+        forms = forms_of(ids.tolist(), named)
+    except ParameterError as error:
+        raise DataError(str(error)) from None
+    ids = ids.set_axis(rows)
+    listed = pd.DataFrame({"id": forms, "sensitivity": numbers_in(reports)}).set_axis(rows)
+    _check(listed, prior, place, ids.__getitem__)
+    warn_of_lookalikes(forms, named)
+    return listed.assign(id=ids)
+
+
+def _check(
+    listed: pd.DataFrame,
+    prior: Prior,
+    place: str,
+    id_of: Callable[[int], Any],
+) -> None:
+    """Refuse a list without sellers, or with wrong rows; ``id_of`` finds an id as it was written.
+
+    It is looked for only then, because a long list does not keep it.
+    """
+    if listed.empty:
+        raise DataError("the list has a header and no sellers; give one row per seller")
+    numbers = listed["sensitivity"]
+    low, high = prior.support
+    beyond = (
+        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
+        "prior that covers it"
+    )
+    twice = "is the id of an earlier seller; ids must be distinct"
+    checks: list[tuple[str, pd.Series[bool], str]] = [
+        ("the report", numbers.isna(), NO_NUMBER),
+        ("the report", numbers < 0, "is negative, and a sensitivity is >= 0"),
+        ("the report", numbers == np.inf, "is not finite"),
+        ("the report", ~numbers.between(low, high), beyond),
+        ("", blank(listed["id"]), "is no id"),
+        ("", listed["id"].duplicated(), twice),
+    ]
+    rows = listed.index.to_numpy()
+    for what, wrong, why in checks:
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            named = what or clipped(id_of(int(rows[bad[0]])))
+            raise DataError(blame(place, rows[bad], named, why))
+
+
+def blank(values: pd.Series[Any]) -> pd.Series[bool]:
+    """Whether entries are missing, or text without a visible character."""
+    missing = values.isna()
+    if not pd.api.types.is_numeric_dtype(values):
+        missing |= values.astype(str).str.strip() == ""
+    return missing
+
+
+def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], option: str) -> str:
+    """Return the name of a column, as given or by one of its common names.
+
+    ``option`` is the one of the command line that gives it.
+    """
+    for candidate in common if given is None else (given.strip().lower(),):
+        found = [name for name in table.columns if str(name).strip().lower() == candidate]
+        if len(found) > 1:
+            raise DataError(
+                f"the columns {' and '.join(map(repr, found))} are both called {candidate!r} but "
+                "for case and blanks; rename one of them"
+            )
+        if found:
+            return found[0]
+    listed = ", ".join(repr(str(name)) for name in table.columns)
+    sought = " or ".join(map(repr, common)) if given is None else repr(given)
+    python = option.removeprefix("--").replace("-", "_")
+    raise DataError(
+        f"no column is called {sought}; the columns are {listed}. Name one of them with {option} "
+        f"({python} in Python)"
+    )
+
+
+def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
+    """Return texts as numbers, NaN where they are not numbers for certain.
+
+    A number is written with the digits 0 to 9. Commas are decimal commas where no number has a
+    point, and one of them is not in a place where it could separate thousands.
+    """
+    if pd.api.types.is_numeric_dtype(texts):
+        return pd.to_numeric(texts).astype(float)
+    numbers = _Numbers()
+    numbers.add([str(text) for text in texts])
+    return pd.Series(numbers.found(), index=texts.index, dtype=float)
+
+
+class _Numbers:
+    """Numbers that are read piece by piece: what their commas mean is known at the end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[NDArray[np.float64]] = []
+        self._commas: list[NDArray[np.bool_]] = []
+        self._has_points = False
+        self._has_decimals = False
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Read more texts, with their commas as decimal commas."""
+        has_comma = np.array(["," in text for text in texts], dtype=bool)
+        self._has_points = self._has_points or any("." in text for text in texts)
+        self._has_decimals = self._has_decimals or not all(
+            THOUSANDS.fullmatch(texts[place].strip())
+            for place in np.flatnonzero(has_comma).tolist()
+        )
+        self._pieces.append(np.array([_number(text.replace(",", ".")) for text in texts], float))
+        self._commas.append(has_comma)
+
+    def found(self) -> NDArray[np.float64]:
+        """Return all numbers; NaN where a text is none, or may be another."""
+        if not self._pieces:
+            return np.empty(0)
+        numbers, has_comma = np.concatenate(self._pieces), np.concatenate(self._commas)
+        if self._has_points or not self._has_decimals:
+            numbers[has_comma] = np.nan
+        return numbers
+
+
+def _number(text: str) -> float:
+    """Return a number of ASCII digits, without the underscores that Python takes for nothing."""
+    if "_" in text or not text.isascii():
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
+    """Say which rows are wrong, what of them, and why.
+
+    What a cell holds is private and is never said; ``what`` is an id, or the name of a column.
+    """
+    more = ""
+    if rows.size > 1:
+        others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
+        more = f" ({rows.size - 1} more: {others})"
+    return f"{place} {rows[0]}: {what} {why}{more}"
+
+
+def clipped(value: Any) -> str:
+    """Return a value as a message shows it."""
+    found = repr(value) if isinstance(value, str) else str(value)
+    return found if len(found) <= SHOWN else f"{found[:SHOWN]}... ({len(found)} characters)"
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None

@@ -1,0 +1,175 @@
+"""Rows and labels for a classification, as a problem file names them, and who sells them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from convexmarket.lab.problem.base import (
+    Positive,
+    Positives,
+    PriorTable,
+    ProblemModel,
+    Seed,
+    Share,
+    TableModel,
+)
+from convexmarket.lab.problem.limits import COPIES, PER_SELLER
+from convexmarket.lab.problem.market import SellersTable, check_reports
+
+__all__ = [
+    "ClassificationData",
+    "ClassificationMarket",
+    "InlineData",
+    "SyntheticData",
+    "TrainingTable",
+    "WdbcData",
+]
+
+
+Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
+
+
+class RowsTable(TableModel):
+    """Rows for training (the sellers'), validation and test."""
+
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        raise NotImplementedError
+
+
+class WdbcData(RowsTable):
+    """The Wisconsin breast-cancer data, scikit-learn's copy; the training rows are the sellers."""
+
+    source: Literal["wdbc"]
+    train_fraction: Share = 0.6
+    validation_fraction: Share = 0.2
+    split_seed: Seed = 0
+    data_norm: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _leave_rows_for_the_test(self) -> Self:
+        if self.train_fraction + self.validation_fraction >= 1:
+            raise ValueError(
+                f"train_fraction + validation_fraction is "
+                f"{self.train_fraction + self.validation_fraction:g}; leave rows for the test: "
+                "give fractions that sum to less than 1"
+            )
+        return self
+
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold, at most."""
+        return 569
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return 569 * 30
+
+
+class SyntheticData(RowsTable):
+    """Gaussian rows with a linear separator through the origin (A, section X)."""
+
+    source: Literal["synthetic"]
+    n_sellers: Annotated[int, Field(ge=1, le=1_000_000)]
+    n_features: Annotated[int, Field(ge=1, le=10_000)]
+    n_validation: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    n_test: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    data_seed: Seed = 0
+    data_norm: Positive = 1.0
+
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        return self.n_sellers
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return (self.n_sellers + self.n_validation + self.n_test) * self.n_features
+
+
+class InlineData(RowsTable):
+    """Rows written in the file itself; they serve as validation and test rows as well."""
+
+    source: Literal["inline"]
+    features: Annotated[
+        tuple[Row, ...],
+        Field(strict=False, min_length=1, max_length=10_000),
+    ]
+    labels: Annotated[
+        tuple[Literal[-1, 1], ...], Field(strict=False, min_length=1, max_length=10_000)
+    ]
+    data_norm: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _rows_have_one_shape(self) -> Self:
+        lengths = {len(row) for row in self.features}
+        if len(lengths) > 1:
+            raise ValueError(f"the rows of features have {sorted(lengths)} entries; give as many")
+        if len(self.features) != len(self.labels):
+            raise ValueError(
+                f"there are {len(self.features)} rows of features and {len(self.labels)} labels; "
+                "give one label for each row"
+            )
+        return self
+
+    @property
+    def n_owned(self) -> int:
+        """How many of the rows are sold."""
+        return len(self.labels)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers all rows hold."""
+        return len(self.labels) * len(self.features[0])
+
+
+#: Where the rows come from: ``source`` says.
+ClassificationData: TypeAlias = Annotated[
+    WdbcData | SyntheticData | InlineData, Field(discriminator="source")
+]
+
+
+class TrainingTable(TableModel):
+    """How models are trained: candidates for Lambda, and noise draws."""
+
+    regularization: Positives
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+
+
+class ClassificationMarket(ProblemModel):
+    """What every file about a market in rows for a classification says."""
+
+    data: ClassificationData
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+
+    def _memory_of(self, n_purchases: int) -> dict[str, float]:
+        """Return what a run holds that buys so often for each gamma of each scenario."""
+        bought = len(self.sellers.scenarios) * n_purchases * self.data.n_owned
+        return {
+            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
+            "data.n_sellers x objective.gamma x mu x sigma": PER_SELLER * bought,
+        }
+
+    @field_validator("sellers")
+    @classmethod
+    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
+        """Check given sensitivities against the prior and against the rows of inline data."""
+        data = check_reports(sellers, info).get("data")
+        given = sellers.sensitivities
+        if given and isinstance(data, InlineData) and len(given) != len(data.labels):
+            raise ValueError(
+                f"there are {len(given)} sensitivities for {len(data.labels)} rows of data; "
+                "give one for each"
+            )
+        return sellers

@@ -1,0 +1,311 @@
+"""Reading problem files: syntax, overrides, the schema, and errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import (
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.lab.kinds import KINDS
+from convexmarket.lab.problem.base import ProblemModel, ProblemSource, TableModel
+from convexmarket.lab.problem.files import open_regular, read_limited
+from convexmarket.lab.problem.limits import check_memory, check_text, check_values
+
+__all__ = [
+    "json_schema",
+    "load_problem",
+    "parse_problem",
+    "rows_setting",
+]
+
+
+#: A problem file holds a few numbers; anything larger is not one.
+LARGEST_FILE = 1_000_000
+#: Mistakes that an error lists.
+MOST_MISTAKES = 50
+
+#: What TOML calls the types that pydantic names in Python's words.
+_EXPECTED = {
+    "tuple_type": "should be a list",
+    "too_short": "should have more entries",
+    "too_long": "should have fewer entries",
+    "model_type": "should be a table",
+    "model_attributes_type": "should be a table",
+}
+
+
+def load_problem(path: str | Path, overrides: Iterable[str] = ()) -> ProblemModel:
+    """Read and validate a problem file.
+
+    Parameters
+    ----------
+    path : path of a TOML file
+    overrides : iterable of str
+        ``"objective.gamma=[0.001, 0.01]"`` and the like: a key path and a TOML value, which
+        replaces what the file says.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemFileError
+        If the file cannot be read, is not TOML, or does not follow the schema. There is one line
+        for each mistake: the file, the key path, what was found and what is allowed.
+    """
+    try:
+        data = read_limited(path, LARGEST_FILE)
+    except OSError as error:
+        raise ProblemFileError(f"{path}: {error.strerror}; give a problem file") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemFileError(f"{path}: {error}; a TOML file is UTF-8 text") from None
+    return parse_problem(text, overrides, path=str(path))
+
+
+def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> ProblemModel:
+    """Validate the text of a problem file; see :func:`load_problem`.
+
+    Examples
+    --------
+    >>> parse_problem('kind = "tradeof"')
+    Traceback (most recent call last):
+    ...
+    convexmarket.errors.ProblemFileError: <text>: kind is 'tradeof'; did you mean 'tradeoff'?
+    """
+    source = ProblemSource(path, text, tuple(overrides))
+    try:
+        table = _parsed(text)
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+    for override in source.overrides:
+        _override(table, override)
+    try:
+        check_values(table)
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
+    if "kind" not in table:
+        raise ProblemFileError(f"{path}: kind is missing; give one of {_listed(KINDS)}")
+    kind = KINDS.get(str(table["kind"]))
+    if kind is None:
+        advice = _suggestion(str(table["kind"]), KINDS)
+        raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
+    model = kind.problem
+    try:
+        problem = model.model_validate(table)
+    except ValidationError as error:
+        details = _innermost(error)
+        lines = [f"{path}: {_in_words(model, detail)}" for detail in details[:MOST_MISTAKES]]
+        if len(details) > MOST_MISTAKES:
+            lines.append(f"{path}: {len(details) - MOST_MISTAKES} more mistakes")
+        raise ProblemFileError("\n".join(lines)) from None
+    try:
+        check_memory(problem.memory())
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
+    problem._source = source
+    return problem
+
+
+def rows_setting(problem: ProblemModel, path: str | Path) -> str:
+    """Return the override by which a problem takes its rows from another CSV file.
+
+    Parameters
+    ----------
+    problem : Problem
+        One that names a file of rows, in ``data.rows``.
+    path : path of a CSV file
+        As seen from here; the override names it as seen from the problem file.
+
+    Raises
+    ------
+    ProblemFileError
+        If the problem names no file of rows, or the path is not that of a file.
+    """
+    if not hasattr(getattr(problem, "data", None), "rows"):
+        raise ProblemFileError(
+            f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; only "
+            'those of kind "online-market" with data.source = "csv" do'
+        )
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise ProblemFileError(f"--data {path}: {error.strerror}; give a CSV file") from None
+    folder = Path(problem.source.path).parent if problem.source else Path()
+    seen = os.path.relpath(Path(path).resolve(), folder.resolve())
+    return f"data.rows={json.dumps(seen, ensure_ascii=False)}"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema that every problem file follows."""
+    models: Any = Union[tuple(kind.problem for kind in KINDS.values())]  # noqa: UP007
+    schema = TypeAdapter[Any](Annotated[models, Field(discriminator="kind")]).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse TOML, or raise a ValueError."""
+    check_text(text)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its lists and tables lie too deep in one another") from None
+
+
+def _override(table: dict[str, Any], setting: str) -> None:
+    """Replace one value of the parsed file, in place."""
+    key, equals, value = setting.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise ProblemFileError(
+            f"--set {setting}: write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
+        )
+    try:
+        parsed = _parsed(f"value = {value}")
+    except ValueError:
+        parsed = {}
+    if parsed.keys() != {"value"}:
+        raise ProblemFileError(
+            f"--set {key}: {_short(value.strip())} is not a TOML value; write numbers as 0.01, "
+            "lists as [0.001,0.01], and text in double quotes: "
+            f"--set '{key}=\"{value.strip()[:60]}\"'"
+        )
+    for depth, part in enumerate(path[:-1], start=1):
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ProblemFileError(
+                f"--set {key}: {'.'.join(path[:depth])} is not a table, so it has no keys to set"
+            )
+    table[path[-1]] = parsed["value"]
+
+
+def _innermost(error: ValidationError) -> list[ErrorDetails]:
+    """Leave out errors about a list that only say again that one of its entries is wrong."""
+    details = error.errors()
+    inside = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
+    return [detail for detail in details if detail["loc"] not in inside or not detail["loc"]]
+
+
+def _in_words(model: type[TableModel], detail: ErrorDetails) -> str:
+    """Return one of pydantic's errors as: key path, what was found, what is allowed."""
+    keys, table = _resolve(model, detail["loc"])
+    path = _dotted(keys) or "the file"
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            known = [] if table is None else list(table.model_fields)
+            return f"{path} is not a known key; {_suggestion(str(keys[-1]), known)}"
+        case "missing":
+            return f"{path} is missing"
+        case "union_tag_invalid":
+            allowed = context["expected_tags"].replace("'", "").split(", ")
+            key = f"{path}.{context['discriminator'].strip(chr(39))}"
+            return f"{key} is {context['tag']!r}; {_suggestion(context['tag'], allowed)}"
+        case "union_tag_not_found":
+            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
+        case "value_error":
+            words = str(context["error"])
+            return f"{path}: {words if len(words) <= 1_000 else f'{words[:997]}...'}"
+        case "literal_error" if isinstance(detail["input"], str):
+            allowed = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return f"{path} is {detail['input']!r}; {_suggestion(detail['input'], allowed)}"
+    expected = _EXPECTED.get(detail["type"], detail["msg"])
+    for subject in ("Input", "String", "Tuple"):
+        expected = expected.removeprefix(f"{subject} ")
+    return f"{path} is {_short(detail['input'])}; it {expected}"
+
+
+def _resolve(
+    model: type[TableModel], location: tuple[int | str, ...]
+) -> tuple[list[int | str], type[TableModel] | None]:
+    """Return the key path of an error, and the table that its last key belongs to.
+
+    Where a table is one of several kinds, pydantic's location holds the name of the kind too,
+    which is not in the file.
+    """
+    path: list[int | str] = []
+    owner: type[TableModel] | None = model
+    here: Any = model
+    for step in location:
+        tables = _tables_in(here)
+        if len(tables) > 1:  # the step is the name of a kind
+            here = next((table for table in tables if step in _kinds_of(table)), None)
+            continue
+        path.append(step)
+        owner = tables[0] if tables else None
+        here = _entry(owner, step) if owner else _member(here)
+    if path and owner and len(_tables_in(here)) > 1:  # the error is about which kind it is
+        owner = None
+    return path, owner
+
+
+def _kinds_of(table: type[TableModel]) -> set[Any]:
+    """Return the names of the kind of a table: what its literal fields can be."""
+    literals = (field.annotation for field in table.model_fields.values())
+    return {name for kind in literals if get_origin(kind) is Literal for name in get_args(kind)}
+
+
+def _tables_in(annotation: Any) -> list[type[TableModel]]:
+    """Return the tables that an annotation allows, itself or as one of several."""
+    annotation = _bare(annotation)
+    members = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else [annotation]
+    members = [_bare(member) for member in members]
+    return [item for item in members if isinstance(item, type) and issubclass(item, TableModel)]
+
+
+def _entry(table: type[TableModel], key: int | str) -> Any:
+    """Return the annotation of a table's key."""
+    whole = table.completed_as
+    field = (whole and whole.model_fields.get(str(key))) or table.model_fields.get(str(key))
+    return field.annotation if field else None
+
+
+def _member(annotation: Any) -> Any:
+    """Return the annotation of what a list or a table of free keys holds."""
+    annotation = _bare(annotation)
+    members = get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return members[0]
+    return members[1] if get_origin(annotation) is dict else None
+
+
+def _bare(annotation: Any) -> Any:
+    """Return an annotation without what ``Annotated`` adds to it."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _dotted(keys: list[int | str]) -> str:
+    """Return a key path as one writes it, ``objective.gamma[1]``."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+def _suggestion(found: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(found, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {_listed(known)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

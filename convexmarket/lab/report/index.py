@@ -1,0 +1,154 @@
+"""An index of reports: a page and a README over the folders of reports in one folder."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.lab.report.render import (
+    MARKDOWN,
+    PAGE,
+    html_environment,
+    markdown_environment,
+    page_script,
+)
+from convexmarket.lab.report.results import RESULTS, is_text, read_json
+from convexmarket.writing import write_together
+
+__all__ = ["write_index"]
+
+README = "README.md"
+MARK = "Written by: convexmarket report --index"
+PICTURE = re.compile(r"\]\((figures/[a-z0-9_-]+\.png)\)")
+PICTURE_SIZE = 320, 240  # pixels; twice what the page shows, for sharp screens
+LARGEST_PICTURE = 20_000_000  # pixels
+SHOWN_VERSIONS = ("convexmarket", "cvxpy", "python")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One report as the index shows it; its picture is a PNG in base 64, or empty."""
+
+    folder: str
+    title: str
+    kind: str
+    summary: str
+    versions: str
+    picture: str
+
+
+def write_index(reports: str | Path) -> Path:
+    """Write an index over the reports in a folder, as a page and as Markdown.
+
+    Parameters
+    ----------
+    reports : path
+        A folder whose sub-folders are reports. Those without ``results.json`` are left out; those
+        whose ``results.json`` cannot be read are listed as such.
+
+    Returns
+    -------
+    pathlib.Path
+        The page, ``reports/index.html``; next to it is ``reports/README.md``.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such folder, it is a report itself, or it holds a page or a README that is
+        not an index.
+    """
+    folder = Path(reports).resolve()
+    _check(folder)
+    entries, unreadable = [], {}
+    for results in sorted(folder.glob(f"*/{RESULTS}")):
+        if not is_text(results.parent.name):
+            continue  # no page could link to it
+        try:
+            entries.append(_entry(results))
+        except DataError as error:
+            unreadable[results.parent.name] = str(error).replace(f"{results.parent}/", "")
+    context = {
+        "entries": entries,
+        "unreadable": unreadable,
+        "mark": MARK,
+        "script": page_script(),
+    }
+    page = html_environment().get_template("reports.html.j2").render(context)
+    readme = markdown_environment().get_template("reports.md.j2").render(context)
+    write_together(
+        {
+            folder / PAGE: lambda file: file.write(page),
+            folder / README: lambda file: file.write(readme),
+        }
+    )
+    return folder / PAGE
+
+
+def _check(folder: Path) -> None:
+    """Refuse to write an index in the place of anything else."""
+    if not folder.is_dir():
+        raise ParameterError(f"there is no folder {folder}; name the folder that holds the reports")
+    if (folder / RESULTS).exists():
+        raise ParameterError(f"{folder} is a report itself; name the folder above it")
+    for name in (PAGE, README):
+        path = folder / name
+        if path.exists() and not _is_index(path):
+            raise ParameterError(
+                f"{path} is no index of reports; move it away or name another folder, because "
+                "the index would replace it"
+            )
+
+
+def _is_index(path: Path) -> bool:
+    """Say whether a file says of itself, in a comment, that it is an index."""
+    return f"<!-- {MARK}" in path.read_text(encoding="utf-8", errors="replace")
+
+
+def _entry(results: Path) -> Entry:
+    content = read_json(results)
+    problem = _mapping(content, "problem", results)
+    provenance = _mapping(content, "provenance", results)
+    versions = _mapping(provenance, "versions", results)
+    return Entry(
+        folder=results.parent.name,
+        title=str(problem.get("title") or results.parent.name),
+        kind=str(problem.get("kind", "")).replace("-", " "),
+        summary=" ".join(str(problem.get("description", "")).split()),
+        versions=", ".join(
+            f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions
+        ),
+        picture=_picture(results.parent),
+    )
+
+
+def _mapping(content: Any, key: str, file: Path) -> Mapping[str, Any]:
+    value = content.get(key) if isinstance(content, Mapping) else None
+    if not isinstance(value, Mapping):
+        raise DataError(f"{file} has no {key!r}; run the problem again")
+    return value
+
+
+def _picture(report: Path) -> str:
+    """Return the report's first figure, made small, or nothing if there is none to be read."""
+    try:
+        found = PICTURE.search((report / MARKDOWN).read_text(encoding="utf-8"))
+        if found is None:
+            return ""
+        with Image.open(report / found[1], formats=["PNG"]) as image:
+            if image.width * image.height > LARGEST_PICTURE:
+                return ""
+            small = image.convert("RGB")
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return ""
+    small.thumbnail(PICTURE_SIZE)
+    data = BytesIO()
+    small.quantize(32, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
+    return b64encode(data.getvalue()).decode("ascii")

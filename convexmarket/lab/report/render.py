@@ -1,0 +1,270 @@
+"""Write a report as a folder: HTML, Markdown, LaTeX, CSV, SVG, PNG, PDF and JSON.
+
+The page needs no network: styles, figures and one script stand in it, and without the script it is
+complete. Everything that came from data is escaped on the way in, and a content security policy
+forbids the page to load anything, or to run anything but that script, should escaping fail. What
+single sellers reported only the owner of its files may read, and a file or folder that is replaced
+keeps its mode and owner. The folder is built next to its destination and then renamed, so an
+interrupted run leaves the previous report as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from convexmarket.data.csv_cells import write_csv
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.lab.report.frontier import frontier_json
+from convexmarket.lab.report.latex import latex_document, latex_table
+from convexmarket.lab.report.model import ATTACHMENT, Report
+from convexmarket.lab.report.results import RESULTS, plain, write_results
+from convexmarket.lab.report.saving import inline_svg, one_note_about_glyphs, save_figure
+from convexmarket.lab.report.shown import shown_table
+from convexmarket.lab.report.words import escape_markdown, printable
+from convexmarket.lab.report.workshop import FRESH, replace, workshop
+from convexmarket.writing import keep_access
+
+__all__ = ["check_replaceable", "markdown_page", "plain", "write_folder"]
+
+PAGE = "index.html"
+MARKDOWN = "report.md"
+MODEL = "model.json"
+LATEX = "report.tex"
+WRITTEN = re.compile(
+    "|".join(map(re.escape, (PAGE, MARKDOWN, LATEX, RESULTS, MODEL)))
+    + rf"|{ATTACHMENT.pattern}"
+    + r"|tables(/[a-z0-9_-]+\.(csv|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
+)
+LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
+RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
+FOOTER = "Written by convexmarket"
+OWNER_ONLY = 0o600
+KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
+
+
+class Script(NamedTuple):
+    """A script that stands in the page, and what the page's policy says to allow it."""
+
+    code: Markup
+    allowed: str
+
+
+def write_folder(report: Report, out_dir: str | Path) -> Path:
+    """Write a report into a folder and return the path of its HTML page.
+
+    Parameters
+    ----------
+    report : Report
+    out_dir : path
+        The folder; an earlier report there is replaced, all at once.
+
+    Returns
+    -------
+    pathlib.Path
+        ``out_dir/index.html``; next to it are ``report.md``, ``report.tex``, ``results.json``,
+        ``tables/*.csv`` and ``*.tex``, ``figures/*.svg``, ``*.png`` and ``*.pdf``, ``model.json``
+        where a model was released, and what the report has attached.
+
+    Raises
+    ------
+    ParameterError
+        If ``out_dir`` is a file, or a folder with something in it that no report wrote.
+    DataError
+        If the disk is full, or the folder may not be written; the former report is as it was.
+    """
+    target = Path(out_dir).resolve()
+    check_replaceable(target)
+    try:
+        with workshop(target) as folder:
+            fresh = folder / FRESH
+            fresh.mkdir()
+            _write_contents(report, fresh)
+            check_replaceable(target, fresh)
+            _close(report, fresh, target)
+            replace(target, folder)
+    except OSError as error:
+        raise DataError(
+            f"{target}: the report could not be written ({error.strerror or error}); what was "
+            "there before is as it was"
+        ) from error
+    return target / PAGE
+
+
+def check_replaceable(target: Path, fresh: Path | None = None) -> None:
+    """Refuse to remove anything but an earlier report.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+    fresh : pathlib.Path, optional
+        What would take its place; files that both have may go.
+
+    Raises
+    ------
+    ParameterError
+        If the target is a file, a folder with something in it that no report wrote, or where the
+        command is run.
+    """
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ParameterError(f"{target} is a file; a report needs a folder of its own")
+    known = _accounted_for(target, fresh)
+    for path in sorted(target.rglob("*")):
+        inside = path.relative_to(target).as_posix()
+        foreign = not WRITTEN.fullmatch(inside)
+        if foreign or (known is not None and not path.is_dir() and inside not in known):
+            raise ParameterError(
+                f"the folder {target} holds {inside!r}, which no report wrote; move it away or "
+                "choose another folder, because writing a report replaces the whole folder"
+            )
+    if Path.cwd().is_relative_to(target):
+        raise ParameterError(
+            f"the working directory lies in {target}, which would be replaced; run the command "
+            "from outside of it"
+        )
+
+
+def _accounted_for(folder: Path, fresh: Path | None) -> set[str] | None:
+    """Return the files of a folder that the report in it knows of; None if that cannot be told.
+
+    A page names its tables and figures. Those of the same name in another format are its own.
+    """
+    names = {path.name for path in folder.iterdir() if ATTACHMENT.fullmatch(path.name)}
+    page, results = (_text(folder / name) for name in (PAGE, RESULTS))
+    of_experiment = {"problem", "provenance"} <= set(RESULTS_KEYS.findall(results))
+    if FOOTER not in page and not of_experiment:
+        return names
+    names |= {PAGE, MARKDOWN, LATEX, RESULTS, MODEL}
+    if fresh is not None:
+        names |= {path.relative_to(fresh).as_posix() for path in fresh.rglob("*")}
+    if not page:  # somebody has lost it, and wants it again
+        return names if fresh is not None else None
+    stems = {name.rpartition(".")[0] for name in LINKED.findall(page + results)}
+    return names | {f"{stem}.{kind}" for stem in stems for kind in KINDS_OF_FILES}
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+
+def _write_contents(report: Report, folder: Path) -> None:
+    (folder / "tables").mkdir()
+    for table in report.tables:
+        place = folder / "tables" / f"{table.name}.csv"
+        with open(place, "x", encoding="utf-8", newline="") as file:
+            write_csv(table.stored, file)
+    (folder / "figures").mkdir()
+    drawings = {}
+    with one_note_about_glyphs():
+        for figure in report.figures:
+            svg = save_figure(figure.draw, folder / "figures" / figure.name)
+            drawings[figure.name] = inline_svg(svg, figure.name)
+    shown = {table.name: shown_table(table) for table in report.tables}
+    for name, view in shown.items():
+        text = latex_table(view, report.title)
+        (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
+    (folder / LATEX).write_text(latex_document(report.title, list(shown)), encoding="utf-8")
+    context = {
+        "report": report,
+        "drawings": drawings,
+        "shown": shown,
+        "anchors": _anchors(report),
+        "script": page_script(),
+        "frontiers": {
+            figure.name: frontier_json(figure.frontier)
+            for figure in report.figures
+            if figure.frontier is not None
+        },
+    }
+    page = html_environment().get_template(f"{PAGE}.j2").render(context)
+    (folder / PAGE).write_text(page, encoding="utf-8")
+    (folder / MARKDOWN).write_text(markdown_page(report), encoding="utf-8")
+    write_results(report.results, report.tables, folder)
+    if report.model:
+        (folder / MODEL).write_text(report.model, encoding="utf-8")
+    for name, content in report.attachments.items():
+        (folder / name).write_bytes(content)
+
+
+def _close(report: Report, fresh: Path, target: Path) -> None:
+    """Let the owner alone read what sellers reported, and nobody what was closed to them before."""
+    public = {LATEX, MODEL, *report.attachments}
+    for table in report.tables:
+        if table.name not in report.private_tables:
+            public |= {f"tables/{table.name}.csv", f"tables/{table.name}.tex"}
+    for path in (fresh, *fresh.rglob("*")):
+        inside = path.relative_to(fresh)
+        if report.private_tables and path.is_file() and inside.as_posix() not in public:
+            path.chmod(OWNER_ONLY)
+        keep_access(target / inside, path)
+
+
+def markdown_page(report: Report) -> str:
+    """Return the report as Markdown; its figures need not be drawn for that."""
+    shown = {table.name: shown_table(table) for table in report.tables}
+    template = markdown_environment().get_template(f"{MARKDOWN}.j2")
+    return template.render(report=report, shown=shown)
+
+
+def _anchors(report: Report) -> list[str]:
+    """Name the sections for links inside the page, each name once."""
+    anchors: list[str] = []
+    for number, section in enumerate(report.sections, start=1):
+        slug = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
+        taken = not slug or f"section-{slug}" in anchors
+        anchors.append(f"section-{number}" if taken else f"section-{slug}")
+    return anchors
+
+
+def page_script() -> Script:
+    """Return the script of the pages, with the hash by which they allow it and nothing else."""
+    source = files("convexmarket.lab.report").joinpath("templates", "report.js").read_text("utf-8")
+    code = f"\n{source}"
+    digest = b64encode(sha256(code.encode("utf-8")).digest()).decode("ascii")
+    return Script(Markup(code), f"sha256-{digest}")
+
+
+def _printable_text(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def html_of(text: str) -> Markup:
+    """Return Markdown as HTML; what would be HTML in it stays text."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(text).rstrip("\n"))
+
+
+def html_environment() -> Environment:
+    """Return the templates' environment for HTML: every expression is escaped."""
+    environment = Environment(
+        loader=PackageLoader("convexmarket.lab.report"),
+        autoescape=True,
+        finalize=_printable_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["markdown"] = html_of
+    return environment
+
+
+def markdown_environment() -> Environment:
+    """Return the templates' environment for Markdown: every expression is escaped."""
+    return Environment(
+        loader=PackageLoader("convexmarket.lab.report"),
+        autoescape=False,  # HTML's escaping; finalize escapes for Markdown, HTML included
+        finalize=escape_markdown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

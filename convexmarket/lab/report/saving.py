@@ -1,0 +1,127 @@
+"""Figures as files: SVG, PNG and PDF, each as small as it can be and the same bytes every time.
+
+The SVG also stands in the page. What Matplotlib writes there is generous: ids that nothing refers
+to, comments, six digits after the point. Without them it is about half as long.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
+
+from convexmarket.arguments import warn_user
+from convexmarket.lab.report.figures import plain_ticks, report_style
+from convexmarket.lab.report.words import printable
+
+__all__ = ["compact_svg", "inline_svg", "one_note_about_glyphs", "save_figure"]
+
+COLOURS = 256  # of a PNG: a few series in many shades of their edges
+NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
+FONT = "'DejaVu Sans'"
+FONTS = f"{FONT},Verdana,sans-serif"  # of the same width, for devices without the first
+DIGITS = 2  # after the point, in units of 1/72 inch
+LONG_NUMBER = re.compile(rf"(?:scale|matrix)\([^)]*\)|-?\d+\.\d{{{DIGITS},}}")
+
+
+def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
+    """Draw a figure, write ``stem.svg``, ``stem.png`` and ``stem.pdf``, and return the SVG.
+
+    The same figure gives the same bytes: the ids of the SVG are salted with the figure's name, and
+    no file says when, or by what, it was written.
+    """
+    with report_style(stem.name):
+        figure = draw()
+        plain_ticks(figure)
+        # In memory: on a full disk Matplotlib's writers fail with errors that hide the reason.
+        document, picture, drawing = BytesIO(), BytesIO(), BytesIO()
+        figure.savefig(document, format="pdf", metadata=NO_DATES)
+        figure.savefig(picture, format="png", metadata={"Software": None})
+        figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+    stem.with_suffix(".pdf").write_bytes(document.getvalue())
+    with Image.open(picture) as image:
+        # Keeps apart colours that few pixels have, as a thin line's, and common ones as they are.
+        few = image.convert("RGB").quantize(
+            COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+        )
+        few.save(stem.with_suffix(".png"), optimize=True)
+    svg = compact_svg(printable(drawing.getvalue().decode("utf-8")))
+    stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
+    return svg
+
+
+@contextmanager
+def one_note_about_glyphs() -> Iterator[None]:
+    """Warn once, in words, where Matplotlib warns of every letter that its font does not have."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Glyph .* missing from font", UserWarning)
+        yield
+    others = [one for one in caught if not str(one.message).startswith("Glyph ")]
+    for one in others:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if len(others) < len(caught):
+        warn_user(
+            "the font of the figures lacks some characters of names, which are boxes in PNG and "
+            "PDF; the page and the SVG have them",
+            UserWarning,
+        )
+
+
+def compact_svg(svg: str) -> str:
+    """Shorten what Matplotlib wrote, and turn the marks of series into classes.
+
+    Numbers keep two digits after the point (1/7200 inch), except where they scale others.
+    """
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+    svg = _in_tags(svg, lambda tag: _shorter_tag(tag, used))
+    return re.sub(r">\s+<", ">\n<", svg).strip() + "\n"
+
+
+def _in_tags(svg: str, change: Callable[[str], str]) -> str:
+    """Change the tags of a drawing and leave its text as it is."""
+    return re.sub(r"<[^>]+>", lambda found: change(found[0]), svg)
+
+
+def _shorter_tag(tag: str, used: Container[str]) -> str:
+    tag = re.sub(r' id="(series-\d+)"', r' class="\1"', re.sub(r"\s+", " ", tag))
+    tag = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", tag)
+    tag = LONG_NUMBER.sub(lambda found: _rounded(found[0]), tag)
+    tag = re.sub(r" ?([MLQCz]) ?(?=[-\d\"MLQCz])", r"\1", tag)
+    return re.sub(r"(?<=[:;]) ", "", tag).replace(FONT, FONTS)
+
+
+def _rounded(number: str) -> str:
+    if number.endswith(")"):
+        return number
+    shorter = f"{float(number):.{DIGITS}f}".rstrip("0").rstrip(".")
+    return "0" if shorter == "-0" else shorter
+
+
+def inline_svg(svg: str, name: str) -> Markup:
+    """Return an SVG file's drawing ready to stand in a page.
+
+    The page sets the size, and every id gets the figure's name in front: ids are shared by the
+    whole page. The accessible name stands on the element around it.
+    """
+    drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg.strip(), count=1)
+    drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawing, count=1)
+    drawing = _in_tags(drawing, lambda tag: _named_tag(tag, name))
+    drawing = re.sub(
+        r'<style type="text/css">\*\{(.*?)\}</style>',
+        rf'<style type="text/css">#drawing-{name} *{{\1}}</style>',
+        drawing,
+    )
+    return Markup(drawing.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1))
+
+
+def _named_tag(tag: str, name: str) -> str:
+    tag = re.sub(r' id="', f' id="{name}-', tag)
+    return re.sub(r'(href="|url\()#', rf"\1#{name}-", tag)

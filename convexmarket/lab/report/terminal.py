@@ -1,0 +1,62 @@
+"""What the terminal shows of a run: what its page says first, and the numbers to read first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markdown_it import MarkdownIt
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from convexmarket.lab.lists.offers import Offers
+from convexmarket.lab.report.model import Report
+
+__all__ = ["offers_summary", "summary"]
+
+
+def summary(report: Report) -> list[Table | str]:
+    """Return what the terminal shows of a report: its warning, what came out, and its facts."""
+    said = [report.warning] if report.warning else []
+    said += [first_paragraph(block) for block in report.lead[:1] if isinstance(block, str)]
+    facts = _facts("", ((fact.label, fact.value) for fact in report.facts))
+    return [f"[bold]{escape(report.title)}[/bold]", *map(escape, said), facts]
+
+
+def first_paragraph(markdown: str) -> str:
+    """Return the first paragraph of Markdown as plain text."""
+    inline = next(token for token in MarkdownIt().parse(markdown) if token.type == "inline")
+    return "".join(
+        child.content or " " * (child.type == "softbreak") for child in inline.children or ()
+    )
+
+
+def offers_summary(offers: Offers) -> Table:
+    """Return what the terminal shows of offers to sellers."""
+    totals, audit = offers.certificate["totals"], offers.certificate["audit"]
+    optimality = offers.certificate["optimality"]
+    return _facts(
+        "Offers",
+        (
+            ("sellers", f"{len(offers.table):,}"),
+            ("bought from", f"{totals['sellers_bought_from']:,}"),
+            ("total payments", f"{totals['payments']:.6g}"),
+            ("expected payments", f"{totals['expected_payments']:.6g}"),
+            ("total privacy eta", f"{totals['epsilon']:.6g}"),
+            ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
+            ("objective", f"{optimality['objective']:.10g}"),
+            ("certified gap", f"{optimality['gap']:.1e}"),
+            ("sellers audited", f"{audit['sellers_audited']:,}"),
+            ("largest gain from lying alone", f"{audit['largest_gain_from_misreporting']:.1e}"),
+            ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
+        ),
+    )
+
+
+def _facts(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
+    table = Table(title=title or None, title_justify="left", show_header=False, box=SIMPLE_HEAD)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, value in pairs:
+        table.add_row(escape(label), escape(value))
+    return table

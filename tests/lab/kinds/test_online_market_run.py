@@ -1,0 +1,296 @@
+"""A simulated online market: the same steps as a real one, and numbers that add up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.errors import DataError, ParameterError, ProblemFileError
+from convexmarket.lab import run_problem
+from convexmarket.lab.kinds.online_market.market import (
+    OnlineMarketResult,
+    online_policy,
+    open_market,
+)
+from convexmarket.lab.kinds.online_market.record import highest_sensitivity, planned
+from convexmarket.lab.kinds.online_market.release import prepare, release_model
+from convexmarket.lab.kinds.online_market.rows import owned_rows
+from convexmarket.lab.kinds.online_market.run import run_online_market
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.online import OnlinePolicy, run_online
+from convexmarket.priors import Exponential, Uniform
+
+SMALL = """
+kind = "online-market"
+title = "A small market"
+[prior]
+family = "uniform"
+low = 0.02
+high = 0.10
+[buyer]
+expected_sellers = 40
+mu = 1.0
+sigma = 20.0
+gamma = 0.02
+cap = 3.0
+[data]
+source = "synthetic"
+n_sellers = 60
+n_features = 3
+n_validation = 10
+n_test = 50
+[learner]
+regularization = 0.5
+[simulation]
+arrivals = 30
+acceptance = 0.7
+"""
+
+
+def run(*overrides: str) -> OnlineMarketResult:
+    return run_online_market(parse_problem(SMALL, overrides))
+
+
+@pytest.fixture(scope="module")
+def result() -> OnlineMarketResult:
+    return run()
+
+
+def test_everyone_who_comes_is_quoted_by_the_policy(result):
+    offers, policy = result.offers, online_policy(result.problem)
+    assert list(offers.number) == list(range(1, 31))
+    assert offers.id.is_unique
+    assert set(offers.id) <= {f"row-{k}" for k in range(60)}
+    epsilon, payment = policy.quote(offers.sensitivity.to_numpy())
+    np.testing.assert_array_equal(offers.epsilon, epsilon)
+    np.testing.assert_array_equal(offers.payment, payment)
+    np.testing.assert_allclose(offers.virtual_cost, 2 * offers.sensitivity - 0.02)
+    np.testing.assert_allclose(offers.surplus, payment - offers.sensitivity * epsilon)
+    assert result.fraction == 0.75
+
+
+def test_answers_are_as_likely_as_the_file_says(result):
+    offered = result.offers[result.offers.epsilon > 0]
+    assert {"accepted", "declined"} == set(offered.status)
+    everybody = run("simulation.acceptance=1.0")
+    assert "declined" not in set(everybody.offers.status)
+    assert list(everybody.offers.id) == list(result.offers.id)  # answers have seeds of their own
+
+
+def test_the_model_keeps_what_was_sold_the_second_noise_included(result):
+    accepted = result.offers[result.offers.status == "accepted"]
+    others = result.offers[result.offers.status != "accepted"]
+    assert (accepted.guarantee <= accepted.epsilon).all()
+    share = result.model["epsilon_of_the_second_noise"] / accepted.epsilon.min()
+    assert 0 < share < 1e-3
+    assert (accepted.guarantee / accepted.epsilon).max() == pytest.approx(1.0, rel=1e-9)
+    assert (accepted.guarantee / accepted.epsilon).min() > 0.9
+    assert (others.guarantee == 0).all()
+    assert (others.weight == 0).all()
+    np.testing.assert_allclose(accepted.weight, accepted.epsilon / accepted.epsilon.sum())
+    assert result.model["eta"] == accepted.epsilon.sum()
+    assert result.model["largest_excess_over_sold"] <= 0
+
+
+def test_totals_and_losses_add_up(result):
+    realised, planned_ = result.summary["realised"], result.summary["planned"]
+    sold = result.offers[result.offers.status == "accepted"]
+    weights, eta = sold.weight.to_numpy(), sold.epsilon.sum()
+    fixed = np.linalg.norm(weights) + 20.0 / eta
+    assert realised["eta"] == pytest.approx(eta)
+    assert realised["payments"] == pytest.approx(sold.payment.sum())
+    assert realised["loss"] == pytest.approx(fixed + 0.02 * sold.virtual_cost @ sold.epsilon)
+    assert realised["paid_loss"] == pytest.approx(fixed + 0.02 * sold.payment.sum())
+    assert realised["largest_weight"] == pytest.approx(weights.max())
+    assert realised["bought"] == len(sold)
+    counts = result.summary["counts"]
+    assert counts["quoted"] == 30
+    parts = counts["accepted"] + counts["declined"] + counts["nothing bought"]
+    assert parts == counts["quoted"]
+    assert counts["turned away"] == 0
+    assert result.summary["weight_limit"] == 3.0 / 40
+    assert planned_["largest_weight"] <= 3.0 / 40 * (1 + 1e-12)
+    assert planned_["eta"] == result.plans.eta[0]
+    # Fewer sellers than planned weigh more each, by the ratio of the totals.
+    factor = planned_["eta"] / realised["eta"]
+    assert realised["largest_weight"] == pytest.approx(
+        realised["largest_epsilon"] / planned_["eta"] * factor
+    )
+
+
+def test_what_is_planned_is_what_many_markets_do_on_average():
+    policy = OnlinePolicy(Uniform(0.02, 0.10), 400, 1.0, 20.0, 0.02)
+    rng, totals = np.random.default_rng(0), []
+    for _ in range(300):
+        outcome = run_online(policy, policy.prior.sample(400, rng))
+        totals.append((outcome.n_bought, outcome.eta, outcome.payments.sum()))
+    mean, spread = np.mean(totals, axis=0), np.std(totals, axis=0) / np.sqrt(300)
+    expected = planned(policy)
+    for value, key, error in zip(mean, ("bought", "eta", "payments"), spread, strict=True):
+        assert abs(value - expected[key]) < 4.5 * error
+
+
+@pytest.mark.parametrize("prior", [Uniform(1, 5), Uniform(0, 4), Exponential(0.5)])
+@pytest.mark.parametrize("gamma", [1e-6, 0.1, 10.0])
+def test_the_highest_sensitivity_is_the_last_that_sells(prior, gamma):
+    policy = OnlinePolicy(prior, 100, 1.0, 1.0, gamma)
+    highest = highest_sensitivity(policy)
+    assert policy.quote(highest).epsilon > 0
+    above = np.nextafter(highest, np.inf)
+    if above <= prior.support[1]:
+        assert policy.quote(above * (1 + 1e-12)).epsilon == 0
+
+
+def test_more_than_expected_are_turned_away():
+    found = run("simulation.arrivals=50")
+    assert len(found.offers) == 40
+    assert found.summary["counts"]["turned away"] == 10
+    assert found.fraction == 1.0
+
+
+def test_new_plans_are_recorded_and_audited():
+    found = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
+    assert list(found.plans.after) == [0, 8, 16]
+    for plan, rows in found.offers.groupby("plan"):
+        start = found.plans.after[found.plans.plan == plan].iloc[0]
+        assert rows.number.min() == start + 1
+    assert set(found.audits["plan"]) == set(found.plans["plan"])
+    assert found.audits.incentive_compatible.all()
+    assert found.audits.individually_rational.all()
+    assert any("learnt" in words for words in found.caveats)
+
+
+def test_the_same_file_gives_the_same_market(result):
+    again = run_problem(parse_problem(SMALL))
+    for name in ("offers", "plans", "curves", "audits"):
+        pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
+    assert again.release == result.release
+    assert run("run.seed=1").release != result.release
+
+
+def test_the_result_is_json_as_it_is(result, as_json):
+    written = as_json(result)
+    assert written["summary"]["counts"] == result.summary["counts"]
+    assert written["release"] == result.release
+    assert written["provenance"]["problem_file"]["text"] == SMALL
+    assert json.loads(result.release)["guarantees"].keys() == set(
+        result.offers.id[result.offers.status == "accepted"]
+    )
+
+
+def test_errors_are_measured_on_public_rows_only(result):
+    assert result.errors["rows"] == 50
+    inline = "data={source='inline', features=[[0.5], [-0.5]], labels=[1, -1]}"
+    alone = run(inline, "simulation={acceptance=1.0}", "buyer.expected_sellers=2")
+    assert alone.errors is None
+
+
+def test_progress_is_reported():
+    seen = []
+    run_online_market(parse_problem(SMALL), lambda *step: seen.append(step))
+    assert ("quote and answer", 30, 30) in seen
+    assert ("train", 1, 1) in seen
+
+
+def test_more_arrivals_than_rows_are_refused():
+    data = "data={source='wdbc', train_fraction=0.05, validation_fraction=0.9}"
+    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 30, and the data have"):
+        run(data)
+
+
+def test_a_market_that_sells_nothing_says_so():
+    with pytest.raises(ParameterError, match="nobody accepted an offer"):
+        run("simulation={arrivals=1, acceptance=1e-12}")
+
+
+# ------------------------------------------------------------------------------ rows and release
+
+
+def clinic(folder, rows: str, *overrides: str):
+    (folder / "rows.csv").write_text(rows)
+    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1]}"
+    return parse_problem(SMALL, [data, *overrides], path=str(folder / "market.toml"))
+
+
+def test_classes_that_are_numbers_are_compared_as_numbers(tmp_path):
+    rows = owned_rows(clinic(tmp_path, "ill;id;x;y\n1.0;a;0,5;0,1\n0;b;-0,5;0,2\n"))
+    assert rows.ids == ("a", "b")
+    np.testing.assert_array_equal(rows.y, [1.0, -1.0])
+    np.testing.assert_array_equal(rows.X, [[0.5, 0.1], [-0.5, 0.2]])
+    assert rows.feature_names == ("x", "y")
+    assert rows.y_test.size == 0
+
+
+def test_a_report_beside_the_measurements_is_not_trained_on(tmp_path):
+    problem = clinic(tmp_path, "id,x,sensitivity,ill\na,0.1,3.1,0\nb,0.2,2.5,1\n")
+    rows = owned_rows(problem)
+    assert rows.feature_names == ("x",)
+    assert "Not used as features: sensitivity (report)." in rows.description
+    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [4.0, 8.0]})
+    released = json.loads(release_model(problem, sold))
+    assert released["features"] == ["x"]
+    assert "sensitivity (report)" in released["data"]
+
+
+def test_a_report_of_another_name_is_told_by_the_file(tmp_path):
+    table = "id,x,price,ward,ill\na,0.1,0.5,0.2,0\nb,0.2,0.3,0.1,1\n"
+    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], "
+    problem = clinic(tmp_path, table, data + "report='price', group='ward'}")
+    assert owned_rows(problem).feature_names == ("x",)
+    named = clinic(tmp_path, table, data + "group='ward', features=['ward', 'x']}")
+    assert owned_rows(named).feature_names == ("ward", "x")
+
+
+def test_rows_follow_the_ids_and_not_the_file(tmp_path):
+    rows = owned_rows(clinic(tmp_path, "id,x,ill\na,0.1,0\nb,0.2,1\nc,0.3,0\n"))
+    X, y = rows.of(["c", "a"])
+    np.testing.assert_array_equal(X, [[0.3], [0.1]])
+    np.testing.assert_array_equal(y, [-1.0, -1.0])
+
+
+def test_ids_are_compared_in_one_form_of_unicode(tmp_path):
+    rows = owned_rows(clinic(tmp_path, "id,x,ill\nZoe\u0308,0.1,0\n"))
+    assert rows.ids == ("Zo\u00eb",)
+
+
+def test_a_release_is_noise_around_the_same_answer(tmp_path):
+    problem = clinic(
+        tmp_path, "id,x,ill\n" + "".join(f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8))
+    )
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(1, 8, 8)})
+    coefs = [json.loads(release_model(problem, sold))["coef"][0] for _ in range(3)]
+    assert len(set(coefs)) == 3  # a fresh seed each time
+    seeded = [release_model(problem, sold, seed=np.random.SeedSequence(3)) for _ in range(2)]
+    assert seeded[0] == seeded[1]
+
+
+def test_a_close_does_not_rest_on_a_perfect_solver(tmp_path):
+    """All digits of the coefficients are published, so that the guarantee may not assume any."""
+    rows = "id,x,ill\n" + "".join(f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8))
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(0.5, 1, 8)})
+    released = json.loads(release_model(clinic(tmp_path, rows), sold))
+    assert "exact noise on a lattice" in released["mechanism"]
+    assert not any("exact minimiser" in words for words in released["assumptions"])
+    assert released["largest_excess_over_sold"] <= 0
+    assert released["guarantees"]["s0"] == pytest.approx(0.5)
+
+
+def test_what_the_learner_adds_is_said_where_the_file_asks_for_it(tmp_path):
+    rows = "id,x,ill\na,0.5,0\nb,-0.5,1\n"
+    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [0.5, 1.0]})
+    loose = clinic(tmp_path, rows, "learner={regularization=0.01, calibration='noise'}")
+    assert json.loads(release_model(loose, sold))["largest_excess_over_sold"] > 0
+    strict = clinic(tmp_path, rows, "learner={regularization=0.01}")
+    with pytest.raises(ParameterError, match="--regularization"):
+        prepare(strict, sold)
+
+
+def test_a_market_needs_public_rows_that_can_be_read_before_it_opens(tmp_path):
+    (tmp_path / "test.csv").write_text("x,ill\n2.0,0\n")
+    problem = clinic(tmp_path, "", "data.test='test.csv'")
+    with pytest.raises(DataError, match=r"line 2: the norm of the row is above data_norm = 1"):
+        open_market(problem, tmp_path / "m")
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,334 @@
+"""What the tests of reports share: the stored results, made-up ones, and what a report says."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+
+from convexmarket.lab import build_report
+from convexmarket.lab.kinds import KINDS
+from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.figures import plain_ticks, report_style
+from convexmarket.lab.report.model import Report
+from convexmarket.lab.report.results import read_results
+from convexmarket.lab.report.saving import compact_svg
+from tests import ROOT
+
+#: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
+GOLDEN = ROOT / "tests" / "lab" / "report" / "golden"
+STORED = sorted(KINDS)
+#: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.
+MADE_UP = ("release-comparison", "solver-study")
+
+
+@cache
+def stored(kind: str) -> Any:
+    """Return the small result of a kind that is stored."""
+    return read_results(GOLDEN / kind)
+
+
+def problem_text(kind: str) -> str:
+    """Return the problem file of a stored result."""
+    return (GOLDEN / kind / "problem.toml").read_text(encoding="utf-8")
+
+
+def words(report: Report) -> str:
+    """Return what a report says, captions apart."""
+    lead = [block for block in report.lead if isinstance(block, str)]
+    return plain("\n\n".join([*lead, *(section.text for section in report.sections)]))
+
+
+def words_of(report: Report, heading: str) -> str:
+    """Return what the section says whose heading begins so."""
+    part = next(item for item in report.sections if item.heading.startswith(heading))
+    return plain(part.text)
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown as its reader sees it, in one line."""
+    shown = html.unescape(re.sub(r"<[^>]+>", "", MarkdownIt().render(markdown)))
+    return plain_blanks(" ".join(shown.split("\n")))
+
+
+def plain_blanks(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def headings(report: Report) -> list[str]:
+    return [section.heading for section in report.sections]
+
+
+def facts(report: Report) -> dict[str, str]:
+    return {plain_blanks(fact.label): fact.value for fact in report.facts}
+
+
+def table(report: Report, name: str) -> pd.DataFrame:
+    (found,) = (item.frame for item in report.tables if item.name == name)
+    return found
+
+
+# ------------------------------------------------------------- a made-up comparison of releases
+
+#: How much worse than the process each release is made to be.
+WORSE = {
+    "questions, paper": 3000.0,
+    "questions": 12.0,
+    "_low threshold": 3.0,
+    "test set, paper": 40.0,
+    "test set": 4.0,
+    "net": 10.0,
+    "process": 1.0,
+    "linear <i>model</i>": 0.5,
+}
+TOP, LINEAR = 0.98, 0.52
+
+
+def made_point(size: int, epsilon: float, release: str) -> dict[str, Any]:
+    """Return a point of a result whose numbers are easily told."""
+    noise = WORSE.get(release, 5.0) * 20.0 / (size * epsilon)
+    linear = release.startswith("linear")
+    best = LINEAR if linear else TOP
+    accuracy = 0.5 + (best - 0.5) / (1.0 + noise)
+    questions = release in ("questions, paper", "questions", "_low threshold")
+    return {
+        "size": size,
+        "epsilon": epsilon,
+        "release": release,
+        "accuracy": accuracy,
+        "accuracy_low": accuracy - 0.005,
+        "accuracy_high": accuracy + 0.005,
+        "error": np.nan if linear else min(noise, 0.6),
+        "worst": np.nan if linear else 3 * min(noise, 0.6),
+        "updates": {"_low threshold": 8.0}.get(release, 0.0) if questions else np.nan,
+        "answered": 25.0 if release == "_low threshold" and size > 1000 else 40.0,
+        "scale": np.nan if linear else noise,
+        "bound": np.nan if linear else 30.0 * noise,
+        "lost": TOP - accuracy,
+        "refused": "",
+        "seconds": 0.1,
+    }
+
+
+def made(*overrides: str, text: str | None = None) -> ReleaseComparisonResult:
+    """Return a result that was never run."""
+    problem = parse_problem(problem_text("release-comparison") if text is None else text, overrides)
+    study, labels = problem.study, [release.label for release in problem.releases]
+    places = list(itertools.product(study.sizes, study.epsilons, labels))
+    points = pd.DataFrame([made_point(*place) for place in places])
+    kept = ["size", "epsilon", "release", "accuracy", "error", "worst", "updates", "answered"]
+    draws = pd.concat([points[kept].assign(fit=0, draw=draw, seconds=0.1) for draw in (0, 1)])
+    models = pd.DataFrame(
+        {
+            "size": study.sizes,
+            "fit": 0,
+            "accuracy": TOP,
+            "linear_accuracy": LINEAR,
+            "sensitivity": [20.0 / size for size in study.sizes],
+            "norm_bound": 2.6,
+            "norm": 1.5,
+            "typical": 0.4,
+            "rank": 50,
+            "prediction_error": 1e-5,
+            "seconds": 0.5,
+        }
+    )
+    updates = pd.DataFrame(
+        [
+            {
+                "release": label,
+                "epsilon": epsilon,
+                "queries": queries,
+                "updates": (used := 0.0 if label != "_low threshold" else min(8.0, queries / 3)),
+                "low": np.floor(used),
+                "high": np.ceil(used),
+            }
+            for label in labels[:3]
+            for epsilon in study.epsilons
+            for queries in (1, 10, 20, 40)
+        ]
+    )
+    return ReleaseComparisonResult(
+        problem=problem,
+        models=models,
+        draws=draws[[*kept[:3], "fit", "draw", *kept[3:], "seconds"]].reset_index(drop=True),
+        points=points,
+        updates=updates,
+        useful=pd.DataFrame(
+            [
+                made_useful(points, epsilon, label)
+                for epsilon, label in itertools.product(study.epsilons, labels)
+            ]
+        ),
+        caveats=("One kind of data.",),
+        timings={"fits": 1.0},
+        provenance={"versions": {"python": "3"}},
+    )
+
+
+def made_useful(points: pd.DataFrame, epsilon: float, release: str) -> dict[str, Any]:
+    rows = points[(points.epsilon == epsilon) & (points.release == release)]
+    near = rows["size"][rows.lost <= 0.02]
+    bound = np.nan if release.startswith("linear") else WORSE.get(release, 5.0) * 2000.0 / epsilon
+    measured = float(near.min()) if len(near) else np.nan
+    return {
+        "epsilon": epsilon,
+        "release": release,
+        "n_bound": bound,
+        "least": bound / 1e12,
+        "n_measured": measured,
+    }
+
+
+# -------------------------------------------------------------------------------------- figures
+
+
+def drawn(report: Report, name: str) -> Figure:
+    """Draw a figure as the report's files show it."""
+    (piece,) = (figure for figure in report.figures if figure.name == name)
+    return laid_out(piece.draw, name)
+
+
+def laid_out(draw: Callable[[], Figure], name: str) -> Figure:
+    with report_style(name):
+        figure = draw()
+        plain_ticks(figure)
+        figure.draw_without_rendering()
+    return figure
+
+
+def save_svg_only(draw: Callable[[], Figure], stem: Path) -> str:
+    """Draw a figure once, which is enough to see what it shows; its other files are empty."""
+    drawing = BytesIO()
+    with report_style(stem.name):
+        figure = draw()
+        plain_ticks(figure)
+        figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+    return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem)
+
+
+def save_a_frame(draw: Callable[[], Figure], stem: Path) -> str:
+    """Stand in for a figure where a test is about everything else."""
+    return _figure_files(f"<svg><title>{stem.name}</title></svg>", stem)
+
+
+def _figure_files(svg: str, stem: Path) -> str:
+    for suffix, content in ((".svg", svg), (".png", ""), (".pdf", "")):
+        stem.with_suffix(suffix).write_text(content, encoding="utf-8")
+    return svg
+
+
+def misplaced(figure: Figure) -> list[str]:
+    """Return the titles and labels that are cut off, and the pairs that lie on each other."""
+    texts = [
+        text
+        for axes in figure.axes
+        for text in (axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label)
+    ]
+    return collisions(
+        figure,
+        [
+            (text.get_text(), text.get_window_extent())
+            for text in [*texts, *figure.texts]
+            if text.get_text()
+        ],
+    )
+
+
+def crowded(figure: Figure) -> list[str]:
+    """Do the same with legends and the labels of ticks."""
+    boxes = [(str(legend), legend.get_window_extent()) for legend in figure.legends]
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        ticks = [tick.label1 for tick in axes.xaxis.get_major_ticks()]
+        texts = [axes._left_title, axes.title, axes.xaxis.label, axes.yaxis.label, *ticks]
+        found = [text for text in texts if text.get_text()] + ([legend] if legend else [])
+        low, high = axes.get_xlim()
+        boxes += [
+            (str(artist), artist.get_window_extent())
+            for artist in found
+            if artist.get_visible()
+            and not (artist in ticks and not low <= artist.get_position()[0] <= high)
+        ]
+    return collisions(figure, boxes)
+
+
+def check_long_name(long: str, name: str) -> None:
+    """Check that a figure of releases shows a long name whole, and everything beside it."""
+    found = made(text=problem_text("release-comparison").replace('"_low threshold"', f'"{long}"'))
+    updates = found.updates.assign(release=found.updates.release.replace({"_low threshold": long}))
+    figure = drawn(build_report(replace(found, updates=updates)), name)
+    assert not crowded(figure)
+    if name not in ("accuracy-epsilon", "updates"):  # the others name releases beside their axes
+        return
+    texts = [axes.get_title(loc="left").split("\n8 allowed")[0] for axes in figure.axes]
+    texts += [
+        text.get_text()
+        for axes in figure.axes
+        if (legend := axes.get_legend()) is not None
+        for text in legend.get_texts()
+    ]
+    assert "".join(long.split()) in "".join("".join(texts).split())
+
+
+def collisions(figure: Figure, boxes: list[tuple[str, Any]]) -> list[str]:
+    width, height = figure.bbox.width + 1, figure.bbox.height + 1
+    cut = [
+        name for name, box in boxes if min(box.x0, box.y0) < -1 or box.x1 > width or box.y1 > height
+    ]
+    return cut + [
+        f"{name} / {other}"
+        for (name, a), (other, b) in itertools.combinations(boxes, 2)
+        if max(a.x0, b.x0) + 1 < min(a.x1, b.x1) and max(a.y0, b.y0) + 1 < min(a.y1, b.y1)
+    ]
+
+
+# ---------------------------------------------------------------------------------------- pages
+
+
+class Page(HTMLParser):
+    """What a page consists of: start tags with attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def ids(self) -> list[str]:
+        return [attributes["id"] for _, attributes in self.tags if attributes.get("id")]
+
+
+def dead_links(page: Page, folder: Path) -> list[str]:
+    """Return what the page refers to and neither it nor its folder has."""
+    ids = set(page.ids)
+    found = []
+    for tag, attributes in page.tags:
+        target = attributes.get("href") or attributes.get("xlink:href") or ""
+        if target.startswith("#"):
+            found += [target] * (target[1:] not in ids)
+        elif tag == "a":
+            found += [target] * (not (folder / target).is_file())
+        label = attributes.get("aria-labelledby")
+        found += [label] * (label is not None and label not in ids)
+    return found

@@ -1,0 +1,112 @@
+"""The report of the study of online policies: who bought nothing, and what may be claimed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convexmarket.lab import build_report
+from convexmarket.lab.kinds.online_study.run import OnlineStudyResult, run_online_study
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.render import markdown_page
+from convexmarket.lab.report.words import format_number
+from tests.lab.report.builders import facts, problem_text, stored, table, words
+
+ONE = 'study.policies=["expectation"]'
+FRACTIONS = [ONE, "study.fractions=[0.2, 0.5, 1.0]", "prior.low=0.0", "guess.low=0.0"]
+EMPTY = [ONE, "study.sizes=[5, 40]", "study.draws=6", "prior.low=0.0", "guess.low=0.0"]
+
+
+def run(*overrides: str) -> OnlineStudyResult:
+    return run_online_study(parse_problem(problem_text("online-study"), overrides))
+
+
+@pytest.fixture(scope="module")
+def result() -> OnlineStudyResult:
+    return stored("online-study")
+
+
+@pytest.fixture(scope="module")
+def fractions() -> OnlineStudyResult:
+    return run(*FRACTIONS)
+
+
+def test_the_tables_hold_the_points_and_draws(result) -> None:
+    report = build_report(result)
+    stored_tables = {piece.name: piece.stored for piece in report.tables}
+    np.testing.assert_array_equal(stored_tables["ratios"].regret_high, result.points.regret_high)
+    np.testing.assert_array_equal(stored_tables["losses"].loss_low, result.points.loss_low)
+    assert len(stored_tables["draws"]) == len(result.draws)
+    assert len(stored_tables["exponents"]) == len(result.fits)
+
+
+def test_claims_and_empty_runs_are_counted(result) -> None:
+    assert facts(build_report(result))["runs without a purchase"] == "0"
+    assert facts(build_report(result))["claims reproduced"] == "1 of 1"
+    none = replace(result, claims=())
+    assert "claims reproduced" not in facts(build_report(none))
+
+
+def test_a_floor_of_the_loss_is_told_where_there_is_one(result, fractions) -> None:
+    assert "No loss can be below 2, 2·sqrt(σ·γ·ψ)" in words(build_report(result))
+    assert "No loss can be below" not in words(build_report(fractions))
+
+
+def test_fractions_have_a_figure_and_words(fractions) -> None:
+    report = build_report(fractions)
+    assert {figure.name for figure in report.figures} == {"loss", "ratio", "fractions"}
+    last = fractions.points[fractions.points["size"] == 1000].ratio
+    text = words(report)
+    assert f"{format_number(last.iloc[0])} at ξ = 0.2" in text
+    assert f"{format_number(last.iloc[1])} at ξ = 0.5" in text
+    theorem = "For many sellers, and a prior with density at zero"
+    assert theorem not in text
+    assert theorem in words(build_report(run(*FRACTIONS, 'study.policies=["algorithm-3"]')))
+    for figure in report.figures:
+        assert all(axes.get_xlabel() for axes in figure.draw().axes)
+
+
+def test_draws_without_a_purchase_are_said_in_words() -> None:
+    found = run(*EMPTY)
+    nothing = int(np.isinf(found.draws.loss).sum())
+    assert 0 < nothing < len(found.draws)
+    report = build_report(found)
+    text = words(report)
+    assert f"Nothing at all was bought by “general rule” in {nothing} of 12" in text
+    assert facts(report)["runs without a purchase"] == str(nothing)
+    assert table(report, "ratios")["empty"].sum() == nothing
+    bought = found.points[(found.points["empty"] > 0) & found.points.ratio.notna()]
+    for row in bought.itertuples():
+        assert f"(over the {row.draws - row.empty} draws that bought something)" in text
+    assert len(bought)
+    for figure in report.figures:
+        assert figure.draw().axes
+
+
+def test_a_policy_that_never_buys_is_told_and_not_drawn() -> None:
+    quick = ["study.sizes=[100, 200]", "study.draws=2"]
+    found = run('study.policies=["expectation", "guess"]', "guess.low=0.0", *quick)
+    report = build_report(found)
+    text = words(report)
+    assert "“guess kept” bought nothing in any draw" in text
+    assert "There is no regret to draw of guess kept: nothing was bought." in text
+    assert {figure.name for figure in report.figures} == {"loss", "ratio"}
+    assert np.isinf(found.draws.loss[found.draws.policy == "guess"]).all()
+
+
+def test_nothing_was_bought_at_all() -> None:
+    nothing = run(ONE, "study.sizes=[2, 3]", "study.draws=2", "study.fractions=[0.1]")
+    assert np.isinf(nothing.draws.loss).all(), "the example bought something; choose another"
+    report = build_report(nothing)
+    assert "bought nothing in any draw" in words(report)
+    assert not report.figures
+
+
+def test_one_size_is_enough_for_a_report() -> None:
+    report = build_report(run(ONE, "study.sizes=[1000]", "claims=[]"))
+    assert "claims" not in facts(report)
+    assert markdown_page(report)
+    for figure in report.figures:
+        assert figure.draw().axes

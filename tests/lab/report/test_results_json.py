@@ -1,0 +1,334 @@
+"""results.json: what was written can be rendered again, byte for byte, and damage is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.lab import build_report, rewrite_report, write_report
+from convexmarket.lab.report import render
+from convexmarket.lab.report import results as results_module
+from convexmarket.lab.report.model import Table
+from convexmarket.lab.report.results import (
+    FORMAT,
+    MOST_CELLS,
+    RESULTS,
+    read_results,
+    result_types,
+    write_results,
+)
+from convexmarket.lab.report.results_schema import results_schema
+from tests import ROOT, one_in
+from tests.lab.report.builders import GOLDEN, STORED, save_a_frame, stored
+
+
+@pytest.fixture(autouse=True)
+def _no_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "save_figure", save_a_frame)
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return results_schema()
+
+
+@pytest.fixture(scope="module")
+def validator(schema) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of results whose sellers are a table of their own."""
+    result = stored("tradeoff")
+    enough = -(-MOST_CELLS // result.sellers.size) + 1
+    sellers = pd.concat([result.sellers] * enough, ignore_index=True)
+    return written(replace(result, sellers=sellers), tmp_path)
+
+
+def written(result: Any, folder: Path, tables: tuple[Table, ...] = ()) -> Path:
+    """Write results without the rest of the report."""
+    (folder / "tables").mkdir()
+    for table in tables:
+        table.stored.to_csv(folder / "tables" / f"{table.name}.csv", index=False)
+    write_results(result, tables, folder)
+    return folder
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def damage(folder: Path, **changes: Any) -> None:
+    text = json.dumps(content(folder) | changes)
+    (folder / "results.json").write_text(text, encoding="utf-8")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# --------------------------------------------------------------------------- there and back
+
+
+def test_every_kind_of_result_is_here() -> None:
+    assert sorted(result_types()) == STORED
+
+
+@pytest.mark.parametrize("kind", one_in(3, STORED))
+def test_a_report_is_rendered_again_byte_for_byte(kind: str, tmp_path: Path) -> None:
+    first = write_report(stored(kind), tmp_path / "first").parent
+    again = rewrite_report(first, tmp_path / "elsewhere" / "again").parent
+    assert files(again) == files(first)
+
+
+def test_a_report_is_rendered_again_in_its_own_place_with_what_is_attached(tmp_path: Path) -> None:
+    attached = replace(build_report(stored("variants")), attachments={"runs.jsonl": b"{}\n"})
+    folder = write_report(attached, tmp_path / "report").parent
+    first = files(folder)
+    rewrite_report(folder / "results.json")
+    assert files(folder) == first
+    assert first["runs.jsonl"] == b"{}\n"
+    journal = folder / "runs.jsonl"
+    journal.rename(tmp_path / "diary")
+    journal.symlink_to(tmp_path / "diary")
+    with pytest.raises(ParameterError, match=r"runs\.jsonl is a symbolic link"):
+        rewrite_report(folder, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_long_frames_come_back_exactly(kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(results_module, "MOST_CELLS", 20)
+    result = stored(kind)
+    found = read_results(written(result, tmp_path))
+    for field in fields(result):
+        frame = getattr(result, field.name)
+        if isinstance(frame, pd.DataFrame):
+            pd.testing.assert_frame_equal(getattr(found, field.name), frame, check_exact=True)
+
+
+def test_a_long_frame_is_named_with_its_checksum(folder: Path) -> None:
+    described = content(folder)["sellers"]
+    file = folder / "tables" / "sellers.csv"
+    assert described["csv"] == "tables/sellers.csv"
+    assert described["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert "data" not in described
+    assert "data" in content(folder)["curve"]
+    assert [path.name for path in (folder / "tables").iterdir()] == ["sellers.csv"]
+
+
+def test_a_table_of_the_report_that_holds_the_frame_is_used(folder: Path, tmp_path: Path) -> None:
+    result = read_results(folder)
+    (tmp_path / "more").mkdir()
+    shown = result.sellers.head(3)
+    tables = (
+        Table("sellers", "Other rows.", shown),
+        Table("offers", "The frame, under another name.", shown, complete=result.sellers),
+    )
+    again = written(result, tmp_path / "more", tables)
+    assert content(again)["sellers"]["csv"] == "tables/offers.csv"
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+
+
+def test_a_table_of_the_same_name_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    result = read_results(folder)
+    (tmp_path / "more").mkdir()
+    tables = (Table("sellers", "Other rows.", result.sellers.head(3)),)
+    again = written(result, tmp_path / "more", tables)
+    assert content(again)["sellers"]["csv"] == "tables/sellers_all.csv"
+    assert len(pd.read_csv(again / "tables" / "sellers.csv")) == 3
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["NA", "", "null"], "csv"),
+        (["NA", None, 'é,"'], "csv"),
+        (["=A1", "x;=A1", "'-a"], "csv"),
+        (["a\nb", "\ta "], "data"),
+        (["", None], "data"),
+        (["a\r\nb", "a\rb"], "data"),
+    ],
+)
+def test_a_frame_that_csv_would_blur_stands_in_the_file(folder, tmp_path, words, place) -> None:
+    result = read_results(folder)
+    ids = np.resize(np.array(words, dtype=object), len(result.sellers))
+    result = replace(result, sellers=result.sellers.assign(id=pd.Series(ids, dtype="str")))
+    (tmp_path / "more").mkdir()
+    again = written(result, tmp_path / "more")
+    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+    assert place in content(again)["sellers"]
+    assert len(list((again / "tables").iterdir())) == (place == "csv")
+
+
+def test_a_row_stands_in_one_line(folder: Path) -> None:
+    lines = (folder / "results.json").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith('   ["independent","mechanism",')]
+    curve = read_results(folder).curve
+    shared = (curve.scenario == "independent") & (curve.model == "mechanism")
+    assert len(rows) >= shared.sum() > 0
+    assert lines[1] == f' "format": "{FORMAT}",'
+
+
+def test_plain_values_are_written_as_they_are(tmp_path: Path) -> None:
+    write_results({"kind": "diff", "x": [1.0, np.nan], "none": {}}, (), tmp_path)
+    assert content(tmp_path) == {"kind": "diff", "x": [1.0, None], "none": {}}
+
+
+# --------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not valid JSON"),
+        ('{"x": NaN}', "NaN is not JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ("[]", "a JSON object was expected"),
+        ("\udcff", "is not valid JSON"),
+    ],
+    ids=["cut", "constant", "deep", "list", "not UTF-8"],
+)
+def test_what_is_no_json_object_is_a_data_error(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(DataError, match=message):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "convexmarket-results/2"}, "is of the format 'convexmarket-results/2'"),
+        ({"kind": "other"}, "is of kind 'other', and only the results of an experiment"),
+        ({"kind": ["tradeoff"]}, "is of kind"),
+    ],
+)
+def test_what_cannot_be_read_yet_is_not_supported(folder: Path, changes, message: str) -> None:
+    damage(folder, **changes)
+    with pytest.raises(NotSupportedError, match=message):
+        read_results(folder)
+
+
+def test_a_file_of_an_earlier_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"problem": {"kind": "tradeoff"}, "curve": []}')
+    with pytest.raises(NotSupportedError, match=r"by an earlier version.*run the problem again"):
+        read_results(tmp_path)
+
+
+def test_a_damaged_field_is_named_with_the_file(folder: Path) -> None:
+    damage(folder, baseline_error="low")
+    with pytest.raises(DataError, match=r"results\.json: baseline_error is 'low'.*or run"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize(
+    ("frame", "column"), [("curve", "error_std"), ("audits", "individually_rational")]
+)
+def test_a_renamed_column_is_damage(tmp_path: Path, frame: str, column: str) -> None:
+    folder = written(stored("tradeoff"), tmp_path)
+    found = content(folder)[frame]
+    names = [name if name != column else f"{name} renamed" for name in found["columns"]]
+    damage(folder, **{frame: found | {"columns": names}})
+    with pytest.raises(DataError, match="results that this version cannot show"):
+        rewrite_report(folder, tmp_path / "again")
+
+
+def test_there_must_be_results(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="give the folder of a report"):
+        read_results(tmp_path)
+    with pytest.raises(DataError, match="give the folder of a report"):
+        read_results(tmp_path / "nowhere")
+
+
+def test_a_table_that_was_changed_is_refused(folder: Path) -> None:
+    table = folder / "tables" / "sellers.csv"
+    table.write_text(table.read_text().replace("independent", "dependent", 1))
+    with pytest.raises(DataError, match=r"tables/sellers\.csv was changed.*restore the files"):
+        read_results(folder)
+    table.unlink()
+    with pytest.raises(DataError, match=r"sellers\.csv: No such file"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize("csv", ["../tables/x.csv", "/etc/passwd", "tables/../../x.csv", 1])
+def test_no_file_outside_the_tables_is_read(folder: Path, csv: Any) -> None:
+    damage(folder, sellers=content(folder)["sellers"] | {"csv": csv})
+    with pytest.raises(DataError, match="which is no table of a report"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("columns", "id", "columns and dtypes"),
+        ("columns", ["id", "id"], "columns and dtypes"),
+        ("missing", -1, r"sellers\.missing is no list of columns"),
+        ("dtypes", "int64", "invalid literal"),
+        ("dtypes", "bool", "independent"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_dtypes_is_refused(folder, name, value, message) -> None:
+    described = content(folder)["sellers"]
+    if name == "dtypes":
+        value = [value] * len(described["columns"])
+    if value == ["id", "id"]:  # once more than there are dtypes
+        value = [*described["columns"], described["columns"][-1]]
+    damage(folder, sellers=described | {name: value})
+    with pytest.raises(DataError, match=message):
+        read_results(folder)
+
+
+def test_only_so_much_is_read(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr(results_module, "LARGEST_FILE", 1_000)
+    with pytest.raises(DataError, match="and at most 1,000 are read"):
+        read_results(folder)
+
+
+# --------------------------------------------------------------------------------- the schema
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_real_results_follow_the_schema(validator, kind: str) -> None:
+    validator.validate(content(GOLDEN / kind))
+
+
+def test_wrong_results_do_not_follow_the_schema(validator) -> None:
+    found = content(GOLDEN / "variants")
+    for wrong in ({"caveats": 1}, {"kind": "diff"}, {"problem": {}}, {"more": 1}):
+        assert not validator.is_valid(found | wrong)
+
+
+def test_long_frames_follow_the_schema(folder: Path, validator) -> None:
+    found = content(folder)
+    validator.validate(found)
+    outside = found | {"sellers": found["sellers"] | {"csv": "../x.csv"}}
+    assert not validator.is_valid(outside)
+
+
+def test_the_published_schema_is_current(schema) -> None:
+    published = (ROOT / "docs" / "results.schema.json").read_text(encoding="utf-8")
+    assert published == json.dumps(schema, indent=2) + "\n", (
+        "write it again: convexmarket schema --results --out docs/results.schema.json"
+    )
+
+
+def test_a_comparison_of_two_runs_says_what_it_is(tmp_path):
+    (tmp_path / RESULTS).write_text('{"format": "convexmarket-diff/1", "kind": "diff"}')
+    with pytest.raises(NotSupportedError, match="run 'convexmarket diff'"):
+        read_results(tmp_path)

@@ -1,0 +1,141 @@
+"""The trade-off report: what it claims, and what it says where the stored result does otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, highlight, tradeoff_report
+from convexmarket.lab.kinds.tradeoff.run import TradeoffResult
+from convexmarket.lab.report.render import markdown_page
+from convexmarket.privacy import Accounting
+from tests.lab.report.builders import headings, plain_blanks, stored, table, words_of
+
+
+@pytest.fixture(scope="module")
+def result() -> TradeoffResult:
+    return stored("tradeoff")
+
+
+def summary(result: TradeoffResult) -> str:
+    return plain_blanks(" ".join(tradeoff_report(result).summary))
+
+
+def only(result: TradeoffResult, **changes: Any) -> TradeoffResult:
+    """Keep what belongs to one scenario or model."""
+    tables = {name: getattr(result, name) for name in ("curve", "draws", "sellers", "audits")}
+    certificates = result.certificates
+    for column, value in changes.items():
+        tables = {name: frame[frame[column] == value] for name, frame in tables.items()}
+        certificates = [entry for entry in certificates if entry[column] == value]
+    return replace(result, **tables, certificates=certificates)
+
+
+def test_the_tables_hold_the_whole_result(result) -> None:
+    report = tradeoff_report(result)
+    curve = result.curve
+    shown = set().union(*(table(report, name) for name in ("tradeoff", "hyperparameters")))
+    assert set(curve) - shown == {"objective", "lower_bound", "gap"}
+    assert {"objective", "lower_bound", "gap"} <= set(table(report, "certificates"))
+    frames = {piece.name: piece.stored for piece in report.tables}
+    for name in ("sellers", "draws"):
+        assert len(frames[name]) == len(getattr(result, name))
+    for name in set(frames["tradeoff"]) & set(curve):
+        assert list(frames["tradeoff"][name]) == list(curve[name])
+
+
+def test_the_point_spoken_about_has_the_smallest_overall_error(result) -> None:
+    point = highlight(result)
+    curve = result.curve
+    rows = curve[(curve.scenario == "independent") & (curve.model == "mechanism")]
+    assert point.gamma == rows.gamma[rows.overall_mean.idxmin()]
+    offers = table(tradeoff_report(result), "sellers")
+    first = offers.head(point.n_sellers)
+    assert set(first.gamma) == {point.gamma}
+    assert set(first.scenario) == {"independent"}
+    assert set(first.model) == {"mechanism"}
+    assert first.sensitivity.is_monotonic_increasing
+    assert list(offers) == list(result.sellers)
+
+
+def test_what_is_not_guaranteed_is_said(result) -> None:
+    report = tradeoff_report(result)
+    limits = words_of(report, "What is guaranteed")
+    for caveat in result.caveats:
+        assert caveat in limits
+    assert "common knowledge" in limits
+    assert "one noise draw" in limits
+    assert "Payments carry no privacy guarantee" in limits
+    assert "degenerate by design" in words_of(report, "Overall error")
+    assert "nothing bounds what they reveal" in words_of(report, "Sensitivities correlated")
+
+
+def test_every_accounting_is_put_into_words() -> None:
+    assert set(ACCOUNTING_WORDS) == set(get_args(Accounting))
+
+
+def test_without_the_naive_model_and_the_correlated_scenario(result) -> None:
+    alone = only(result, scenario="independent", model="mechanism")
+    report = tradeoff_report(alone)
+    assert "naive" not in summary(alone).lower()
+    assert not any("correlated" in heading for heading in headings(report))
+    assert report.figures[0].name == "tradeoff_independent"
+
+
+def test_one_gamma_one_draw_and_nobody_bought(result) -> None:
+    gamma = result.curve.gamma.min()
+    one = only(result, scenario="independent", model="mechanism", gamma=gamma)
+    curve = one.curve.assign(
+        n_bought=0, payments=0.0, error_std=np.nan, epsilon_max=0.0, guarantee_max=0.0
+    )
+    sellers = one.sellers.assign(epsilon=0.0, payment=0.0, guarantee=0.0)
+    one = replace(one, curve=curve, sellers=sellers, draws=one.draws.head(1))
+    said = summary(one)
+    assert "on average over 1 noise draw." in said
+    assert "Nothing is bought" in said
+    assert "buys from 0 of 20 sellers" in said
+    for figure in tradeoff_report(one).figures:
+        assert figure.draw().axes
+
+
+def test_a_failed_audit_is_reported_as_such(result) -> None:
+    audits = result.audits.assign(
+        max_gain=0.5, min_surplus=-2.0, incentive_compatible=False, individually_rational=False
+    )
+    said = words_of(tradeoff_report(replace(result, audits=audits)), "The audit")
+    assert (
+        "a market where lying pays: the largest gain of any seller audited from any misreport is "
+        "0.5" in said
+    )
+    assert "taking part can cost a seller: the smallest surplus is -2" in said
+
+
+def test_a_large_guarantee_is_called_weak(result) -> None:
+    large = summary(replace(result, curve=result.curve.assign(guarantee_max=800.0)))
+    assert "factor exp(800) = ∞" in large
+    assert "weak promise" in large
+    curve = result.curve.assign(epsilon_max=0.5, guarantee_max=0.5)
+    small = summary(replace(result, curve=curve))
+    assert "weak promise" not in small
+    assert "the accounting confirms" in small
+
+
+def test_an_id_that_is_markup_stays_text(result) -> None:
+    evil = replace(result, sellers=result.sellers.assign(id="<script>alert(1)</script>"))
+    text = markdown_page(tradeoff_report(evil))
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_any_scale_of_money(result, scale: float) -> None:
+    curve = result.curve.assign(payments=result.curve.payments * scale)
+    sellers = result.sellers.assign(payment=result.sellers.payment * scale)
+    report = tradeoff_report(replace(result, curve=curve, sellers=sellers))
+    assert markdown_page(report)
+    for name in ("frontier_independent", "tradeoff_independent", "distributions"):
+        (figure,) = (one for one in report.figures if one.name == name)
+        figure.draw().draw_without_rendering()

@@ -1,0 +1,249 @@
+"""The report of a market and its variants: certificates, truthful prices, what is compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.lab import build_report
+from convexmarket.lab.kinds.variants import figures
+from convexmarket.lab.kinds.variants.figures import flat_pieces
+from convexmarket.lab.kinds.variants.run import VariantsResult, run_variants
+from convexmarket.lab.kinds.variants.words import at_equal
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.model import Report
+from convexmarket.lab.report.parts import METHOD_WORDS, select, short
+from tests.lab.report.builders import facts, problem_text, stored, table, words
+
+CURVES = """
+[[variants]]
+name = "over gamma"
+sweep = { key = "objective.payments.weight", values = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1] }
+[[variants]]
+name = "over budget"
+objective.payments = false
+sweep = { key = "constraints.budget", values = [5, 10, 20] }
+[[variants]]
+name = "over cap"
+sweep = { key = "constraints.cap", values = [1, 2] }
+"""
+LIMITS = """
+[[variants]]
+name = "over cap"
+sweep = { key = "constraints.cap", values = [1, 1.5, 2] }
+[[variants]]
+name = "over epsilon"
+sweep = { key = "constraints.max_epsilon", values = [0.1, 0.2, 0.4, 0.8] }
+"""
+COSTS = """
+[[variants]]
+name = "linear"
+[[variants]]
+name = "square"
+objective.payments.privacy_cost = { power = 2 }
+"""
+PRIORS = """
+[[variants]]
+name = "plain"
+[[variants]]
+name = "dearer"
+prior = { family = "uniform", low = 1.5, high = 6.0 }
+"""
+GROUPS = """
+[[variants]]
+name = "free"
+[[variants]]
+name = "equal"
+constraints.group_share.equal = true
+"""
+TWO_GROUPS = (
+    '{groups = [{name = "town", count = 12}, {name = "land", count = 8, '
+    'prior = {family = "mixture", weights = [0.5, 0.5], components = ['
+    '{family = "beta", a = 2, b = 8, low = 1, high = 6}, '
+    '{family = "beta", a = 10, b = 5, low = 1, high = 6}]}}]}'
+)
+
+
+IMPOSSIBLE = """
+[[variants]]
+name = "impossible"
+constraints = { max_epsilon = 0.01, eta_range = [1.0, 2.0] }
+"""
+
+
+def run(variants: str, *settings: str) -> VariantsResult:
+    base, _, _ = problem_text("variants").partition("[[variants]]")
+    return run_variants(parse_problem(base + variants, settings))
+
+
+@pytest.fixture(scope="module")
+def result() -> VariantsResult:
+    return stored("variants")
+
+
+@pytest.fixture(scope="module")
+def curves() -> VariantsResult:
+    return run(CURVES)
+
+
+@pytest.fixture(scope="module")
+def report(result: VariantsResult) -> Report:
+    return build_report(result)
+
+
+def test_facts_count_what_was_solved_and_is_truthful(report: Report) -> None:
+    found = facts(report)
+    assert found["variants"] == "5"
+    assert found["markets solved"] == "6 of 7"
+    assert found["sellers"] == "20"
+    assert found["truthful prices by construction"] == "5 of 5"
+
+
+def test_objectives_of_different_terms_are_not_compared(result, report: Report) -> None:
+    rows = result.points.drop_duplicates("variant").set_index("variant")
+    rise = rows.objective["capped"] / rows.objective["plain"] - 1
+    assert f"{100 * rise:.1f}% more in “capped”" in words(report)
+    assert "more in “p = inf”" not in words(report)
+    assert "cannot be compared" in words(report)
+    assert "error" not in table(report, "variants")
+    assert {"n_effective", "noise"} <= set(table(report, "variants"))
+
+
+def test_what_has_no_answer_is_said_with_its_reason(result, report: Report) -> None:
+    text = words(report)
+    assert "“impossible” is infeasible" in text
+    assert select(result.points, variant="impossible").message.item() in text
+    assert "status" in table(report, "variants")
+    failures = table(report, "failures")
+    assert list(failures.variant) == ["impossible"]
+    assert failures.message.iloc[0]
+
+
+def test_the_certificate_names_methods_and_solves(result, report: Report) -> None:
+    text = words(report)
+    assert "in every market" in text
+    assert {METHOD_WORDS[name] in text for name in result.points.method.dropna()} == {True}
+    conic = result.points[result.points.solver.notna()].solves.sum()
+    assert f"and {conic:.0f} conic solves" in text
+    certificates = table(report, "certificates")
+    assert "branch and bound" in set(certificates.method)
+    assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(certificates)
+    np.testing.assert_array_equal(certificates.objective, result.points.objective)
+
+
+def test_curves_are_compared_at_equal_payments(curves) -> None:
+    report = build_report(curves)
+    assert {figure.name for figure in report.figures} == {
+        "frontier", "sweep_1", "sweep_2", "sweep_3"
+    }  # fmt: skip
+    for figure in report.figures[1:]:
+        assert figure.draw().axes
+    text = words(report)
+    assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
+    assert "the error of “over budget” is that of “over gamma”, within" in text
+    assert "the error of “over cap” is" in text
+    assert "the most at cap k = 1" in text
+    equal = table(report, "equal_payments")
+    assert (equal.variant == "over budget").sum() == 3
+    assert equal.change[equal.variant == "over budget"].abs().max() < 0.01
+    assert list(report.tables[0].frame.value) == list(curves.points.value)
+
+
+def test_where_truthful_prices_exist_is_counted_with_the_reasons(curves) -> None:
+    report = build_report(curves)
+    truthful = (curves.points.drop_duplicates("variant").incentives == "by construction").sum()
+    assert facts(report)["truthful prices by construction"] == f"{truthful} of 3"
+    for reason in set(curves.points.reason):
+        assert reason in words(report)
+
+
+def test_groups_and_ironing() -> None:
+    result = run(GROUPS, f"sellers={TWO_GROUPS}")
+    report = build_report(result)
+    assert {figure.name for figure in report.figures} == {"allocations", "groups", "virtual_costs"}
+    for figure in report.figures[1:]:
+        assert figure.draw().axes
+    text = words(report)
+    groups = result.groups.set_index(["variant", "group"])
+    assert groups.payment_mean.isna().any(), "so that expected payments are what is compared"
+    paid = groups.expected_payment_mean["equal", "land"]
+    assert "“land”, 40.0% of the sellers, has this share of the weight and expected payment" in text
+    assert f"50.0% and {short(paid)} in “equal”" in text
+    curves = result.virtual_costs
+    ((low, high),) = flat_pieces(curves[~curves.regular])
+    assert "The prior of “free” (land) is not regular." in text
+    assert f"virtual cost flat from c = {short(low)} to {short(high)}, an interval of" in text
+    pooled = select(result.sellers, variant="free", group="land")
+    pooled = pooled[pooled.sensitivity.between(low, high)]
+    assert pooled.epsilon.nunique() == 1
+    assert f"the {len(pooled)} sellers in it sell ε = {short(pooled.epsilon.iloc[0])} each" in text
+
+
+def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
+    result = run(LIMITS)
+    report = build_report(result)
+    (limits,) = (figure for figure in report.figures if figure.name == "limits")
+    assert limits.draw().axes
+    assert "At equal largest guarantees the objective of “over cap” is" in words(report)
+    assert METHOD_WORDS["projections"] in words(report)
+    rows = at_equal(
+        select(result.points, variant="over epsilon"),
+        select(result.points, variant="over cap"),
+        "epsilon_max",
+        "objective",
+    )
+    assert (rows.change.dropna() > -1e-3).all(), "the limit is the cheapest way to its guarantee"
+
+
+def test_a_curve_is_met_at_its_own_points_and_missing_beyond_them() -> None:
+    known = pd.DataFrame({"variant": "a", "value": 1.0, "x": [1.0, 2.0, 4.0], "y": [8.0, 4.0, 2.0]})
+    new = pd.DataFrame({"variant": "b", "value": 1.0, "x": [0.5, 1.0, 2.0], "y": [9.0, 8.0, 5.0]})
+    found = at_equal(known, new, "x", "y")
+    np.testing.assert_allclose(found.change, [np.nan, 0.0, 0.25], atol=1e-12)
+    assert at_equal(known[:1], new, "x", "y").change.isna().all()
+
+
+def test_different_privacy_costs_are_drawn() -> None:
+    report = build_report(run(COSTS))
+    (costs,) = (figure for figure in report.figures if figure.name == "privacy_costs")
+    assert costs.draw().axes
+
+
+def test_another_prior_is_compared_by_the_objective() -> None:
+    result = run(PRIORS)
+    rows = result.points.set_index("variant").objective
+    rise = rows["dearer"] / rows["plain"] - 1
+    assert f"{100 * rise:.1f}% more in “dearer”" in words(build_report(result))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0002, 0.2), (4, 200), (0.9, 1.1), (1, 4.1)])
+def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float) -> None:
+    for most in (3, 5, 9):
+        ticks = figures._log_ticks(low, high, most)
+        assert len(ticks) <= max(most, np.log10(high / low) + 1), most
+        assert all(0.98 * low <= tick <= 1.02 * high for tick in ticks), most
+
+
+def test_an_audit_is_reported() -> None:
+    result = run('[[variants]]\nname = "plain"\n', "audit.sellers=3")
+    report = build_report(result)
+    assert facts(report)["no lie of one seller pays and nobody loses, audited"] == "yes"
+    assert "finds nothing to gain from lying" in words(report)
+    failed = replace(result, audits=pd.DataFrame([{"variant": "plain", "message": "too hard"}]))
+    assert "plain: too hard" in words(build_report(failed))
+    partly = replace(
+        result,
+        audits=pd.concat(
+            [result.audits, pd.DataFrame([{"variant": "other", "message": "too hard"}])]
+        ),
+    )
+    assert "Not audited: other. too hard" in words(build_report(partly))
+
+
+def test_nothing_was_solved() -> None:
+    report = build_report(run(IMPOSSIBLE))
+    assert facts(report)["markets solved"] == "0 of 1"
+    assert "infeasible" in words(report)
