@@ -101,7 +101,7 @@ def _without_bare_groups(svg: str) -> str:
         kept.append(found[0] != "<g>")
         return found[0] if kept[-1] else ""
 
-    return re.sub(r"<g(?: [^>]*)?>|</g>", change, svg)
+    return re.sub(r"<g(?: [^>]*)?(?<!/)>|</g>", change, svg)
 
 
 def _in_tags(svg: str, change: Callable[[str], str]) -> str:

@@ -61,12 +61,12 @@ def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
     """Links lead somewhere, ids are unique, names are text, figures are there and have room."""
     crowds = {}
 
-    def save(draw, stem):
+    def save(draw, stem, formats=()):
         figure = laid_out(draw, stem.name)
         crowds[stem.name] = misplaced(figure)
         if kind == "release-comparison":  # whose legends stand beside their panels
             crowds[stem.name] += crowded(figure)
-        return save_a_frame(draw, stem)
+        return save_a_frame(draw, stem, formats)
 
     monkeypatch.setattr(render, "save_figure", save)
     report = build_report(stored(kind))
@@ -82,7 +82,7 @@ def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
     assert all(figure.alt and figure.caption for figure in report.figures)
     assert not any(crowds.values()), crowds
     for figure in report.figures:
-        assert (path.parent / "figures" / f"{figure.name}.svg").exists()
+        assert (path.parent / "figures" / f"{figure.name}.png").exists()
 
 
 @pytest.mark.parametrize("kind", one_in(5, STORED))
