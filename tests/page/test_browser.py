@@ -23,6 +23,7 @@ from convexmarket.lab.report.figures import mark_series
 from convexmarket.lab.report.frontier import frontier_figures
 from convexmarket.lab.report.index import write_index
 from convexmarket.lab.report.model import Figure, Report, Section, Series, Table
+from tests.lab.report.builders import table
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.common.exceptions import WebDriverException  # noqa: E402
@@ -325,7 +326,7 @@ def test_a_legend_shows_and_hides_series(browser: Any, made_up: Path) -> None:
     assert [button.text for button in buttons] == ["one", "<i>two</i>"]
 
     def shown() -> list[list[bool]]:
-        drawing = browser.find_element(By.ID, "drawing-lines")
+        drawing = browser.find_element(By.CSS_SELECTOR, "#figure-lines .drawing")
         return [
             [mark.is_displayed() for mark in drawing.find_elements(By.CLASS_NAME, f"series-{i}")]
             for i in range(2)
@@ -381,8 +382,10 @@ def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_a_shortened_table_says_that_it_filters_the_rows_shown(browser: Any, page: Path) -> None:
-    n_rows = len(pd.read_csv(page.parent / "tables" / "sellers.csv"))
+def test_a_shortened_table_says_that_it_filters_the_rows_shown(
+    browser: Any, page: Path, result: TradeoffResult
+) -> None:
+    n_rows = len(table(build_report(result), "sellers"))
     open_page(browser, page)
     controls = browser.find_element(By.CSS_SELECTOR, "#table-sellers .controls")
     n_shown = len(browser.find_elements(By.CSS_SELECTOR, "#table-sellers tbody tr"))
