@@ -39,6 +39,7 @@ SHIPPED = {
     "joint-tradeoff": "joint-wdbc",
     "online-market": "online-clinic",
     "online-study": "online-learning",
+    "pareto": "pareto",
     "regression-market": "medical-market",
     "release-comparison": "release-circles",
     "ridge-comparison": "ridge-bound",
