@@ -29,12 +29,15 @@ from convexmarket.priors import Prior
 __all__ = [
     "blame",
     "blank",
+    "checked_ids",
     "checked_reports",
     "column_named",
     "digest",
+    "is_class",
     "numbers_in",
     "read_list",
     "read_reports",
+    "report_faults",
     "trimmed_id",
 ]
 
@@ -196,6 +199,27 @@ def checked_reports(
     return listed.assign(id=ids)
 
 
+def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
+    """Return ids as a market keeps them, or say which lines hold none, or one twice.
+
+    The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
+    """
+
+    def kept(line: Any, text: str) -> str:
+        try:
+            return checked_id(text)
+        except ParameterError as error:
+            raise DataError(f"{place} {line}: {error}") from None
+
+    known = pd.Series([kept(*item) for item in ids.items()], index=ids.index, dtype=object)
+    twice = np.flatnonzero(known.duplicated())
+    if twice.size:
+        why = "is the id of an earlier line; ids must be distinct"
+        lines = ids.index.to_numpy()[twice]
+        raise DataError(blame(place, lines, clipped(known.iloc[twice[0]]), why))
+    return known
+
+
 def _check(
     listed: pd.DataFrame,
     prior: Prior,
@@ -208,18 +232,9 @@ def _check(
     """
     if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    numbers = listed["sensitivity"]
-    low, high = prior.support
-    beyond = (
-        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
-        "prior that covers it"
-    )
     twice = "is the id of an earlier seller; ids must be distinct"
-    checks: list[tuple[str, pd.Series[bool], str]] = [
-        ("the report", numbers.isna(), NO_NUMBER),
-        ("the report", numbers < 0, "is negative, and a sensitivity is >= 0"),
-        ("the report", numbers == np.inf, "is not finite"),
-        ("the report", ~numbers.between(low, high), beyond),
+    checks = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    checks += [
         ("", blank(listed["id"]), "is no id"),
         ("", listed["id"].duplicated(), twice),
     ]
@@ -229,6 +244,21 @@ def _check(
         if bad.size:
             named = what or clipped(id_of(int(rows[bad[0]])))
             raise DataError(blame(place, rows[bad], named, why))
+
+
+def report_faults(numbers: pd.Series[float], prior: Prior) -> list[tuple[pd.Series[bool], str]]:
+    """Return what may be wrong with reports: which are, and why."""
+    low, high = prior.support
+    beyond = (
+        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
+        "prior that covers it"
+    )
+    return [
+        (numbers.isna(), NO_NUMBER),
+        (numbers < 0, "is negative, and a sensitivity is >= 0"),
+        (numbers == np.inf, "is not finite"),
+        (~numbers.between(low, high), beyond),
+    ]
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
@@ -273,6 +303,13 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
     numbers = _Numbers()
     numbers.add([str(text) for text in texts])
     return pd.Series(numbers.found(), index=texts.index, dtype=float)
+
+
+def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
+    """Say which labels are this class: as numbers if it is one, else as they are written."""
+    if isinstance(known, str):
+        return (labels.astype(str).str.strip() == known).to_numpy()
+    return (numbers_in(labels) == known).to_numpy()
 
 
 class _Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import joblib
@@ -174,3 +175,8 @@ class ProblemModel(TableModel):
     def source(self) -> ProblemSource | None:
         """The file that the problem was loaded from, if any."""
         return self._source
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the problem names, relative to the problem file."""
+        folder = Path(self.source.path).parent if self.source else Path()
+        return folder / name

@@ -17,10 +17,10 @@ import pandas as pd
 from convexmarket.data.columns import ID_NAMES
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.lab.kinds.online_market.rows import checked_ids
 from convexmarket.lab.lists.reading import (
     blame,
     blank,
+    checked_ids,
     clipped,
     column_named,
     read_list,

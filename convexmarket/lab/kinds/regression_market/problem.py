@@ -26,6 +26,7 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER
 from convexmarket.lab.problem.market import BuyerTable, SellersTable, check_reports
+from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.privacy import Sensitivity
 
 __all__ = [
@@ -110,7 +111,9 @@ class RegressionMarketProblem(ProblemModel):
     """A market for ridge regression: mu and sigma follow from Theorem 3.6 of Acharya et al."""
 
     kind: Literal["regression-market"]
-    data: Annotated[MedicalData | SyntheticRegressionData, Field(discriminator="source")]
+    data: Annotated[
+        MedicalData | SyntheticRegressionData | OwnRegression, Field(discriminator="source")
+    ]
     prior: PriorTable
     sellers: SellersTable = SellersTable()
     objective: BuyerTable
