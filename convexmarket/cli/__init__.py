@@ -18,6 +18,7 @@ from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_app
 from convexmarket.cli.online import online_app
+from convexmarket.cli.own import BUY_EXAMPLES, INIT_EXAMPLES, buy_command, init_command
 from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
 
@@ -33,6 +34,12 @@ EXAMPLES = f"""
 [bold]Change a part of it[/bold] without editing the file:
 
   convexmarket run problems/wdbc.toml --set objective.cap=2 --out reports/capped
+
+[bold]Buy from people of a table[/bold] of your own:
+
+  convexmarket init patients.csv
+
+  convexmarket buy market.toml --budget 50 --out sale
 
 [bold]Make offers[/bold] to the sellers of a list:
 
@@ -261,6 +268,8 @@ def price(
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
 
 
+app.command("init", epilog=INIT_EXAMPLES)(init_command)
+app.command("buy", epilog=BUY_EXAMPLES)(buy_command)
 app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
 app.command("audit", epilog=AUDIT_EXAMPLES)(audit_command)

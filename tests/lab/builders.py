@@ -88,3 +88,32 @@ def written(folder, text=TRADEOFF, table=None):
     path = folder / "market.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+#: What the user of a draft for patients declares, by what the draft says.
+_DECLARED = {
+    "label": '"ill"',
+    "classes": '["no", "yes"]',
+    "public": "{validation = 0.2, test = 0.2}",
+    "age": "[18, 100]",
+    "bmi": "[15, 50]",
+    "smoker": '["no", "former", "yes"]',
+    "region": '["north", "south"]',
+    "low": "0.02",
+    "high": "0.1",
+}
+_OF_COSTS = {"label": '"costs"', "public": "{test = 0.2}", "target_range": "[-60_000, 60_000]"}
+
+
+def declared(draft):
+    """Return a draft of a problem file with all declared that it leaves open."""
+    values, lines = _DECLARED, []
+    if 'kind = "regression-market"' in draft:
+        values = _DECLARED | _OF_COSTS
+    for line in draft.replace('missing = "error"', 'missing = "middle"').splitlines():
+        key = line.split(" = ")[0]
+        if ' = "?"' not in line:
+            lines.append(line)
+        elif key in values:
+            lines.append(f"{key} = {values[key]}")
+    return "\n".join(lines)

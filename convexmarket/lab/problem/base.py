@@ -20,7 +20,11 @@ from pydantic import (
     field_validator,
 )
 
+from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
+
+if TYPE_CHECKING:
+    from convexmarket.lab.problem.purchase import Purchase
 
 __all__ = [
     "EtaRange",
@@ -170,6 +174,21 @@ class ProblemModel(TableModel):
     def memory(self) -> dict[str, float]:
         """Return how many numbers a run holds at once, by the keys whose product they are."""
         raise NotImplementedError
+
+    def purchase(self) -> Purchase:
+        """Return the one purchase that the file asks for, where it is one about people.
+
+        Raises
+        ------
+        NotSupportedError
+            If nothing can be bought from the file.
+        ParameterError
+            If it leaves a choice.
+        """
+        raise NotSupportedError(
+            f"nothing is bought from a file of kind {self.kind!r}; give one of kind 'tradeoff' or "
+            "'regression-market'"
+        )
 
     @property
     def source(self) -> ProblemSource | None:

@@ -46,6 +46,8 @@ _DECLARE = {
     ("data", "features"): 'give the range of a number, [low, high], or categories, ["no", "yes"]',
     ("data", "classes"): 'give the two labels, negative and positive: ["no", "yes"]',
     ("data", "public"): "give the shares of the rows whose owners agreed that they are public",
+    ("data", "label"): "give the column that is predicted",
+    ("learner", "target_range"): "give the range of the label, [low, high]",
     ("prior",): "give the distribution of the reports that everybody knows",
 }
 
