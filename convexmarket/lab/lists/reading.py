@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -89,6 +90,7 @@ def read_list(
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     form_of: Callable[[str], str] = checked_id,
+    group_column: str | None = None,
 ) -> pd.DataFrame:
     """Read ids and sensitivities from a CSV file of any length, and check them.
 
@@ -102,11 +104,14 @@ def read_list(
     form_of : callable
         Gives the form of an id that is kept; ids of the same form are the same id. Raises a
         ParameterError where there is none.
+    group_column : str, optional
+        The column of the sellers' groups.
 
     Returns
     -------
     DataFrame
-        Columns id and sensitivity; the index holds the line of the file that each row begins at.
+        Columns id and sensitivity, and group where its column was named; the index holds the line
+        of the file that each row begins at.
 
     Raises
     ------
@@ -121,20 +126,27 @@ def read_list(
     report_at = header.index(
         column_named(frame, sensitivity_column, REPORT_NAMES, "--sensitivity-column")
     )
+    group_at = None
+    if group_column is not None:
+        group_at = header.index(column_named(frame, group_column, (), "--group-column"))
     lines, numbers = array("q"), _Numbers()
     ids: list[str] = []
+    groups: list[str] = []
     filled = (
-        (line, row[id_at], row[report_at])
+        (line, row[id_at], row[report_at], "" if group_at is None else row[group_at])
         for line, row in rows
         if row[id_at].strip() or row[report_at].strip()
     )
     while piece := list(islice(filled, PIECE)):
-        lines.extend(line for line, _, _ in piece)
-        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, _ in piece)
-        numbers.add([text for _, _, text in piece])
-    listed = pd.DataFrame(
-        {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
-    ).set_axis(np.frombuffer(lines, dtype=np.int64))
+        lines.extend(line for line, *_ in piece)
+        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, *_ in piece)
+        numbers.add([text for _, _, text, _ in piece])
+        if group_at is not None:  # few names, each kept once
+            groups.extend(sys.intern(text.strip()) for *_, text in piece)
+    columns = {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
+    if group_at is not None:
+        columns["group"] = pd.Series(groups, dtype=object)
+    listed = pd.DataFrame(columns).set_axis(np.frombuffer(lines, dtype=np.int64))
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
     warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
@@ -173,8 +185,9 @@ def checked_reports(
     prior: Prior,
     place: str,
     first: int,
+    group_column: str | None = None,
 ) -> pd.DataFrame:
-    """Return ids and sensitivities, or say which rows are wrong and why.
+    """Return ids and sensitivities, and groups, or say which rows are wrong and why.
 
     ``place`` and ``first`` say how rows are counted: "offers.csv: line", from 2. The index of
     what is returned counts in the same way.
@@ -194,6 +207,9 @@ def checked_reports(
         raise DataError(str(error)) from None
     ids = ids.set_axis(rows)
     listed = pd.DataFrame({"id": forms, "sensitivity": numbers_in(reports)}).set_axis(rows)
+    if group_column is not None:
+        groups = table[column_named(table, group_column, (), "--group-column")]
+        listed["group"] = groups[~empty].to_numpy()
     _check(listed, prior, place, ids.__getitem__)
     warn_of_lookalikes(forms, named)
     return listed.assign(id=ids)
@@ -238,6 +254,8 @@ def _check(
         ("", blank(listed["id"]), "is no id"),
         ("", listed["id"].duplicated(), twice),
     ]
+    if "group" in listed:
+        checks.append(("the group", blank(listed["group"]), "is missing"))
     rows = listed.index.to_numpy()
     for what, wrong, why in checks:
         bad = np.flatnonzero(wrong)
