@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 _SLIGHT = 1e-6
 #: Markets that a budget is averaged over: what is paid differs from the budget by 1.02 times what
 #: it would if there were infinitely many, as their average adds a 25th to its variance.
-_DRAWS = 25
+DRAWS = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +359,7 @@ def _offers(
     elif budget is not None:
         count = len(people)
         found = calibrate_gamma(
-            budget, prior, count, objective, constraints, groups=groups, draws=_DRAWS
+            budget, prior, count, objective, constraints, groups=groups, draws=DRAWS
         )
         objective = found.objective
     market = Market(sellers, objective, constraints)

@@ -146,7 +146,6 @@ def test_a_kind_of_experiment_is_a_folder_by_itself():
         )
     }
     assert {(one, other) for one, other in named if one != other} == KIN | {
-        ("lists", "online_market"),  # offers that were accepted
         ("study", "solver_study"),  # the engine of that kind
     }
 

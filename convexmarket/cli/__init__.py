@@ -18,6 +18,16 @@ from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_app
 from convexmarket.cli.online import online_app
+from convexmarket.cli.own import (
+    BUY_EXAMPLES,
+    INIT_EXAMPLES,
+    AtLeast,
+    Budget,
+    GroupColumn,
+    buy_command,
+    init_command,
+    shares_of,
+)
 from convexmarket.cli.report import REPORT_EXAMPLES, report_command
 from convexmarket.errors import ParameterError
 
@@ -33,6 +43,12 @@ EXAMPLES = f"""
 [bold]Change a part of it[/bold] without editing the file:
 
   convexmarket run problems/wdbc.toml --set objective.cap=2 --out reports/capped
+
+[bold]Buy from people of a table[/bold] of your own:
+
+  convexmarket init patients.csv
+
+  convexmarket buy market.toml --budget 50 --out sale
 
 [bold]Make offers[/bold] to the sellers of a list:
 
@@ -86,6 +102,15 @@ PRICE_EXAMPLES = f"""
 
   convexmarket price survey.csv --id-column patient --sensitivity-column "asking price" --cap 5 \
 --prior beta:2,5,0,0.1 {_PARAMETERS} --out offers.csv
+
+  convexmarket price sellers.csv --prior uniform:0.02,0.10 --mu 1 --sigma 100 --budget 50 \
+--out offers.csv
+
+  convexmarket price sellers.csv --prior uniform:0.02,0.10 {_PARAMETERS} --group-column region \
+--at-least north:0.3 --out offers.csv
+
+--budget is met on average over the prior: no report decides gamma, so that truth still pays. \
+With --at-least every payment is a search of its own, and --budget takes minutes.
 
 The file needs a header; separators and decimal commas are recognised. Next to offers.csv comes \
 offers.certificate.json: what is guaranteed, and what that rests on.
@@ -206,8 +231,9 @@ def price(
     ],
     mu: Annotated[float, typer.Option(help="Weight of the spread of the weights.")],
     sigma: Annotated[float, typer.Option(help="Weight of the noise.")],
-    gamma: Annotated[float, typer.Option(help="Weight of the payments.")],
     offers_file: Annotated[Path, typer.Option("--out", help="CSV file for the offers.")],
+    gamma: Annotated[float | None, typer.Option(help="Weight of the payments.")] = None,
+    budget: Budget = None,
     cap: Annotated[
         float | None, typer.Option(help="Largest weight, in multiples of the average.")
     ] = None,
@@ -230,6 +256,8 @@ def price(
             show_default="sensitivity, cost, ...",
         ),
     ] = None,
+    group_column: GroupColumn = None,
+    at_least: AtLeast = None,
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a CSV file."""
@@ -239,6 +267,9 @@ def price(
     from convexmarket.writing import CSV, JSON, check_place
 
     with errors_in_one_line(), err.status("") as status:
+        if (gamma is None) == (budget is None):
+            raise ParameterError("give one of --gamma and --budget: the budget decides gamma")
+        shares = shares_of(at_least)
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
         check_place(offers_file, kind=CSV, force=force)
@@ -249,10 +280,13 @@ def price(
             mu=mu,
             sigma=sigma,
             gamma=gamma,
+            budget=budget,
             cap=cap,
             eta_range=eta_range,
+            at_least=shares,
             id_column=id_column,
             sensitivity_column=sensitivity_column,
+            group_column=group_column,
             progress=lambda stage: status.update(f"{stage} ..."),
         )
         status.update("writing ...")
@@ -262,6 +296,8 @@ def price(
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
 
 
+app.command("init", epilog=INIT_EXAMPLES)(init_command)
+app.command("buy", epilog=BUY_EXAMPLES)(buy_command)
 app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
 app.command("audit", epilog=AUDIT_EXAMPLES)(audit_command)

@@ -79,7 +79,11 @@ ACCEPT_EXAMPLES = """
 
   convexmarket online accept market --csv accepted.csv
 
-A list is checked before anything is recorded. An answer cannot be taken back; to give it again \
+  convexmarket online quote market --csv arrivals.csv --out offers.csv && \
+convexmarket online accept market --csv offers.csv
+
+A file that quote wrote is taken as it is: who was offered nothing is passed over. A list is \
+checked before anything is recorded. An answer cannot be taken back; to give it again \
 changes nothing.
 """
 DECLINE_EXAMPLES = ACCEPT_EXAMPLES.replace("accept", "decline").replace(

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from convexmarket import cli
@@ -124,6 +125,25 @@ def test_price_writes_offers_and_their_certificate(here):
     assert certificate["objective"]["cap"] == 1.5
     assert "total payments" in done.stdout
     assert "Wrote offers.certificate.json" in done.stdout
+
+
+def test_price_meets_a_budget_and_quotas(here):
+    table = pd.DataFrame({"id": list("abcd"), "ask": [0.03, 0.09, 0.04, 0.08]})
+    table["region"] = ["north", "south", "north", "south"]
+    table.to_csv("grouped.csv", index=False)
+    wanted = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100"]
+    quota = ["--group-column", "region", "--at-least", "south:0.5"]
+    done = invoke("price", "grouped.csv", *wanted, "--budget", "1", "--out", "b.csv")
+    assert done.exit_code == 0, done.output
+    assert json.loads((here / "b.certificate.json").read_text())["objective"]["budget"] == 1.0
+    done = invoke("price", "grouped.csv", *wanted, "--gamma", "0.001", *quota, "--out", "g.csv")
+    assert done.exit_code == 0, done.output
+    weights = pd.read_csv("g.csv").weight
+    assert weights[table.region == "south"].sum() >= 0.5 - 1e-6
+    for both in ([], ["--budget", "1", "--gamma", "1"]):
+        done = invoke("price", "grouped.csv", *wanted, *both, "--out", "o.csv")
+        assert done.exit_code == 2
+        assert "give one of --gamma and --budget" in plain(done.stderr)
 
 
 @pytest.mark.parametrize("end", ["-column", ""])

@@ -304,6 +304,30 @@ def test_more_sellers_than_expected_are_turned_away_and_counted(opened):
 # ------------------------------------------------------------------------------------- answers
 
 
+def test_the_file_of_a_quoted_list_is_accepted_as_it_is(opened):
+    """Who was offered nothing is in it, and passed over."""
+    invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
+    offers = pd.read_csv("offers.csv")
+    sold = offers[offers.epsilon > 0]
+    assert 0 < len(sold) < len(offers)
+    done = invoke("accept", "m", "--csv", "offers.csv")
+    assert done.exit_code == 0, done.output
+    assert f"{len(sold)} sellers: accepted" in said(done.stdout)
+    with OnlineMarket(Path("m")) as market:
+        statuses = market.offers().set_index("id")["status"]
+    assert set(statuses[sold.id]) == {"accepted"}
+    assert set(statuses[offers[offers.epsilon == 0].id]) == {"nothing bought"}
+    assert invoke("accept", "m", "--csv", "offers.csv").exit_code == 0
+    assert "has accepted already" in refused("decline", "m", "--csv", "offers.csv")
+
+
+def test_a_list_of_nothing_has_no_answer(opened):
+    invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
+    offers = pd.read_csv("offers.csv")
+    offers[offers.epsilon == 0].to_csv("none.csv", index=False)
+    assert "nobody in it was offered anything" in refused("accept", "m", "--csv", "none.csv")
+
+
 @pytest.mark.usefixtures("opened")
 def test_answers_are_recorded_once():
     for seller in ("a", "b"):

@@ -10,9 +10,9 @@ import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
 from convexmarket.errors import DataError
-from convexmarket.lab.kinds.online_market.rows import checked_ids
 from convexmarket.lab.lists.reading import (
     blame,
+    checked_ids,
     column_named,
     digest,
     numbers_in,

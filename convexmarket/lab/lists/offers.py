@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import pandas as pd
 from convexmarket.allocation import allocate
 from convexmarket.arguments import check_callable
 from convexmarket.data.csv_cells import write_csv
-from convexmarket.errors import DataError
+from convexmarket.deal import DRAWS
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.lab.lists.reading import (
     checked_reports,
@@ -28,6 +30,7 @@ from convexmarket.lab.provenance import versions
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
+from convexmarket.terms import GroupShare, Noise, Payments, Spread
 from convexmarket.writing import write_together
 
 __all__ = ["Offers", "certificate_of", "price_offers", "read_reports"]
@@ -101,11 +104,14 @@ def price_offers(
     *,
     mu: float,
     sigma: float,
-    gamma: float,
+    gamma: float | None = None,
+    budget: float | None = None,
     cap: float | None = None,
     eta_range: tuple[float, float] | None = None,
+    at_least: Mapping[str, float] | None = None,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
+    group_column: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Offers:
     """Make every seller of a list an offer.
@@ -118,8 +124,15 @@ def price_offers(
         The distribution that the sensitivities are drawn from.
     mu, sigma, gamma, cap, eta_range
         The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
+    budget : float, optional
+        In place of gamma, what payments come to on average over the prior
+        (:func:`convexmarket.calibrate_gamma`): no report decides it.
+    at_least : mapping of str to float, optional
+        The least share of the weight that groups carry.
     id_column, sensitivity_column : str, optional
         Their columns, where they are not called id and sensitivity or something as common.
+    group_column : str, optional
+        The column of the sellers' groups.
     progress : callable, optional
         Called with the name of each stage as it starts.
 
@@ -144,26 +157,32 @@ def price_offers(
     0  Ann    3.162    1.142    0.826
     1  Bob    0.000    0.000    0.000
     """
+    if (gamma is None) == (budget is None):
+        raise ParameterError("give gamma or budget, one of the two: the budget decides gamma")
+    if at_least and group_column is None:
+        raise ParameterError("at_least is about groups: name their column, --group-column")
     clock = _Clock(progress)
     clock.start("reading")
     columns = (id_column, sensitivity_column)
     origin: dict[str, Any] = {"file": None, "sha256": None}
     if isinstance(reports, pd.DataFrame):
-        listed = checked_reports(reports, *columns, prior, "row", 1)
+        listed = checked_reports(reports, *columns, prior, "row", 1, group_column)
     else:
         origin = {"file": str(reports), "sha256": digest(Path(reports))}
-        listed = read_list(reports, prior, *columns, form_of=trimmed_id)
-    clock.start("allocating")
+        listed = read_list(reports, prior, *columns, trimmed_id, group_column)
     listed = listed.reset_index(drop=True)
+    groups = listed["group"].to_numpy() if group_column is not None else None
+    quotas = [GroupShare(groups, at_least)] if at_least else []
     sellers = Sellers(listed["sensitivity"].to_numpy(), prior)
-    objective: dict[str, Any] = {
-        "mu": mu,
-        "sigma": sigma,
-        "gamma": gamma,
-        "cap": cap,
-        "eta_range": eta_range,
-    }
-    market = Market.standard(sellers, **objective)
+    wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
+    weight = 1.0 if gamma is None else gamma
+    limits = [*Market.standard(sellers, gamma=weight, **wanted).constraints, *quotas]
+    aim = mu * Spread() + sigma * Noise()
+    if budget is not None:
+        clock.start("calibrating")
+        weight = calibrate_gamma(budget, prior, len(listed), aim, limits, draws=DRAWS).gamma
+    clock.start("allocating")
+    market = Market(sellers, aim + weight * Payments(), limits)
     allocation = allocate(market)
     clock.start("paying")
     paid = payments(market, allocation)
@@ -182,11 +201,11 @@ def price_offers(
         }
     )
     certificate = {
-        "statements": _statements(prior, cap, eta_range),
+        "statements": _statements(prior, wanted, budget, at_least or {}, allocation.method),
         "optimality": allocation.certificate(),
         "totals": _totals(table),
         "audit": _audit_summary(audit),
-        "objective": objective,
+        "objective": wanted | {"gamma": weight, "budget": budget, "at_least": dict(at_least or {})},
         "prior": prior.to_dict(),
         "input": origin,
         "versions": versions(),
@@ -222,25 +241,48 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
 
 
 def _statements(
-    prior: Prior, cap: float | None, eta_range: tuple[float, float] | None
+    prior: Prior,
+    wanted: Mapping[str, Any],
+    budget: float | None,
+    at_least: Mapping[str, float],
+    method: str,
 ) -> list[str]:
     """Say in words what the offers guarantee, and on what that rests."""
+    cap, eta_range = wanted["cap"], wanted["eta_range"]
     limit = "" if cap is None else f" with no weight above {cap:g} times the average"
     if eta_range is not None:
         limit += f", eta from {eta_range[0]:g} to {eta_range[1]:g}"
-    return [
-        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding. "
+    for group, share in at_least.items():
+        limit += f", with at least {share:g} of the weight in the group {group!r}"
+    exact = (
         "At the eta given here a dual point with the value lower_bound proves it; other eta are "
-        "excluded by the solver's enumeration of all stationary points, not repeated here.",
+        "excluded by the solver's enumeration of all stationary points, not repeated here."
+        if method == "exact"
+        else "The value lower_bound holds for every eta, and gap says how far it lies below."
+    )
+    fixed = "mu, sigma, gamma, cap and prior"
+    if budget is not None:
+        fixed = f"mu, sigma, the budget of {budget:g}, cap and prior"
+    if at_least:
+        fixed = fixed.replace("cap", "cap, groups")
+    said = [
+        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding"
+        f"{'' if method == 'exact' else ' and the gap'}. {exact}",
         "Every payment is at least the seller's reported sensitivity times its epsilon.",
         "No seller gains, alone, by reporting another sensitivity, whatever the others report, as "
-        "long as mu, sigma, gamma, cap and prior were fixed before the reports were read. Sellers "
+        f"long as {fixed} were fixed before the reports were read. Sellers "
         "who agree on their reports may gain together.",
         f"Expected payments are payments averaged over reports drawn from {prior!r}: the sum of "
         "virtual cost times epsilon estimates the total.",
         "epsilon is the guarantee sold. It holds for a model trained with these weights and with "
         "eta = the sum of epsilon; the learner reports the total, its own share included.",
     ]
+    if budget is not None:
+        said.append(
+            f"gamma follows from the budget, the prior and the number of sellers, and from no "
+            f"report: payments come to {budget:g} on average over the prior, not in each market."
+        )
+    return said
 
 
 class _Clock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -29,12 +30,15 @@ from convexmarket.priors import Prior
 __all__ = [
     "blame",
     "blank",
+    "checked_ids",
     "checked_reports",
     "column_named",
     "digest",
+    "is_class",
     "numbers_in",
     "read_list",
     "read_reports",
+    "report_faults",
     "trimmed_id",
 ]
 
@@ -86,6 +90,7 @@ def read_list(
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     form_of: Callable[[str], str] = checked_id,
+    group_column: str | None = None,
 ) -> pd.DataFrame:
     """Read ids and sensitivities from a CSV file of any length, and check them.
 
@@ -99,11 +104,14 @@ def read_list(
     form_of : callable
         Gives the form of an id that is kept; ids of the same form are the same id. Raises a
         ParameterError where there is none.
+    group_column : str, optional
+        The column of the sellers' groups.
 
     Returns
     -------
     DataFrame
-        Columns id and sensitivity; the index holds the line of the file that each row begins at.
+        Columns id and sensitivity, and group where its column was named; the index holds the line
+        of the file that each row begins at.
 
     Raises
     ------
@@ -118,20 +126,27 @@ def read_list(
     report_at = header.index(
         column_named(frame, sensitivity_column, REPORT_NAMES, "--sensitivity-column")
     )
+    group_at = None
+    if group_column is not None:
+        group_at = header.index(column_named(frame, group_column, (), "--group-column"))
     lines, numbers = array("q"), _Numbers()
     ids: list[str] = []
+    groups: list[str] = []
     filled = (
-        (line, row[id_at], row[report_at])
+        (line, row[id_at], row[report_at], "" if group_at is None else row[group_at])
         for line, row in rows
         if row[id_at].strip() or row[report_at].strip()
     )
     while piece := list(islice(filled, PIECE)):
-        lines.extend(line for line, _, _ in piece)
-        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, _ in piece)
-        numbers.add([text for _, _, text in piece])
-    listed = pd.DataFrame(
-        {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
-    ).set_axis(np.frombuffer(lines, dtype=np.int64))
+        lines.extend(line for line, *_ in piece)
+        ids.extend(_form(text, form_of, f"{place} {line}") for line, text, *_ in piece)
+        numbers.add([text for _, _, text, _ in piece])
+        if group_at is not None:  # few names, each kept once
+            groups.extend(sys.intern(text.strip()) for *_, text in piece)
+    columns = {"id": pd.Series(ids, dtype="str"), "sensitivity": numbers.found()}
+    if group_at is not None:
+        columns["group"] = pd.Series(groups, dtype=object)
+    listed = pd.DataFrame(columns).set_axis(np.frombuffer(lines, dtype=np.int64))
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
     warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
@@ -170,8 +185,9 @@ def checked_reports(
     prior: Prior,
     place: str,
     first: int,
+    group_column: str | None = None,
 ) -> pd.DataFrame:
-    """Return ids and sensitivities, or say which rows are wrong and why.
+    """Return ids and sensitivities, and groups, or say which rows are wrong and why.
 
     ``place`` and ``first`` say how rows are counted: "offers.csv: line", from 2. The index of
     what is returned counts in the same way.
@@ -191,9 +207,33 @@ def checked_reports(
         raise DataError(str(error)) from None
     ids = ids.set_axis(rows)
     listed = pd.DataFrame({"id": forms, "sensitivity": numbers_in(reports)}).set_axis(rows)
+    if group_column is not None:
+        groups = table[column_named(table, group_column, (), "--group-column")]
+        listed["group"] = groups[~empty].to_numpy()
     _check(listed, prior, place, ids.__getitem__)
     warn_of_lookalikes(forms, named)
     return listed.assign(id=ids)
+
+
+def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
+    """Return ids as a market keeps them, or say which lines hold none, or one twice.
+
+    The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
+    """
+
+    def kept(line: Any, text: str) -> str:
+        try:
+            return checked_id(text)
+        except ParameterError as error:
+            raise DataError(f"{place} {line}: {error}") from None
+
+    known = pd.Series([kept(*item) for item in ids.items()], index=ids.index, dtype=object)
+    twice = np.flatnonzero(known.duplicated())
+    if twice.size:
+        why = "is the id of an earlier line; ids must be distinct"
+        lines = ids.index.to_numpy()[twice]
+        raise DataError(blame(place, lines, clipped(known.iloc[twice[0]]), why))
+    return known
 
 
 def _check(
@@ -208,27 +248,35 @@ def _check(
     """
     if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    numbers = listed["sensitivity"]
-    low, high = prior.support
-    beyond = (
-        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
-        "prior that covers it"
-    )
     twice = "is the id of an earlier seller; ids must be distinct"
-    checks: list[tuple[str, pd.Series[bool], str]] = [
-        ("the report", numbers.isna(), NO_NUMBER),
-        ("the report", numbers < 0, "is negative, and a sensitivity is >= 0"),
-        ("the report", numbers == np.inf, "is not finite"),
-        ("the report", ~numbers.between(low, high), beyond),
+    checks = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    checks += [
         ("", blank(listed["id"]), "is no id"),
         ("", listed["id"].duplicated(), twice),
     ]
+    if "group" in listed:
+        checks.append(("the group", blank(listed["group"]), "is missing"))
     rows = listed.index.to_numpy()
     for what, wrong, why in checks:
         bad = np.flatnonzero(wrong)
         if bad.size:
             named = what or clipped(id_of(int(rows[bad[0]])))
             raise DataError(blame(place, rows[bad], named, why))
+
+
+def report_faults(numbers: pd.Series[float], prior: Prior) -> list[tuple[pd.Series[bool], str]]:
+    """Return what may be wrong with reports: which are, and why."""
+    low, high = prior.support
+    beyond = (
+        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
+        "prior that covers it"
+    )
+    return [
+        (numbers.isna(), NO_NUMBER),
+        (numbers < 0, "is negative, and a sensitivity is >= 0"),
+        (numbers == np.inf, "is not finite"),
+        (~numbers.between(low, high), beyond),
+    ]
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
@@ -273,6 +321,13 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
     numbers = _Numbers()
     numbers.add([str(text) for text in texts])
     return pd.Series(numbers.found(), index=texts.index, dtype=float)
+
+
+def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
+    """Say which labels are this class: as numbers if it is one, else as they are written."""
+    if isinstance(known, str):
+        return (labels.astype(str).str.strip() == known).to_numpy()
+    return (numbers_in(labels) == known).to_numpy()
 
 
 class _Numbers:

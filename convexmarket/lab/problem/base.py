@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import joblib
@@ -19,7 +20,11 @@ from pydantic import (
     field_validator,
 )
 
+from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
+
+if TYPE_CHECKING:
+    from convexmarket.lab.problem.purchase import Purchase
 
 __all__ = [
     "EtaRange",
@@ -170,7 +175,27 @@ class ProblemModel(TableModel):
         """Return how many numbers a run holds at once, by the keys whose product they are."""
         raise NotImplementedError
 
+    def purchase(self) -> Purchase:
+        """Return the one purchase that the file asks for, where it is one about people.
+
+        Raises
+        ------
+        NotSupportedError
+            If nothing can be bought from the file.
+        ParameterError
+            If it leaves a choice.
+        """
+        raise NotSupportedError(
+            f"nothing is bought from a file of kind {self.kind!r}; give one of kind 'tradeoff' or "
+            "'regression-market'"
+        )
+
     @property
     def source(self) -> ProblemSource | None:
         """The file that the problem was loaded from, if any."""
         return self._source
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the problem names, relative to the problem file."""
+        folder = Path(self.source.path).parent if self.source else Path()
+        return folder / name

@@ -17,6 +17,7 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER
 from convexmarket.lab.problem.market import SellersTable, check_reports
+from convexmarket.lab.problem.own import OwnClassification
 
 __all__ = [
     "ClassificationData",
@@ -149,7 +150,9 @@ class TrainingTable(TableModel):
 class ClassificationMarket(ProblemModel):
     """What every file about a market in rows for a classification says."""
 
-    data: ClassificationData
+    data: Annotated[
+        WdbcData | SyntheticData | InlineData | OwnClassification, Field(discriminator="source")
+    ]
     prior: PriorTable
     sellers: SellersTable = SellersTable()
 

@@ -13,6 +13,7 @@ __all__ = [
     "LONGEST_KEY",
     "LONGEST_TEXT",
     "MOST_ENTRIES",
+    "MOST_KEYS",
     "PER_RECORD",
     "PER_SELLER",
     "check_memory",

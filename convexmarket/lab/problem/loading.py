@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -25,6 +25,7 @@ from convexmarket.lab.problem.files import open_regular, read_limited
 from convexmarket.lab.problem.limits import check_memory, check_text, check_values
 
 __all__ = [
+    "UNDECLARED",
     "json_schema",
     "load_problem",
     "parse_problem",
@@ -36,6 +37,19 @@ __all__ = [
 LARGEST_FILE = 1_000_000
 #: Mistakes that an error lists.
 MOST_MISTAKES = 50
+
+#: What stands for a value that only the user can declare.
+UNDECLARED = "?"
+_SEE = "see the comment in the file"
+#: How it is declared, by the beginning of its key.
+_DECLARE = {
+    ("data", "features"): 'give the range of a number, [low, high], or categories, ["no", "yes"]',
+    ("data", "classes"): 'give the two labels, negative and positive: ["no", "yes"]',
+    ("data", "public"): "give the shares of the rows whose owners agreed that they are public",
+    ("data", "label"): "give the column that is predicted",
+    ("learner", "target_range"): "give the range of the label, [low, high]",
+    ("prior",): "give the distribution of the reports that everybody knows",
+}
 
 #: What TOML calls the types that pydantic names in Python's words.
 _EXPECTED = {
@@ -105,6 +119,9 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
     if kind is None:
         advice = _suggestion(str(table["kind"]), KINDS)
         raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
+    undeclared = list(_undeclared(table))
+    if undeclared:
+        raise ProblemFileError("\n".join(f"{path}: {words}" for words in undeclared))
     model = kind.problem
     try:
         problem = model.model_validate(table)
@@ -123,13 +140,13 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
 
 
 def rows_setting(problem: ProblemModel, path: str | Path) -> str:
-    """Return the override by which a problem takes its rows from another CSV file.
+    """Return the override by which a problem takes its rows from another file.
 
     Parameters
     ----------
     problem : Problem
-        One that names a file of rows, in ``data.rows``.
-    path : path of a CSV file
+        One that names a file of rows, in ``data.rows`` or ``data.file``.
+    path : path of a CSV or Parquet file
         As seen from here; the override names it as seen from the problem file.
 
     Raises
@@ -137,18 +154,20 @@ def rows_setting(problem: ProblemModel, path: str | Path) -> str:
     ProblemFileError
         If the problem names no file of rows, or the path is not that of a file.
     """
-    if not hasattr(getattr(problem, "data", None), "rows"):
+    data = getattr(problem, "data", None)
+    key = next((key for key in ("rows", "file") if hasattr(data, key)), None)
+    if key is None:
         raise ProblemFileError(
-            f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; only "
-            'those of kind "online-market" with data.source = "csv" do'
+            f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; those "
+            'with data.source = "csv" or "parquet" do'
         )
     try:
         open_regular(path).close()
     except OSError as error:
-        raise ProblemFileError(f"--data {path}: {error.strerror}; give a CSV file") from None
+        raise ProblemFileError(f"--data {path}: {error.strerror}; give a file of rows") from None
     folder = Path(problem.source.path).parent if problem.source else Path()
     seen = os.path.relpath(Path(path).resolve(), folder.resolve())
-    return f"data.rows={json.dumps(seen, ensure_ascii=False)}"
+    return f"data.{key}={json.dumps(seen, ensure_ascii=False)}"
 
 
 def json_schema() -> dict[str, Any]:
@@ -165,6 +184,19 @@ def _parsed(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("its lists and tables lie too deep in one another") from None
+
+
+def _undeclared(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield for every key that ``convexmarket init`` left open what has to be declared."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _undeclared(value, (*path, key))
+        elif value == UNDECLARED:
+            known = next((end for end in _DECLARE if (*path, key)[: len(end)] == end), None)
+            yield (
+                f"{_dotted([*path, key])} is {UNDECLARED!r}: it is still to be declared; "
+                f"{_DECLARE.get(known or (), _SEE)}"
+            )
 
 
 def _override(table: dict[str, Any], setting: str) -> None:

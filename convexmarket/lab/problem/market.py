@@ -20,6 +20,7 @@ from convexmarket.lab.problem.base import (
     without_repeats,
 )
 from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_ENTRIES
+from convexmarket.lab.problem.own import OwnTable
 
 __all__ = [
     "BuyerTable",
@@ -86,7 +87,14 @@ class BuyerTable(TableModel):
 
 
 def check_reports(sellers: SellersTable, info: ValidationInfo) -> dict[str, Any]:
-    """Check given sensitivities against the prior, and return the tables that were valid."""
+    """Check that sellers report once, and fit the prior; return the tables that were valid."""
+    data = info.data.get("data")
+    told = sellers != SellersTable()
+    if told and isinstance(data, OwnTable) and data.report is not None:
+        raise ValueError(
+            f"the sellers' reports are those of the file (data.report, {data.report!r}), and "
+            "nothing is drawn; leave one of the two out"
+        )
     if sellers.sensitivities is not None and "prior" in info.data:
         info.data["prior"].check_reports(sellers.sensitivities)
     return info.data

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.lab.problem.base import ProblemModel
+from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report.model import Section, Table
-from convexmarket.lab.report.words import format_number, listing
+from convexmarket.lab.report.words import count, format_number, listing
 
 __all__ = [
     "INCENTIVES",
@@ -20,6 +21,7 @@ __all__ = [
     "audit_words",
     "certificate_section",
     "gap_words",
+    "own_data_words",
     "promise_words",
     "reproduction_section",
     "select",
@@ -95,6 +97,37 @@ def gap_words(largest: float, where: str = "at every γ") -> str:
         f"reach; the objective is within {format_number(largest, digits=2)} (relative) of it, "
         f"{where}."
     )
+
+
+def own_data_words(problem: ProblemModel, provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say, of a file of the user's own, whose reports these are and which rows are public.
+
+    Nothing where the data are no file of the user's own.
+    """
+    data = getattr(problem, "data", None)
+    if not isinstance(data, OwnTable):
+        return ()
+    file, rows = f"“{data.file}”", provenance["rows"]
+    if data.report is None:
+        reports = (
+            f"Simulated reports: data.report names none in {file}, so they are drawn from the "
+            "prior, and who sells and for how much is a simulation."
+        )
+    else:
+        reports = f"The reports are the sellers' own, of the column “{data.report}” of {file}."
+    parts = [*data.public_shares, *data.public_files]
+    public = listing([f"{count(rows[part], 'row')} for {_USES[part]}" for part in parts])
+    files = listing([f"“{name}”" for name in data.public_files.values()])
+    origin = f"of {files}" if files else "drawn from it by the seed of the run"
+    return (
+        f"{reports} {public}, {origin}, are public: they are not bought, and no guarantee covers "
+        "them.",
+        "The errors on this page are those of many models of the rows that are bought, so that no "
+        "guarantee covers the page: keep it as private as the rows.",
+    )
+
+
+_USES = {"validation": "choosing parameters", "test": "the test"}
 
 
 def audit_words(audits: pd.DataFrame, largest_payment: float) -> str:

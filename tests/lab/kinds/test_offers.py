@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.errors import DataError, PriorError, UnattainedOptimumError
+import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError, PriorError, UnattainedOptimumError
 from convexmarket.lab.lists.offers import price_offers, read_reports
 from convexmarket.priors import Exponential, Uniform
 
@@ -235,3 +236,65 @@ def test_a_range_of_eta_makes_a_free_seller_payable():
     offers = price_offers(reports, prior, mu=1, sigma=1, gamma=0.5, eta_range=(0.5, 4.0))
     assert offers.table["epsilon"].sum() == pytest.approx(4.0)
     assert offers.certificate["optimality"]["binding"] == ["eta_high"]
+
+
+# ------------------------------------------------------------------------- budgets and groups
+
+
+def drawn(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    reports = PRIOR.sample(n, rng)
+    groups = np.where(reports < 0.06, "south", "north")
+    return pd.DataFrame({"id": range(n), "ask": reports, "region": groups})
+
+
+def test_a_budget_decides_gamma_and_no_report_does():
+    aim = 1.0 * cm.Spread() + 100.0 * cm.Noise()
+    gamma = cm.calibrate_gamma(5.0, PRIOR, 60, aim, [cm.Cap(2)], draws=25).gamma
+    found = []
+    for seed in (0, 1):
+        offers = price_offers(drawn(seed=seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
+        known = price_offers(drawn(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
+        pd.testing.assert_frame_equal(offers.table, known.table)
+        found.append(offers.certificate["objective"])
+        assert "payments come to 5 on average" in offers.certificate["statements"][-1]
+    assert found[0] == found[1]
+    assert (found[0]["gamma"], found[0]["budget"]) == (gamma, 5.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"gamma": 0.1, "budget": 5.0}])
+def test_either_gamma_or_a_budget_is_given(given):
+    with pytest.raises(ParameterError, match="give gamma or budget, one of the two"):
+        price_offers(drawn(), PRIOR, mu=1, sigma=100, **given)
+
+
+def test_a_group_carries_its_share(tmp_path):
+    table = drawn(20)
+    quota = {"group_column": "region", "at_least": {"north": 0.6}}
+    free = price_offers(table, PRIOR, **OBJECTIVE, group_column="region")
+    pd.testing.assert_frame_equal(free.table, price_offers(table, PRIOR, **OBJECTIVE).table)
+    north = (table["region"] == "north").to_numpy()
+    assert free.table["weight"][north].sum() < 0.5
+    offers = price_offers(table, PRIOR, **OBJECTIVE, **quota)
+    assert offers.table["weight"][north].sum() >= 0.6 - 1e-6
+    assert offers.certificate["objective"]["at_least"] == {"north": 0.6}
+    first = offers.certificate["statements"][0]
+    assert "with at least 0.6 of the weight in the group 'north'" in first
+    assert "up to rounding and the gap" in first
+    table.to_csv(tmp_path / "sellers.csv", index=False)
+    of_file = price_offers(tmp_path / "sellers.csv", PRIOR, **OBJECTIVE, **quota)
+    np.testing.assert_array_equal(of_file.table["payment"], offers.table["payment"])
+
+
+def test_groups_have_to_be_known(tmp_path):
+    table = drawn(5)
+    with pytest.raises(ParameterError, match="name their column, --group-column"):
+        price_offers(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})
+    with pytest.raises(DataError, match="no column is called 'country'"):
+        price_offers(table, PRIOR, **OBJECTIVE, group_column="country")
+    table.loc[3, "region"] = " "
+    for reports, place in ((table, "row 4"), (tmp_path / "sellers.csv", "line 5")):
+        if place == "line 5":
+            table.to_csv(reports, index=False)
+        with pytest.raises(DataError, match=f"{place}: the group is missing"):
+            price_offers(reports, PRIOR, **OBJECTIVE, group_column="Region")

@@ -27,11 +27,12 @@ from convexmarket.lab.kinds.joint_tradeoff.words import (
     shown_sellers,
 )
 from convexmarket.lab.kinds.tradeoff.page import GREEK, KEY
+from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.claims import JOINT_WARNING, claims_section, claims_words
 from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, select, short
+from convexmarket.lab.report.parts import own_data_words, reproduction_section, select, short
 from convexmarket.lab.report.words import (
     count,
     equals,
@@ -100,6 +101,7 @@ def joint_tradeoff_report(result: JointTradeoffResult) -> Report:
         results=result,
         facts=_facts(result),
         warning=JOINT_WARNING,
+        of_sellers=isinstance(result.problem.data, OwnTable),
     )
 
 
@@ -128,6 +130,7 @@ def _facts(result: JointTradeoffResult) -> tuple[Fact, ...]:
 
 def _summary(result: JointTradeoffResult) -> tuple[str, ...]:
     words = [
+        *own_data_words(result.problem, result.provenance),
         " ".join(result.problem.description.split()),
         claims_words(result.claims),
         against_words(result, TWO_STEP, "the two-step mechanism, the one that is private,"),

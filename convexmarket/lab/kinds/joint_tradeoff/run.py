@@ -34,9 +34,8 @@ from convexmarket.lab.kinds.joint_tradeoff.purchases import (
     plan,
     train_without,
 )
-from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.provenance import problem_file, versions
-from convexmarket.lab.scenarios import sellers_by_scenario
+from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.sellers import Sellers
@@ -176,10 +175,10 @@ def run_joint_tradeoff(
         If the problem and its data do not fit.
     """
     stages = Stages(progress)
-    rows = load_rows(problem.data)
+    rows, people = classification_rows(problem)
     branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
     markets = sellers_by_scenario(
-        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch
+        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
     settings = _settings(problem, markets)
     regularization, baseline = _baseline(problem, rows, settings[0], stages)

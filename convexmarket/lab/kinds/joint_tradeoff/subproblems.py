@@ -10,7 +10,7 @@ from convexmarket.lab.kinds.tradeoff.subproblems import (
     classification_families,
     market_of_classification,
 )
-from convexmarket.lab.problem.rows import load_rows
+from convexmarket.lab.scenarios import classification_rows
 from convexmarket.lab.study.families import Family, middle
 from convexmarket.lab.study.instances import Instance
 from convexmarket.lab.study.learning import draw_rows
@@ -20,7 +20,7 @@ from convexmarket.lab.study.z_block import ZBlockInstance
 def subproblems(problem: JointTradeoffProblem) -> list[Family]:
     """Return the same, and the z-block of the joint problem."""
     market_of = market_of_classification(problem.prior, problem.objective)
-    rows = load_rows(problem.data)
+    rows = classification_rows(problem)[0]
     regularization = middle(problem.learner.regularization)
 
     def z_block(size: int, rng: np.random.Generator) -> Instance:

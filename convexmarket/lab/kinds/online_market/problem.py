@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
-from pydantic import WithJsonSchema as Schema
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from convexmarket.data.columns import feature_columns, refuse_reports
 from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
 from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
-from convexmarket.lab.problem.limits import COPIES, LONGEST_KEY, LONGEST_TEXT, PER_RECORD
+from convexmarket.lab.problem.limits import COPIES, PER_RECORD
+from convexmarket.lab.problem.own import ColumnName, FileName, Label, check_classes
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 
@@ -30,19 +29,6 @@ __all__ = [
 MOST_SELLERS = 1_000_000_000
 
 
-def _label(value: Any) -> str | int | float:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"{value!r} is no label; give a text or a number")
-
-
-Label = Annotated[
-    str | int | float,
-    PlainValidator(_label),
-    Schema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
-]
-ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY)]
-FileName = Annotated[str, Field(min_length=1, max_length=500)]
 Count = Annotated[int, Field(ge=1, le=MOST_SELLERS)]
 
 
@@ -77,13 +63,7 @@ class CsvRows(TableModel):
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
-        if self.classes[0] == self.classes[1]:
-            raise ValueError(f"classes are twice {self.classes[0]!r}; give [negative, positive]")
-        if isinstance(self.classes[0], str) != isinstance(self.classes[1], str):
-            raise ValueError(
-                f"classes are {self.classes[0]!r} and {self.classes[1]!r}; give two texts or two "
-                "numbers"
-            )
+        check_classes(self.classes)
         named = [self.id, self.label, *(self.features or ())]
         for name in named:
             if named.count(name) > 1:
@@ -218,8 +198,3 @@ class OnlineMarketProblem(ProblemModel):
         if self.plan.is_fixed:
             return start
         return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))
-
-    def file(self, name: str) -> Path:
-        """Return the path of a file that the problem names, relative to the problem file."""
-        folder = Path(self.source.path).parent if self.source else Path()
-        return folder / name

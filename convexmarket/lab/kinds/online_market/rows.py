@@ -11,14 +11,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.errors import DataError, ParameterError
-from convexmarket.ids import checked_id, warn_of_lookalikes
+from convexmarket.errors import DataError
+from convexmarket.ids import warn_of_lookalikes
 from convexmarket.lab.kinds.online_market.problem import CsvRows, OnlineMarketProblem
-from convexmarket.lab.lists.reading import blame, clipped, numbers_in, read_reports
+from convexmarket.lab.lists.reading import (
+    blame,
+    checked_ids,
+    is_class,
+    numbers_in,
+    read_reports,
+)
 from convexmarket.lab.problem.classification import InlineData
 from convexmarket.lab.problem.rows import load_rows
 
-__all__ = ["MOST_NAMES", "MarketRows", "checked_ids", "owned_rows"]
+__all__ = ["MOST_NAMES", "MarketRows", "owned_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -119,27 +125,6 @@ def check_public(problem: OnlineMarketProblem) -> None:
         _public_rows(problem, data, None)
 
 
-def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Return ids as a market keeps them, or say which lines hold none, or one twice.
-
-    The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
-    """
-
-    def kept(line: Any, text: str) -> str:
-        try:
-            return checked_id(text)
-        except ParameterError as error:
-            raise DataError(f"{place} {line}: {error}") from None
-
-    known = pd.Series([kept(*item) for item in ids.items()], index=ids.index, dtype=object)
-    twice = np.flatnonzero(known.duplicated())
-    if twice.size:
-        why = "is the id of an earlier line; ids must be distinct"
-        lines = ids.index.to_numpy()[twice]
-        raise DataError(blame(place, lines, clipped(known.iloc[twice[0]]), why))
-    return known
-
-
 def _from_csv(problem: OnlineMarketProblem, data: CsvRows) -> MarketRows:
     path = problem.file(data.rows)
     table = read_reports(path)
@@ -219,7 +204,7 @@ def _checked(
         cell = f"the cell of the column {name!r}"
         refuse(cell, ~np.isfinite(numbers), "is not a finite number")
         columns.append(numbers.to_numpy())
-    negative, positive = (_is_class(labels, known) for known in data.classes)
+    negative, positive = (is_class(labels, known) for known in data.classes)
     allowed = f"is none of the classes {data.classes[0]!r} and {data.classes[1]!r}"
     refuse(f"the cell of the column {data.label!r}", ~(negative | positive), allowed)
     X = np.column_stack(columns).astype(np.float64)
@@ -231,10 +216,3 @@ def _checked(
         "constants, or declare a larger bound",
     )
     return ids, X, np.where(positive, 1.0, -1.0)
-
-
-def _is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Whether labels are this class: as numbers if it is one, else as they are written."""
-    if isinstance(known, str):
-        return (labels.astype(str).str.strip() == known).to_numpy()
-    return (numbers_in(labels) == known).to_numpy()

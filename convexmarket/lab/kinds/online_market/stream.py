@@ -17,10 +17,10 @@ import pandas as pd
 from convexmarket.data.columns import ID_NAMES
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.lab.kinds.online_market.rows import checked_ids
 from convexmarket.lab.lists.reading import (
     blame,
     blank,
+    checked_ids,
     clipped,
     column_named,
     read_list,
@@ -33,6 +33,8 @@ from convexmarket.writing import write_together
 __all__ = ["QuotedList", "answer_list", "quote_list", "write_offers"]
 
 Answer = Literal["accepted", "declined"]
+#: The status of a seller who was offered nothing.
+NOTHING = "nothing bought"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +125,13 @@ def answer_list(
 ) -> int:
     """Record the same answer of every seller of a CSV file.
 
+    The file may be one of offers, as :func:`write_offers` writes it: who was offered nothing, as
+    its column ``status`` says, is passed over.
+
     Returns
     -------
     int
-        How many sellers the file lists.
+        How many sellers answer.
 
     Raises
     ------
@@ -139,13 +144,17 @@ def answer_list(
     ids = ids[~blank(ids)]
     if ids.empty:
         raise DataError(f"{path}: there is no id in it; give one row per seller")
+    if "status" in table:
+        ids = ids[table["status"].loc[ids.index] != NOTHING]
+    if ids.empty:
+        raise DataError(f"{path}: nobody in it was offered anything, so there is nothing to answer")
     lines, place = ids.index.to_numpy(), f"{path}: line"
     ids = checked_ids(ids, place)
     statuses = ids.map(_known(market)["status"])
     other = "declined" if answer == "accepted" else "accepted"
     checks: list[tuple[pd.Series[bool], str]] = [
         (statuses.isna(), "was not quoted; quote the seller first"),
-        (statuses == "nothing bought", "was offered nothing, so there is nothing to answer"),
+        (statuses == NOTHING, "was offered nothing, so there is nothing to answer"),
         (statuses == other, f"has {other} already, and an answer cannot be taken back"),
     ]
     if market.is_closed:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from convexmarket.lab.kinds.regression_market import figures as regression_figures
 from convexmarket.lab.kinds.regression_market.run import RegressionMarketResult
+from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.frontier import frontier_figures
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
@@ -18,6 +19,7 @@ from convexmarket.lab.report.parts import (
     audit_words,
     certificate_section,
     gap_words,
+    own_data_words,
     promise_words,
     reproduction_section,
     select,
@@ -135,6 +137,7 @@ def regression_market_report(result: RegressionMarketResult) -> Report:
         ),
         results=result,
         facts=_facts(scene),
+        of_sellers=isinstance(result.problem.data, OwnTable),
     )
 
 
@@ -188,6 +191,7 @@ def _facts(scene: Scene) -> tuple[Fact, ...]:
 
 def _summary(scene: Scene) -> tuple[str, ...]:
     paragraphs = [
+        *own_data_words(scene.result.problem, scene.result.provenance),
         " ".join(scene.result.problem.description.split()),
         _outcome_words(scene),
         _hindsight_words(scene),

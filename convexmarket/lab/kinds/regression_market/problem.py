@@ -26,6 +26,9 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER
 from convexmarket.lab.problem.market import BuyerTable, SellersTable, check_reports
+from convexmarket.lab.problem.own import OwnRegression
+from convexmarket.lab.problem.purchase import Purchase, limits_of, the_one
+from convexmarket.learners import PersonalizedRidge
 from convexmarket.privacy import Sensitivity
 
 __all__ = [
@@ -110,7 +113,9 @@ class RegressionMarketProblem(ProblemModel):
     """A market for ridge regression: mu and sigma follow from Theorem 3.6 of Acharya et al."""
 
     kind: Literal["regression-market"]
-    data: Annotated[MedicalData | SyntheticRegressionData, Field(discriminator="source")]
+    data: Annotated[
+        MedicalData | SyntheticRegressionData | OwnRegression, Field(discriminator="source")
+    ]
     prior: PriorTable
     sellers: SellersTable = SellersTable()
     objective: BuyerTable
@@ -130,6 +135,22 @@ class RegressionMarketProblem(ProblemModel):
                 PER_SELLER * n_rows * markets * len(self.learner.regularization)
             ),
         }
+
+    def purchase(self) -> Purchase:
+        """Return the one purchase that the file asks for: one lambda, mu and sigma of its risk."""
+        told, features = self.learner, getattr(self.data, "public_features", None)
+        model = PersonalizedRidge(
+            the_one("learner.regularization", told.regularization),
+            max_norm=told.max_norm,
+            sensitivity=told.sensitivity,
+            target_range=told.target_range,
+            features=features,
+        )
+        width = self.data.shape[1] if features is None else features.n_features_out_
+        mu, sigma = model.risk(
+            width, label_noise=told.label_noise, failure_probability=told.failure_probability
+        )
+        return Purchase(model, mu, sigma, limits_of(self.objective), self.objective.gamma)
 
     @field_validator("sellers")
     @classmethod

@@ -26,6 +26,8 @@ from convexmarket.incentives.audit import audit_incentives
 from convexmarket.incentives.rules import payments
 from convexmarket.lab.audits import MISREPORTS, audit_row
 from convexmarket.lab.kinds.regression_market.problem import MedicalData, RegressionMarketProblem
+from convexmarket.lab.lists.people import People, read_people
+from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.lab.provenance import problem_file, versions
 from convexmarket.lab.scenarios import sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
@@ -39,7 +41,7 @@ from convexmarket.market import Market
 from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
 
-__all__ = ["RegressionMarketResult", "run_regression_market"]
+__all__ = ["RegressionMarketResult", "regression_rows", "run_regression_market"]
 
 Floats = NDArray[np.float64]
 
@@ -189,10 +191,10 @@ def run_regression_market(
         If a market has no optimum or the data violate their public ranges.
     """
     stages = Stages(progress)
-    rows = _load(problem)
+    rows, people = regression_rows(problem)
     branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
     markets = sellers_by_scenario(
-        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch
+        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
     offers = _offers(problem, *rows.X_train.shape)
     sales = _sell(problem, markets, offers, stages)
@@ -231,13 +233,18 @@ def run_regression_market(
     )
 
 
-def _load(problem: RegressionMarketProblem) -> RegressionData:
+def regression_rows(problem: RegressionMarketProblem) -> tuple[RegressionData, People | None]:
+    """Return the rows of a market, and whose they are where the file is the user's own."""
     data = problem.data
+    if isinstance(data, OwnRegression):
+        people = read_people(problem)
+        return people.regression(), people
     if isinstance(data, MedicalData):
-        return medical(data.train_fraction, data.split_seed)
-    return synthetic_regression(
+        return medical(data.train_fraction, data.split_seed), None
+    drawn = synthetic_regression(
         data.n_rows, data.n_features, data.data_seed, data.train_fraction, data.label_noise
     )
+    return drawn, None
 
 
 def _constant(problem: RegressionMarketProblem) -> float:

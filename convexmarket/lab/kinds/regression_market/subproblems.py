@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from convexmarket.allocation import allocate
-from convexmarket.data.datasets import medical, synthetic_regression
-from convexmarket.lab.kinds.regression_market.problem import MedicalData, RegressionMarketProblem
+from convexmarket.lab.kinds.regression_market.problem import RegressionMarketProblem
+from convexmarket.lab.kinds.regression_market.run import regression_rows
 from convexmarket.lab.study.families import Family, allocation_family, middle, papers_market
 from convexmarket.lab.study.instances import Instance
 from convexmarket.lab.study.learning import RidgeInstance
@@ -18,14 +18,7 @@ from convexmarket.learners import ridge_risk_constants
 def subproblems(problem: RegressionMarketProblem) -> list[Family]:
     """Return the market, and the training of its model."""
     learner, buyer = problem.learner, problem.objective
-    data, regularization = problem.data, middle(learner.regularization)
-    rows = (
-        medical(data.train_fraction, data.split_seed)
-        if isinstance(data, MedicalData)
-        else synthetic_regression(
-            data.n_rows, data.n_features, data.data_seed, data.train_fraction, data.label_noise
-        )
-    )
+    regularization, (rows, _) = middle(learner.regularization), regression_rows(problem)
     mu, sigma = ridge_risk_constants(
         regularization,
         rows.X_train.shape[1],

@@ -13,6 +13,7 @@ from functools import partial
 import pandas as pd
 
 from convexmarket.lab.kinds.tradeoff.run import TradeoffResult
+from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
@@ -22,6 +23,7 @@ from convexmarket.lab.report.parts import (
     audit_words,
     certificate_section,
     gap_words,
+    own_data_words,
     promise_words,
     reproduction_section,
     select,
@@ -110,6 +112,7 @@ def tradeoff_report(result: TradeoffResult) -> Report:
         sections=tuple(sections),
         results=result,
         facts=_facts(result, point),
+        of_sellers=isinstance(result.problem.data, OwnTable),
     )
 
 
@@ -153,7 +156,8 @@ def _summary(result: TradeoffResult, point: Highlight) -> tuple[str, ...]:
     ]
     if result.problem.description:
         paragraphs.insert(0, " ".join(result.problem.description.split()))
-    return tuple(text for text in paragraphs if text)
+    told = own_data_words(result.problem, result.provenance)
+    return tuple(text for text in (*told, *paragraphs) if text)
 
 
 def _outcome_words(result: TradeoffResult, point: Highlight) -> str:

@@ -9,6 +9,8 @@ from pydantic import Field
 from convexmarket.lab.problem.base import EtaRange, Positives, RunTable, TableModel
 from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
 from convexmarket.lab.problem.market import BuyerTable
+from convexmarket.lab.problem.purchase import Purchase, limits_of, the_one
+from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Accounting
 
 __all__ = ["LearnerTable", "NaiveTable", "ObjectiveTable", "TradeoffProblem"]
@@ -51,3 +53,19 @@ class TradeoffProblem(ClassificationMarket):
     def memory(self) -> dict[str, float]:
         """Return how many numbers a run holds at once, by the keys whose product they are."""
         return self._memory_of(self.objective.n_purchases(self.naive))
+
+    def purchase(self) -> Purchase:
+        """Return the one purchase that the file asks for: one mu, sigma and Lambda."""
+        learner, data = self.learner, self.data
+        model = PrivateLogisticRegression(
+            the_one("learner.regularization", learner.regularization),
+            data_norm=data.data_norm,
+            accounting=learner.accounting,
+            calibration=learner.calibration,
+            cap=self.objective.cap,
+            features=getattr(data, "public_features", None),
+            classes=getattr(data, "classes", None),
+        )
+        mu = the_one("objective.mu", self.objective.mu)
+        sigma = the_one("objective.sigma", self.objective.sigma)
+        return Purchase(model, mu, sigma, limits_of(self.objective), self.objective.gamma)

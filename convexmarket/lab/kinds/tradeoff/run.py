@@ -29,9 +29,8 @@ from convexmarket.incentives.rules import payments
 from convexmarket.lab.audits import MISREPORTS, audit_row
 from convexmarket.lab.classification import Trial, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
-from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.provenance import problem_file, versions
-from convexmarket.lab.scenarios import sellers_by_scenario
+from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
@@ -174,10 +173,10 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
         If a market has no optimum or a model cannot be trained.
     """
     stages = Stages(progress)
-    rows = load_rows(problem.data)
+    rows, people = classification_rows(problem)
     branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
     markets = sellers_by_scenario(
-        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch
+        problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
     purchases = _buy(problem, markets, stages)
     designs = _designs(problem, purchases)

@@ -9,7 +9,7 @@ import numpy as np
 from convexmarket.allocation import allocate
 from convexmarket.lab.kinds.tradeoff.problem import ObjectiveTable, TradeoffProblem
 from convexmarket.lab.problem.classification import ClassificationMarket
-from convexmarket.lab.problem.rows import load_rows
+from convexmarket.lab.scenarios import classification_rows
 from convexmarket.lab.study.families import (
     Family,
     MarketOf,
@@ -50,7 +50,7 @@ def classification_families(
     problem: ClassificationMarket, market_of: MarketOf, regularization: float
 ) -> list[Family]:
     """Return the market, the training, and the fit to predictions."""
-    rows = load_rows(problem.data)
+    rows = classification_rows(problem)[0]
 
     def logistic(size: int, rng: np.random.Generator) -> Instance:
         allocation = allocate(market_of(size, rng))

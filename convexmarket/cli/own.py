@@ -1,0 +1,197 @@
+"""The commands for a table of one's own: ``convexmarket init`` and ``convexmarket buy``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convexmarket.cli.consoles import err, errors_in_one_line, out
+from convexmarket.errors import ParameterError
+
+if TYPE_CHECKING:
+    from convexmarket.lab.lists.drafts import DraftKind
+
+__all__ = [
+    "BUY_EXAMPLES",
+    "INIT_EXAMPLES",
+    "AtLeast",
+    "Budget",
+    "GroupColumn",
+    "buy_command",
+    "init_command",
+    "shares_of",
+]
+
+INIT_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket init patients.csv
+
+  convexmarket init costs.parquet --kind regression-market --out costs.toml
+
+Which column is the id, the report and the label is guessed from the names, and written with \
+comments that say what each key means. Ranges, categories, classes, the prior and the public rows \
+are for you to declare: the file marks them "?", and is refused until they are.
+"""
+BUY_EXAMPLES = """
+[bold]Examples[/bold]
+
+  convexmarket init patients.csv && convexmarket run market.toml
+
+  convexmarket buy market.toml --budget 50 --out sale
+
+  convexmarket ledger create books.sqlite && convexmarket buy market.toml --budget 50 --out sale \
+--ledger books.sqlite
+
+  convexmarket buy market.toml --gamma 0.002 --set learner.regularization=[0.03] --out sale
+
+  convexmarket buy market.toml --budget 50 --group-column region --at-least north:0.3 --out sale
+
+The folder holds offers.csv, model.json (convexmarket.load_model), certificate.json and deal.md, \
+which says what was bought and what that guarantees. The noise is drawn anew each time: a second \
+model spends the guarantees twice, so the sale is recorded once for a table.
+"""
+
+Budget = Annotated[
+    float | None,
+    typer.Option(help="What payments come to, on average over the prior; in place of --gamma."),
+]
+GroupColumn = Annotated[
+    str | None, typer.Option("--group-column", help="Column of the sellers' groups.")
+]
+AtLeast = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--at-least",
+        metavar="GROUP:SHARE",
+        help="Least share of the weight that a group carries. Repeatable.",
+    ),
+]
+
+
+class Learns(StrEnum):
+    """What a draft is about."""
+
+    tradeoff = "tradeoff"
+    regression_market = "regression-market"
+
+
+def shares_of(at_least: list[str] | None) -> dict[str, float]:
+    """Return shares by group, as ``--at-least`` names them."""
+    shares: dict[str, float] = {}
+    for text in at_least or ():
+        group, colon, share = text.rpartition(":")
+        try:
+            number = float(share)
+        except ValueError:
+            colon = ""
+        if not (group and colon):
+            raise ParameterError(f"--at-least is {text!r}; write GROUP:SHARE, such as north:0.3")
+        if group in shares:
+            raise ParameterError(f"--at-least names the group {group!r} twice")
+        shares[group] = number
+    return shares
+
+
+def init_command(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per seller.")],
+    target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = Path(
+        "market.toml"
+    ),
+    kind: Annotated[
+        Learns | None, typer.Option(help="A class or a number.", show_default="as the label is")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Write a problem file for a table of your own, to be completed by you."""
+    from convexmarket.lab.lists.drafts import draft_problem
+    from convexmarket.lab.problem.loading import UNDECLARED
+    from convexmarket.writing import check_place, write_together
+
+    with errors_in_one_line():
+        if target.exists() and not force:
+            raise ParameterError(f"--out {target} is there already; name another, or give --force")
+        check_place(target, force=force)
+        wanted: DraftKind | None = None if kind is None else kind.value
+        draft = draft_problem(file, target.absolute().parent, wanted)
+        write_together({target: draft.text.encode()}, force=force)
+    for role, column in draft.roles.items():
+        out.print(f"{role}: {column}", highlight=False, markup=False)
+    _say(f"Wrote {target}")
+    _say(f'Declare what it marks "{UNDECLARED}", then: convexmarket run {target}')
+
+
+def buy_command(
+    file: Annotated[Path, typer.Argument(help="Problem file with [data] of your own.")],
+    target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
+    budget: Budget = None,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="Weight of the payments.", show_default="as the file says"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace a value of the file, written as in TOML. Repeatable.",
+        ),
+    ] = None,
+    group_column: GroupColumn = None,
+    at_least: AtLeast = None,
+    books: Annotated[
+        Path | None, typer.Option("--ledger", help="Ledger that the sale is recorded in.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Record a table that was recorded before.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over what was bought before.")
+    ] = False,
+) -> None:
+    """Buy from the people of a table: offers, a model and what proves them, in a folder."""
+    from contextlib import nullcontext
+
+    from convexmarket.lab.lists.purchases import buy_from
+    from convexmarket.lab.problem.loading import load_problem
+    from convexmarket.ledger import Ledger
+    from convexmarket.writing import check_place
+
+    with errors_in_one_line(), err.status("buying ...") as status:
+        if again and books is None:
+            raise ParameterError("--again goes with --ledger; leave it out")
+        page = target / "deal.md"
+        if page.exists() and not force:
+            raise ParameterError(
+                f"--out {target} holds what was bought before; name another folder, or give --force"
+            )
+        check_place(page)
+        problem = load_problem(file, settings or [])
+        with nullcontext() if books is None else Ledger(books) as ledger:
+            sale = buy_from(
+                problem,
+                gamma=gamma,
+                budget=budget,
+                group=group_column,
+                at_least=shares_of(at_least),
+            )
+            status.update("writing ...")
+            recorded = None if ledger is None else sale.record(ledger, again=again)
+            sale.deal.report(target)
+    for sentence in sale.deal.statements():
+        _say(sentence)
+    score = "accuracy" if problem.kind == "tradeoff" else "R²"
+    public = len(sale.people.parts["test"])
+    _say(f"On {public:,} public rows the model has {score} {sale.public_score:.3f}.")
+    if recorded is not None:
+        _say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
+    _say(f"Wrote {page}")
+
+
+def _say(text: str) -> None:
+    out.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,274 @@
+"""A problem file for a table of the user's own, as far as the names of its columns tell.
+
+Nothing that stands in a cell is written, nor how many there are: what everybody may know of the
+columns is for the user to declare.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.data.columns import ID_NAMES, roles_of
+from convexmarket.errors import DataError
+from convexmarket.lab.lists.csv_rows import csv_rows
+from convexmarket.lab.lists.reading import blank, numbers_in
+from convexmarket.lab.problem.files import open_regular
+from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
+from convexmarket.lab.problem.loading import UNDECLARED
+
+__all__ = ["Draft", "draft_problem"]
+
+DraftKind: TypeAlias = Literal["tradeoff", "regression-market"]
+#: What a column holds, as far as it is told: numbers that are all whole, numbers, words.
+Holds: TypeAlias = Literal["whole", "number", "word"]
+
+#: Rows that tell numbers from words.
+FIRST_ROWS = 1_000
+_IDS = (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client")
+_REPORTS = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost", "price")
+_LABELS = ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y")
+#: Control characters that JSON leaves as they are, and TOML does not.
+_UNESCAPED = re.compile("[\x7f]")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A problem file that waits for what its user must declare.
+
+    Attributes
+    ----------
+    text : str
+        The file.
+    roles : dict of str to str
+        The columns that were guessed: which is the id, the report, the label.
+    """
+
+    text: str
+    roles: dict[str, str]
+
+
+def draft_problem(path: str | Path, folder: str | Path, kind: DraftKind | None = None) -> Draft:
+    """Return a problem file that buys the rows of a table.
+
+    Parameters
+    ----------
+    path : path of a CSV file, or of a Parquet file (.parquet)
+        Its header is read, and of the first rows whether they are numbers.
+    folder : path
+        Where the problem file will lie.
+    kind : {"tradeoff", "regression-market"}, optional
+        What is learnt: a class, or a number; a number where the label has decimals, by default.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or its columns cannot be named in a problem file.
+    """
+    path = Path(path)
+    holds = _parquet_columns(path) if path.suffix == ".parquet" else _csv_columns(path)
+    named = {name: what for name, what in holds.items() if name}
+    long = [name for name in named if len(name) > LONGEST_KEY]
+    if long or len(named) > MOST_KEYS:
+        what = f"a name of {len(long[0])} characters" if long else f"{len(named)} columns"
+        raise DataError(
+            f"{path}: {what} is more than a problem file holds ({LONGEST_KEY} and {MOST_KEYS});"
+            " leave away, or rename, columns"
+        )
+    roles, sale = _roles(list(named))
+    if kind is None:
+        decimal = named.get(roles.get("label", "")) == "number"
+        kind = "regression-market" if decimal else "tradeoff"
+    seen = Path(os.path.relpath(path.resolve(), Path(folder).resolve())).as_posix()
+    lines = [
+        *_beginning(path.name, kind),
+        *_data(seen, path.suffix == ".parquet", roles, kind),
+        *_features(named, roles, sale),
+        *_market(kind),
+    ]
+    return Draft("\n".join(lines) + "\n", roles)
+
+
+def _csv_columns(path: Path) -> dict[str, Holds]:
+    rows = [row for _, row in islice(csv_rows(path), FIRST_ROWS + 1)]
+    if len(rows) < 2:
+        raise DataError(f"{path}: there is no row under a header; give one row per seller")
+    table = pd.DataFrame(rows[1:], dtype=object)
+    return {name: _held(table[place]) for place, name in enumerate(rows[0])}
+
+
+def _held(cells: pd.Series[str]) -> Holds:
+    filled = cells[~blank(cells)]
+    numbers = numbers_in(filled)
+    if filled.empty or not np.isfinite(numbers).all():
+        return "word"
+    return "whole" if (numbers % 1 == 0).all() else "number"
+
+
+def _parquet_columns(path: Path) -> dict[str, Holds]:
+    from pyarrow import types
+    from pyarrow.parquet import read_schema
+
+    def held(kind: object) -> Holds:
+        if types.is_integer(kind):
+            return "whole"
+        return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
+
+    try:
+        with open_regular(path) as file:
+            return {field.name: held(field.type) for field in read_schema(file)}
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+def _roles(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return id, report and label, where names tell; and other columns that are about the sale."""
+    sale: dict[str, str] = dict(roles_of(columns))
+    found: dict[str, str] = {}
+    for role, common in (("id", _IDS), ("report", _REPORTS), ("label", _LABELS)):
+        called = {name.strip().lower(): name for name in reversed(columns)}
+        exact = [called[name] for name in common if name in called]
+        alike = [name for name, known in sale.items() if known == role]
+        if exact or alike:
+            found[role] = (exact or alike)[0]
+    return found, {name: role for name, role in sale.items() if name not in found.values()}
+
+
+def _text(text: str) -> str:
+    """Return a string of TOML."""
+    written = json.dumps(text, ensure_ascii=False)
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _lines(entries: list[tuple[str, str]]) -> list[str]:
+    """Return lines with their comments below one another."""
+    width = min(44, max((len(line) for line, comment in entries if comment), default=0))
+    return [f"{line:<{width}}   # {comment}" if comment else line for line, comment in entries]
+
+
+def _beginning(name: str, kind: DraftKind) -> list[str]:
+    aim = "a class" if kind == "tradeoff" else "a number"
+    other = "regression-market" if kind == "tradeoff" else "tradeoff"
+    return [
+        "# What is to be bought from the people of a table, and for how much.",
+        f'# Every "{UNDECLARED}" is for you to declare: what everybody may know, fixed before',
+        "# reports and rows are looked at. Nothing of the table's cells was written here.",
+        "#",
+        "#   convexmarket run FILE                 tries it: error against payments",
+        "#   convexmarket buy FILE --budget 50     buys: offers, model, certificate",
+        "",
+        f'kind = "{kind}"'
+        f"   # learns {aim}; for {'a number' if kind == 'tradeoff' else 'one of two classes'}:"
+        f" convexmarket init --kind {other}",
+        f"title = {_text(f'Buying the rows of {name}')}",
+        "",
+    ]
+
+
+def _data(file: str, parquet: bool, roles: dict[str, str], kind: DraftKind) -> list[str]:
+    entries = [
+        ("[data]", ""),
+        (f'source = "{"parquet" if parquet else "csv"}"', ""),
+        (f"file = {_text(file)}", "from where this file lies"),
+    ]
+    for role, comment in (
+        ("id", "who sells; without it sellers are called by their lines"),
+        ("report", "what each asks for a unit of epsilon; without it reports are simulated"),
+    ):
+        if role in roles:
+            entries.append((f"{role} = {_text(roles[role])}", comment))
+        else:
+            entries.append((f'# {role} = "..."', comment))
+    label = _text(roles.get("label", UNDECLARED))
+    entries.append((f"label = {label}", "the column that is predicted; take its line away below"))
+    if kind == "tradeoff":
+        entries.append(
+            (f'classes = "{UNDECLARED}"', 'its two labels, negative and positive: ["no", "yes"]')
+        )
+    entries.append(
+        ('missing = "error"', '"middle" or "indicator" where empty cells stand for themselves')
+    )
+    shares = "{ validation = 0.2, test = 0.2 }" if kind == "tradeoff" else "{ test = 0.2 }"
+    files = 'validation = "v.csv" and test = "t.csv"' if kind == "tradeoff" else 'test = "t.csv"'
+    return [
+        *_lines(entries),
+        "# Rows that are public, as their owners agreed: they are not bought, and nothing protects",
+        f"# them. {shares} draws such shares of the file by run.seed;",
+        f"# {files}, in place of public, name files of their own.",
+        f'public = "{UNDECLARED}"',
+        "",
+    ]
+
+
+def _features(columns: dict[str, Holds], roles: dict[str, str], sale: dict[str, str]) -> list[str]:
+    entries = []
+    for name, what in columns.items():
+        if name in roles.values():
+            continue
+        if name in sale:
+            entries.append(
+                (f'# {_key(name)} = "{UNDECLARED}"', f"left out: its name says {sale[name]}")
+            )
+            continue
+        hint = "categories" if what == "word" else "[low, high]"
+        entries.append((f'{_key(name)} = "{UNDECLARED}"', hint))
+    return [
+        "# What is public of each feature: the range of a number, [18, 100], or the categories of",
+        '# a word, ["no", "yes"], in quotes also where they are digits. It may not be read off the',
+        "# rows. What lies outside is clipped, or no category. Take away what is no feature:",
+        "# columns that are not named here are not looked at.",
+        "[data.features]",
+        *_lines(entries),
+        "",
+    ]
+
+
+def _market(kind: DraftKind) -> list[str]:
+    prior = [
+        ("[prior]", ""),
+        ('family = "uniform"', "how reports are distributed, as everybody knows; also beta, ..."),
+        (f'low = "{UNDECLARED}"', "the least and the most that anybody asks, in your currency"),
+        (f'high = "{UNDECLARED}"', ""),
+        ("", ""),
+        ("[objective]", ""),
+        ("gamma = [0.001, 0.003, 0.01]", "the price of money, in error per unit of currency"),
+    ]
+    ending = [("", ""), ("[run]", ""), ("seed = 0", "of the public rows, and of simulations")]
+    if kind == "tradeoff":
+        own = [
+            ("mu = [1.0]", "weight of the spread: fewer sellers, a worse sample"),
+            ("sigma = [30.0]", "weight of the noise that privacy costs"),
+            ("cap = 2.0", "no row weighs more than so many times the average"),
+            ("", ""),
+            ("[learner]", ""),
+            ("regularization = [0.03]", "Lambda; run tries several, buy needs one"),
+            ("draws = 15", "of the noise, for run"),
+            ("", ""),
+            ("[naive]", "run compares with a buyer who counts neither spread nor noise"),
+            ("eta_range = [10.0, 1000.0]", "least and most epsilon that it buys in all"),
+        ]
+    else:
+        own = [
+            ("cap = 2.0", "no row weighs more than so many times the average"),
+            ("", ""),
+            ("[learner]", ""),
+            ("regularization = [0.3]", "run tries several, buy needs one"),
+            (f'target_range = "{UNDECLARED}"', "[low, high] of the label; mapped to [-1, 1]"),
+            ("label_noise = 0.2", "a guess at its noise, on that scale"),
+            ("coef_norm = 1.0", "a guess at the norm of the true coefficients, on that scale"),
+        ]
+    return _lines([*prior, *own, *ending])

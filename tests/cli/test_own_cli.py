@@ -1,0 +1,112 @@
+"""``convexmarket init`` and ``convexmarket buy``: from a table to a sale."""
+
+import json
+import stat
+
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.cli.own import shares_of
+from convexmarket.errors import ParameterError
+from tests.cli.builders import invoke, plain
+from tests.lab.builders import TRADEOFF, declared, patients, written
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    patients(200).to_csv(tmp_path / "patients.csv")
+    return tmp_path
+
+
+def test_from_a_table_to_a_sale_and_its_books(here):
+    done = invoke("init", "patients.csv")
+    assert done.exit_code == 0, done.output
+    assert plain(done.stdout).startswith("id: patient report: ask Wrote market.toml Declare what")
+    refused = invoke("run", "market.toml")
+    assert refused.exit_code == 2
+    assert "data.features.age is '?': it is still to be declared" in plain(refused.stderr)
+
+    draft = here / "market.toml"
+    draft.write_text(declared(draft.read_text()))
+    assert invoke("ledger", "create", "books.sqlite").exit_code == 0
+    told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
+    done = invoke("buy", "market.toml", *told)
+    assert done.exit_code == 0, (done.output, done.exception)
+    said = plain(done.stdout)
+    assert "sellers sell, for" in said
+    assert "On 40 public rows the model has accuracy 0." in said
+    assert "in books.sqlite, and charged the model to them Wrote sale/deal.md" in said
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (here / "sale").iterdir()}
+    assert modes == dict.fromkeys(
+        ["certificate.json", "deal.md", "model.json", "offers.csv"], 0o600
+    )
+    offers = pd.read_csv(here / "sale" / "offers.csv", index_col="id")
+    model = cm.load_model(here / "sale" / "model.json")
+    assert len(model.predict(patients(5))) == 5
+    assert json.loads((here / "sale" / "certificate.json").read_text())["gap"] < 1e-6
+    with cm.Ledger(here / "books.sqlite") as ledger:
+        recorded = ledger.sales().set_index("id")["epsilon"]
+    assert recorded.sort_index().equals(offers["epsilon"][offers["epsilon"] > 0].sort_index())
+
+    told[3] = "other"
+    again = invoke("buy", "market.toml", *told)
+    assert again.exit_code == 2
+    assert "recorded again they would count twice" in plain(again.stderr)
+    assert not (here / "other" / "deal.md").exists()
+    assert invoke("buy", "market.toml", *told, "--again").exit_code == 0
+
+
+def test_nothing_that_is_there_is_written_over(here):
+    (here / "market.toml").write_text("mine")
+    done = invoke("init", "patients.csv")
+    assert done.exit_code == 2
+    assert "market.toml is there already" in plain(done.stderr)
+    assert (here / "market.toml").read_text() == "mine"
+    assert invoke("init", "patients.csv", "--force").exit_code == 0
+
+    written(here, TRADEOFF, patients(120))
+    assert invoke("buy", "market.toml", "--out", "sale").exit_code == 0
+    before = (here / "sale" / "model.json").read_bytes()
+    done = invoke("buy", "market.toml", "--out", "sale")
+    assert done.exit_code == 2
+    assert "--out sale holds what was bought before" in plain(done.stderr)
+    assert (here / "sale" / "model.json").read_bytes() == before
+    assert invoke("buy", "market.toml", "--out", "sale", "--force").exit_code == 0
+    assert (here / "sale" / "model.json").read_bytes() != before, "the noise is drawn anew"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--at-least", "north"], "write GROUP:SHARE, such as north:0.3"),
+        (["--at-least", "north:0.3"], "name their column, --group-column"),
+        (["--group-column", "nowhere"], "no column is called 'nowhere'"),
+        (["--again"], "--again goes with --ledger"),
+        (["--ledger", "none.sqlite"], "none.sqlite"),
+        (["--gamma", "0.1", "--budget", "3"], "give gamma or budget, not both"),
+    ],
+)
+def test_what_buy_refuses(here, options, words):
+    written(here, TRADEOFF, patients(120))
+    done = invoke("buy", "market.toml", "--out", "sale", *options)
+    assert done.exit_code == 2, done.output
+    assert words in plain(done.stderr)
+    assert not (here / "sale").exists()
+
+
+def test_shares_are_read():
+    assert shares_of(None) == {}
+    assert shares_of(["a:b:0.3", "c:1"]) == {"a:b": 0.3, "c": 1.0}
+    for wrong in (["north"], [":0.3"], ["north:x"], ["a:0.1", "a:0.2"]):
+        with pytest.raises(ParameterError, match="--at-least"):
+            shares_of(wrong)
+
+
+@pytest.mark.parametrize("command", ["init", "buy"])
+def test_help_teaches_by_examples(command):
+    said = plain(invoke(command, "--help").output)
+    assert "Examples" in said
+    assert f"convexmarket {command} " in said

@@ -1,0 +1,132 @@
+"""Markets in the rows of a file of the user's own, from the problem file to the page."""
+
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.lab import build_report, read_results, run_problem, write_report
+from convexmarket.lab.kinds import KINDS
+from convexmarket.lab.problem.loading import load_problem, parse_problem
+from tests.cli.builders import draw_nothing
+from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
+from tests.lab.problem.builders import TWO_SELLERS
+
+SIMULATED = {
+    "tradeoff": TRADEOFF.replace('report = "ask"\n', ""),
+    "regression-market": REGRESSION.replace('report = "ask"\n', ""),
+}
+TEXTS = {"tradeoff": TRADEOFF, "regression-market": REGRESSION}
+#: Nobody else has it, so that it could be found again.
+RARE = 31.718281828
+
+
+@pytest.fixture(autouse=True)
+def _no_drawings(monkeypatch):
+    monkeypatch.setattr("convexmarket.lab.report.render.save_figure", draw_nothing)
+
+
+def table_with_a_rare_cell():
+    table = patients(120)
+    table.iloc[:, table.columns.get_loc("bmi")] = RARE + np.arange(120) * 1e-6
+    return table
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
+    table = patients(120)
+    result = run_problem(load_problem(written(tmp_path, TEXTS[kind], table)))
+    assert set(result.sellers.scenario) == {"reported"}
+    reports = result.sellers.drop_duplicates("id").set_index("id").sensitivity
+    pd.testing.assert_series_equal(
+        reports, table["ask"].loc[reports.index], check_names=False, check_index_type=False
+    )
+    assert len(reports) == result.provenance["rows"]["train"] == (60 if kind == "tradeoff" else 84)
+    assert (result.sellers.payment > 0).any()
+    first, private = build_report(result).summary[:2]
+    assert first.startswith("The reports are the sellers' own, of the column “ask” of “patients")
+    assert "are public: they are not bought, and no guarantee covers them." in first
+    assert "36 rows for the test, drawn from it by the seed of the run" in first
+    assert "keep it as private as the rows" in private
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_simulated_reports_are_called_so_first(kind, tmp_path):
+    settings = ['sellers.scenarios=["independent", "correlated"]', 'sellers.correlated_with="age"']
+    result = run_problem(load_problem(written(tmp_path, SIMULATED[kind]), settings))
+    assert set(result.sellers.scenario) == {"independent", "correlated"}
+    assert set(result.sellers.id) < set(patients(120).index)
+    assert build_report(result).summary[0].startswith("Simulated reports: data.report names none")
+
+
+def test_the_joint_problem_takes_the_same_table(tmp_path):
+    text = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
+    text = text.replace("0.2, test = 0.3", "0.4, test = 0.4")
+    result = run_problem(load_problem(written(tmp_path, text)))
+    assert set(result.sellers.scenario) == {"reported"}
+    report = build_report(result)
+    assert report.summary[0].startswith("The reports are the sellers' own")
+    assert report.of_sellers
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_the_page_tells_nothing_else_of_the_file_and_is_its_owners(kind, tmp_path):
+    problem = load_problem(written(tmp_path, TEXTS[kind], table_with_a_rare_cell()))
+    page = write_report(run_problem(problem), tmp_path / "report")
+    files = [path for path in page.parent.rglob("*") if path.is_file()]
+    rare = str(RARE)[:8]
+    assert rare in (tmp_path / "patients.csv").read_text()
+    assert not [path for path in files if rare in path.read_text()]
+    drawn = {".svg", ".tex"}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in files if path.suffix not in drawn}
+    assert modes == {0o600}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_results_come_back(kind, tmp_path):
+    result = run_problem(load_problem(written(tmp_path, TEXTS[kind])))
+    write_report(result, tmp_path / "report")
+    again = read_results(tmp_path / "report")
+    assert again.problem.data == result.problem.data
+    assert build_report(again).summary == build_report(result).summary
+
+
+def test_public_rows_are_not_bought(tmp_path):
+    """What a public row asks changes nothing, and what it holds changes no purchase."""
+    table = patients(120)
+    result = run_problem(load_problem(written(tmp_path, TRADEOFF, table)))
+    public = table.index.difference(result.sellers.id)
+    assert len(public) == 60
+    other = table.copy()
+    other.loc[public, "ask"] = 0.05
+    other.loc[public, "age"] = 20
+    again = run_problem(load_problem(written(tmp_path, TRADEOFF, other)))
+    bought = ["id", "sensitivity", "epsilon", "payment"]
+    of_mechanism = [
+        found.sellers[found.sellers.model == "mechanism"][bought].reset_index(drop=True)
+        for found in (result, again)
+    ]
+    pd.testing.assert_frame_equal(*of_mechanism)
+
+
+def test_studies_of_solvers_take_such_files(tmp_path):
+    for kind, text in TEXTS.items():
+        problem = load_problem(written(tmp_path, text))
+        families = KINDS[kind].subproblems(problem)
+        rng = np.random.default_rng(0)
+        assert len([family.make(20, rng) for family in families]) >= 2
+
+
+def test_a_feature_to_correlate_with_has_to_be_one(tmp_path):
+    settings = ['sellers.scenarios=["correlated"]', 'sellers.correlated_with="region"']
+    problem = load_problem(written(tmp_path, SIMULATED["tradeoff"]), settings)
+    with pytest.raises(ProblemFileError, match="correlated_with is 'region'"):
+        run_problem(problem)
+
+
+def test_pages_of_other_data_say_nothing_of_a_file():
+    report = build_report(run_problem(parse_problem(TWO_SELLERS)))
+    assert not report.of_sellers
+    assert "not bought" not in " ".join(report.summary)
