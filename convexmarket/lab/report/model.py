@@ -202,9 +202,9 @@ class Section:
         return self.body or (*in_markdown(self.prose, self.points), *self.figures, *self.tables)
 
     @property
-    def text(self) -> str:
+    def text(self) -> Markup:
         """Its Markdown, without figures and tables."""
-        return "\n\n".join(block for block in self.blocks if isinstance(block, Markup))
+        return Markup("\n\n").join(block for block in self.blocks if isinstance(block, Markup))
 
 
 def in_markdown(paragraphs: Iterable[str], points: Iterable[str] = ()) -> tuple[Markup, ...]:

@@ -13,6 +13,7 @@ from convexmarket.lab.problem.loading import load_problem, parse_problem
 from tests.cli.builders import draw_nothing
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
 from tests.lab.problem.builders import TWO_SELLERS
+from tests.lab.report.builders import words
 
 SIMULATED = {
     "tradeoff": TRADEOFF.replace('report = "ask"\n', ""),
@@ -45,7 +46,7 @@ def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
     )
     assert len(reports) == result.provenance["rows"]["train"] == (60 if kind == "tradeoff" else 84)
     assert (result.sellers.payment > 0).any()
-    first, private = build_report(result).summary[:2]
+    first = private = words(build_report(result))
     assert first.startswith("The reports are the sellers' own, of the column “ask” of “patients")
     assert "are public: they are not bought, and no guarantee covers them." in first
     assert "36 rows for the test, drawn from it by the seed of the run" in first
@@ -58,7 +59,7 @@ def test_simulated_reports_are_called_so_first(kind, tmp_path):
     result = run_problem(load_problem(written(tmp_path, SIMULATED[kind]), settings))
     assert set(result.sellers.scenario) == {"independent", "correlated"}
     assert set(result.sellers.id) < set(patients(120).index)
-    assert build_report(result).summary[0].startswith("Simulated reports: data.report names none")
+    assert words(build_report(result)).startswith("Simulated reports: data.report names none")
 
 
 def test_the_joint_problem_takes_the_same_table(tmp_path):
@@ -67,7 +68,7 @@ def test_the_joint_problem_takes_the_same_table(tmp_path):
     result = run_problem(load_problem(written(tmp_path, text)))
     assert set(result.sellers.scenario) == {"reported"}
     report = build_report(result)
-    assert report.summary[0].startswith("The reports are the sellers' own")
+    assert words(report).startswith("The reports are the sellers' own")
     assert report.of_sellers
 
 
@@ -90,7 +91,7 @@ def test_results_come_back(kind, tmp_path):
     write_report(result, tmp_path / "report")
     again = read_results(tmp_path / "report")
     assert again.problem.data == result.problem.data
-    assert build_report(again).summary == build_report(result).summary
+    assert words(build_report(again)) == words(build_report(result))
 
 
 def test_public_rows_are_not_bought(tmp_path):
@@ -129,4 +130,4 @@ def test_a_feature_to_correlate_with_has_to_be_one(tmp_path):
 def test_pages_of_other_data_say_nothing_of_a_file():
     report = build_report(run_problem(parse_problem(TWO_SELLERS)))
     assert not report.of_sellers
-    assert "not bought" not in " ".join(report.summary)
+    assert "not bought" not in words(report)

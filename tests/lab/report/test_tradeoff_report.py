@@ -10,9 +10,10 @@ import pytest
 
 from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, highlight, tradeoff_report
 from convexmarket.lab.kinds.tradeoff.run import TradeoffResult
+from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.privacy import Accounting
-from tests.lab.report.builders import headings, plain_blanks, stored, table, words_of
+from tests.lab.report.builders import headings, plain, stored, table, words_of
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,8 @@ def result() -> TradeoffResult:
 
 
 def summary(result: TradeoffResult) -> str:
-    return plain_blanks(" ".join(tradeoff_report(result).summary))
+    lead = [block for block in tradeoff_report(result).lead if isinstance(block, str)]
+    return plain("\n\n".join(lead))
 
 
 def only(result: TradeoffResult, **changes: Any) -> TradeoffResult:
@@ -47,11 +49,11 @@ def test_the_tables_hold_the_whole_result(result) -> None:
         assert list(frames["tradeoff"][name]) == list(curve[name])
 
 
-def test_the_point_spoken_about_has_the_smallest_overall_error(result) -> None:
+def test_the_point_spoken_about_is_the_middle_gamma_and_no_best_one(result) -> None:
+    """Overall errors at two gammas are those of two buyers."""
     point = highlight(result)
-    curve = result.curve
-    rows = curve[(curve.scenario == "independent") & (curve.model == "mechanism")]
-    assert point.gamma == rows.gamma[rows.overall_mean.idxmin()]
+    assert point.gamma == sorted(set(result.curve.gamma))[1]
+    assert len(set(result.curve.gamma)) == 3
     offers = table(tradeoff_report(result), "sellers")
     first = offers.head(point.n_sellers)
     assert set(first.gamma) == {point.gamma}
@@ -94,7 +96,7 @@ def test_one_gamma_one_draw_and_nobody_bought(result) -> None:
     sellers = one.sellers.assign(epsilon=0.0, payment=0.0, guarantee=0.0)
     one = replace(one, curve=curve, sellers=sellers, draws=one.draws.head(1))
     said = summary(one)
-    assert "on average over 1 noise draw." in said
+    assert "a mean over 1 noise draw; without" in said
     assert "Nothing is bought" in said
     assert "buys from 0 of 20 sellers" in said
     for figure in tradeoff_report(one).figures:
@@ -139,3 +141,16 @@ def test_any_scale_of_money(result, scale: float) -> None:
     for name in ("frontier_independent", "tradeoff_independent", "distributions"):
         (figure,) = (one for one in report.figures if one.name == name)
         figure.draw().draw_without_rendering()
+
+
+def test_a_choice_at_the_end_of_its_list_is_said(result) -> None:
+    """It follows from the lists of the file: with one more value at either end it is gone."""
+    curve = select(result.curve, model="mechanism")
+    ends = {min(result.problem.objective.sigma), max(result.problem.objective.sigma)}
+    times = int(curve.sigma.isin(ends).sum())
+    assert times
+    assert f"σ at {times} of {len(curve)} points" in summary(result)
+    wider = (min(ends) / 2, *result.problem.objective.sigma, max(ends) * 2)
+    objective = result.problem.objective.model_copy(update={"sigma": wider})
+    problem = result.problem.model_copy(update={"objective": objective})
+    assert "σ at" not in summary(replace(result, problem=problem))
