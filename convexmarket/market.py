@@ -29,7 +29,7 @@ from convexmarket.terms.base import Number, Parameter, Piece
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
 
-__all__ = ["Incentives", "Market", "StandardForm", "check_columns"]
+__all__ = ["Incentives", "Market", "StandardForm", "as_objective", "check_columns"]
 
 #: What every verdict "by construction" takes for granted: a number does not say where it is from.
 _GIVEN = (
@@ -67,6 +67,16 @@ class Incentives(str):
     def __reduce__(self) -> tuple[type[Incentives], tuple[str, str]]:
         """Keep the reason in copies and pickles."""
         return Incentives, (str(self), self.reason)
+
+
+def as_objective(given: Objective | Term) -> Objective:
+    """Return a term as the objective that it is, and refuse what is neither."""
+    objective = 1.0 * given if isinstance(given, Term) else given
+    if not isinstance(objective, Objective):
+        raise ParameterError(
+            f"objective must be a sum of terms such as mu * Spread(), got {shown(given)}"
+        )
+    return objective
 
 
 def check_columns(piece: Piece, sellers: Sellers) -> None:
@@ -135,12 +145,7 @@ class Market(Shown):
     ) -> None:
         if not isinstance(sellers, Sellers):
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
-        if isinstance(objective, Term):
-            objective = 1.0 * objective
-        if not isinstance(objective, Objective):
-            raise ParameterError(
-                f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
-            )
+        objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
         for part in objective.parts:
             part.term.check(len(sellers))

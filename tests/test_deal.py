@@ -114,7 +114,7 @@ def test_a_budget_decides_gamma_without_a_look_at_the_reports():
 
 
 def test_quotas_and_groups_reach_the_market():
-    table = patients()
+    table = patients(30)
     quota = cm.GroupShare(table["clinic"], at_least={"north": 0.7})
     offers = cm.price(
         table, ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1, constraints=[quota],

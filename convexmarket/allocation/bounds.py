@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from convexmarket.allocation.simplex import cheapest_purchase, project_capped_simplex
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
+from convexmarket.terms import Form
 
 __all__ = [
     "best_eta",
     "best_lower_bound",
+    "check_noise",
     "dual_bound",
     "eta_range",
     "unattained",
@@ -74,7 +76,9 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
     """Return the stationary point of ``sigma/eta + gamma*eta*cost``, with ``cost = psi'a``."""
     if form.sigma == 0:
         return 0.0
-    return float(np.sqrt(form.sigma / (form.gamma * cost))) if cost > 0 else np.inf
+    # Root by root, because the quotient leaves the range of floating point before its root does.
+    root = np.sqrt(form.sigma) / np.sqrt(form.gamma)
+    return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
 def eta_range(form: StandardForm) -> tuple[float, float, float]:
@@ -98,8 +102,7 @@ def eta_range(form: StandardForm) -> tuple[float, float, float]:
         If no noise pays for privacy and no range forces any, or if all data are free.
     """
     psi, m = form.virtual_costs, form.virtual_costs.size
-    if form.sigma == 0 and form.eta_low == 0:
-        raise unattained_noise()
+    check_noise(form)
     low = best_eta(form, float(psi.mean()))
     high = max(best_eta(form, cheapest_purchase(psi, form.max_weight)), low)
     if high < np.inf:
@@ -111,6 +114,12 @@ def eta_range(form: StandardForm) -> tuple[float, float, float]:
     # From here on nobody who costs is bought from.
     saturated = float(limit / (form.gamma * psi[psi > 0].min()))
     return min(low, saturated), saturated, limit
+
+
+def check_noise(form: StandardForm | Form) -> None:
+    """Raise UnattainedOptimumError where nothing keeps the buyer from buying ever less."""
+    if form.sigma == 0 and form.eta_low == 0:
+        raise unattained_noise()
 
 
 def unattained_noise() -> UnattainedOptimumError:

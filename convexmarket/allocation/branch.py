@@ -42,7 +42,7 @@ from convexmarket.allocation.views import JointView, Subproblem
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
-__all__ = ["Compiled", "branch_and_bound", "finish"]
+__all__ = ["Compiled", "branch_and_bound"]
 
 Floats = NDArray[np.float64]
 
@@ -152,21 +152,65 @@ class Compiled:
         self, best: Evaluated, bound: float, gap: float, began: float, method: str, formulation: str
     ) -> Allocation:
         """Return the allocation that the best point and a lower bound amount to."""
-        return finish(
-            self.view,
-            self.finder,
-            best.weights,
-            best.eta,
-            bound,
-            best.cut.price,
-            tuple(self.records),
-            gap,
+        weights, eta, objective = self._without_traces(best, gap)
+        if np.isnan(bound):  # the numbers of the market are too far apart for a bound
+            bound = -np.inf
+        if bound > objective + _CONTRADICTION * abs(objective):
+            raise SolverError(
+                f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
+                "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own "
+                "is wrong; try another solver"
+            )
+        ends = {"eta_low": self.market.form.eta_low, "eta_high": self.market.form.eta_high}
+        for end in ends.values():
+            if not 0 < end < np.inf:
+                continue
+            feasible = np.max(violations(self.view, weights, end), initial=0.0) <= ROUNDING
+            if feasible and self.view.value(weights, end) <= objective:
+                eta, objective = end, self.view.value(weights, end)
+        found = Allocation(
+            weights=weights,
+            eta=eta,
+            objective=objective,
+            lower_bound=min(bound, objective),  # the point may be a solver's error outside
+            multiplier=best.cut.price / eta,
             method=method,
             seconds=time.perf_counter() - began,
             formulation=formulation,
             solver=self.solver,
             solver_version=self.version,
+            tolerance=gap,
+            solves=tuple(self.records),
+            binding=tuple(name for name, end in ends.items() if eta == end),
         )
+        found.warn_if_loose(
+            gap, "max_solves are used up, or the solver is not accurate enough; try another one"
+        )
+        return found
+
+    def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float, float]:
+        """Return the point without the traces of interior-point methods, unless that is worse.
+
+        What it may cost, relative to the objective, is a small share of ``tolerance``.
+        """
+        view, weights, eta = self.view, best.weights, best.eta
+        objective = view.value(weights, eta)
+        kept = np.where(weights * view.active.size < _TRACE, 0.0, weights)
+        if np.array_equal(kept, weights):
+            return weights, eta, objective
+        try:
+            cleaned, near = mend(view, kept, eta, self.finder.inside(kept > 0))
+        except SolverError:
+            return weights, eta, objective
+        value = view.value(cleaned, near)
+        dearer = value > objective + FOR_TRACES * tolerance * abs(objective)
+        outside = [
+            max(np.max(violations(view, *point), initial=0.0), imbalance(view, *point))
+            for point in ((cleaned, near), (weights, eta))
+        ]
+        if dearer or outside[0] > max(outside[1], ROUNDING):
+            return weights, eta, objective
+        return cleaned, near, value
 
 
 def branch_and_bound(
@@ -178,38 +222,10 @@ def branch_and_bound(
     start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy in any market, with a certificate.
+    """Allocate privacy in any market, with a certificate; see :func:`allocate`.
 
-    Parameters
-    ----------
-    market : Market
-    solver : str
-        One of ``cvxpy.installed_solvers()`` that takes the market's cones.
-    gap : float
-        Relative distance between objective and lower bound to stop at.
-    max_solves : int
-        At most this many convex programs.
-    solver_options : mapping, optional
-        Passed on to the solver.
-    start : float, optional
-        Where to look first, for example the eta of a similar market.
-    progress : callable, optional
-        Called with the :class:`SolveRecord` of each solve.
-
-    Returns
-    -------
-    Allocation
-        Its ``gap`` may exceed the one asked for where ``max_solves`` or the accuracy of the
-        solver does not allow it; the bound is valid all the same.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If the constraints clash; the message names them.
-    UnattainedOptimumError
-        If the infimum is at eta = 0 or eta = infinity.
-    SolverError
-        If the solver fails.
+    The gap may exceed the one asked for where ``max_solves`` or the accuracy of the solver does not
+    allow it; the bound is valid all the same.
     """
     check_gap(gap, max_solves)
     return Compiled(market, solver, solver_options).search(gap, max_solves, start, progress)
@@ -230,74 +246,3 @@ def _first_eta(market: Market, view: JointView) -> float:
             return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
 
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
-
-
-def _without_traces(
-    view: JointView, finder: RegionFinder, weights: Floats, eta: float, tolerance: float
-) -> tuple[Floats, float, float]:
-    """Return the point without the traces of interior-point methods, unless that is worse.
-
-    What it may cost, relative to the objective, is a small share of ``tolerance``.
-    """
-    objective = view.value(weights, eta)
-    kept = np.where(weights * view.active.size < _TRACE, 0.0, weights)
-    if np.array_equal(kept, weights):
-        return weights, eta, objective
-    try:
-        cleaned, near = mend(view, kept, eta, finder.inside(kept > 0))
-    except SolverError:
-        return weights, eta, objective
-    value = view.value(cleaned, near)
-    dearer = value > objective + FOR_TRACES * tolerance * abs(objective)
-    outside = [
-        max(np.max(violations(view, *point), initial=0.0), imbalance(view, *point))
-        for point in ((cleaned, near), (weights, eta))
-    ]
-    if dearer or outside[0] > max(outside[1], ROUNDING):
-        return weights, eta, objective
-    return cleaned, near, value
-
-
-def finish(
-    view: JointView,
-    finder: RegionFinder,
-    weights: Floats,
-    eta: float,
-    lower_bound: float,
-    price: float,
-    records: tuple[SolveRecord, ...],
-    tolerance: float,
-    **provenance: Any,
-) -> Allocation:
-    """Return the allocation that a point and a lower bound amount to."""
-    weights, eta, objective = _without_traces(view, finder, weights, eta, tolerance)
-    if np.isnan(lower_bound):  # the numbers of the market are too far apart for a bound
-        lower_bound = -np.inf
-    if lower_bound > objective + _CONTRADICTION * abs(objective):
-        raise SolverError(
-            f"the lower bound {lower_bound:.10g} lies above the objective {objective:.10g}, which "
-            "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own is "
-            "wrong; try another solver"
-        )
-    ends = {"eta_low": view.market.form.eta_low, "eta_high": view.market.form.eta_high}
-    for end in ends.values():
-        if not 0 < end < np.inf:
-            continue
-        feasible = np.max(violations(view, weights, end), initial=0.0) <= ROUNDING
-        if feasible and view.value(weights, end) <= objective:
-            eta, objective = end, view.value(weights, end)
-    found = Allocation(
-        weights=weights,
-        eta=eta,
-        objective=objective,
-        lower_bound=min(lower_bound, objective),  # the point may be a solver's error outside
-        multiplier=price / eta,
-        solves=records,
-        tolerance=tolerance,
-        binding=tuple(name for name, end in ends.items() if eta == end),
-        **provenance,
-    )
-    found.warn_if_loose(
-        tolerance, "max_solves are used up, or the solver is not accurate enough; try another one"
-    )
-    return found

@@ -20,7 +20,7 @@ from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import Evaluated, check_gap
 from convexmarket.allocation.region import TOLERANCE, RegionFinder, mend
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.views import Declared, JointView, numbers
+from convexmarket.allocation.views import DeclaredMarket, JointView, numbers
 from convexmarket.arguments import check_callable, check_instance, shown
 from convexmarket.errors import (
     NotSupportedError,
@@ -47,7 +47,7 @@ def _refuse_guarantees(view: JointView) -> None:
         )
 
 
-class ConvexProgram(Declared):
+class ConvexProgram(DeclaredMarket):
     """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
 
     Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
@@ -64,18 +64,8 @@ class ConvexProgram(Declared):
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
         self.view = view = JointView(market, 1.0 / eta_scale, None)
         _refuse_guarantees(view)
+        self._weights = view.quantities.weights
         super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
-
-    @property
-    def weights(self) -> Floats:
-        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
-        weights = np.maximum(self.raw_weights, 0.0)
-        return weights / weights.sum()
-
-    @property
-    def raw_weights(self) -> Floats:
-        """Weights of the last solve as the solver left them, shape (m,)."""
-        return self.solution(self.view.quantities.weights)
 
     @property
     def eta(self) -> float:
@@ -141,16 +131,12 @@ def solve_convex(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy in a market that is one convex program, with a certificate.
-
-    Parameters and return value are those of :func:`branch_and_bound`; there is one solve.
+    """Allocate privacy in a market that is one convex program by one solve; see :func:`allocate`.
 
     Raises
     ------
     NotSupportedError
         If a piece uses the guarantees.
-    InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If there is no answer.
     """
     check_gap(gap)
     return _OneProgram(market, solver, solver_options).search(gap, 1, None, progress)

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Costs", "Floats", "Ints", "Replaced", "SortedCosts"]
+__all__ = ["Arrays", "Costs", "Floats", "Ints", "Replaced", "SortedCosts"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+
+
+class Arrays:
+    """Arrays of one shape, the fields of a dataclass, that are indexed and joined together."""
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*(part[index] for part in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return several one after the other."""
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(
+            *(
+                type(one[0]).joined(one) if isinstance(one[0], Arrays) else np.concatenate(one)
+                for one in fields
+            )
+        )
 
 
 class Costs(Protocol):
@@ -25,8 +44,8 @@ class Costs(Protocol):
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
 
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
+    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
+        """Return the sum of the k smallest costs, and that of their squares."""
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
         """Return how many costs are below, and at or below, the k-th smallest one."""
@@ -74,9 +93,9 @@ class SortedCosts:
         """Return the sum of the k smallest costs."""
         return self.s1[k]
 
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
-        return self.s2[k]
+    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
+        """Return the sum of the k smallest costs, and that of their squares."""
+        return self.s1[k], self.s2[k]
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
         """Return how many costs are below, and at or below, the k-th smallest one."""
@@ -124,31 +143,31 @@ class Replaced:
         found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
         return np.where(k == place, self.y[e], self.base.scaled(found))
 
-    def _sum(self, sums: NDArray, own_old: NDArray, own_new: NDArray, e: Ints, k: Ints) -> NDArray:
+    def _among(self, e: Ints, k: Ints) -> tuple[Ints, Floats, Floats]:
+        """Return how many of the base are among the k smallest, who has left and who has come."""
         has_new = k > self.place[e]
         others = k - has_new
         has_old = others > self.rank[e]
-        return (
-            sums[others + has_old]
-            - np.where(has_old, own_old[e], 0.0)
-            + np.where(has_new, own_new[e], 0.0)
-        )
+        left = np.where(has_old, self.old[e], 0.0)
+        return others + has_old, left, np.where(has_new, self.y[e], 0.0)
 
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
-        return self._sum(self.base.s1, self.old, self.y, e, k)
+        k, left, come = self._among(e, k)
+        return self.base.s1[k] - left + come
 
-    def sum2(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of squares of the k smallest costs."""
-        return self._sum(self.base.s2, self.old**2, self.y**2, e, k)
+    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
+        """Return the sum of the k smallest costs, and that of their squares."""
+        k, left, come = self._among(e, k)
+        return self.base.s1[k] - left + come, self.base.s2[k] - left * left + come * come
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
         """Return how many costs are below, and at or below, the k-th smallest one."""
-        other = np.minimum(self._others(e, k - (k > self.place[e])), self.base.psi.size - 1)
-        value = np.where(k == self.place[e], self.psi[e], self.base.psi[other])
-        old = self.old_psi[e]
+        psi = self.base.psi
+        other = np.minimum(self._others(e, k - (k > self.place[e])), psi.size - 1)
+        value = np.where(k == self.place[e], self.psi[e], psi[other])
         counts = []
         for side, own in (("left", np.less), ("right", np.less_equal)):
-            count = np.searchsorted(self.base.psi, value, side=side)  # type: ignore[call-overload]
-            counts.append(count - own(old, value) + own(self.psi[e], value))
+            count = np.searchsorted(psi, value, side=side)  # type: ignore[call-overload]
+            counts.append(count - own(self.old_psi[e], value) + own(self.psi[e], value))
         return counts[0], counts[1]

@@ -12,15 +12,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Replaced, SortedCosts
+from convexmarket.allocation.bounds import check_noise
+from convexmarket.allocation.costs import Arrays, Replaced, SortedCosts
 from convexmarket.allocation.exact import (
     check_feasible,
-    check_noise,
     highest_cost_bought,
     ratio_of_scales,
     solve_exact,
 )
-from convexmarket.allocation.path import cheapest, minimise, point_at
+from convexmarket.allocation.path import (
+    Common,
+    cheapest,
+    common_stretches,
+    minimise,
+    point_at,
+)
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
@@ -30,11 +36,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
-_CHUNK = 1 << 14
+_CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
-class CurvePoints:
+class CurvePoints(Arrays):
     """Points of the curve, arrays of one shape.
 
     Attributes
@@ -54,18 +60,13 @@ class CurvePoints:
 
 
 class OwnReportCurve:
-    """The exact answer of a market as one seller's virtual cost varies.
-
-    Parameters
-    ----------
-    form : StandardForm
-    """
+    """The exact answer of a market as one seller's virtual cost varies."""
 
     def __init__(self, form: StandardForm) -> None:
         check_feasible(form)
         check_noise(form)
         self.form = form
-        order = np.argsort(form.virtual_costs, kind="stable")
+        order = np.argsort(form.virtual_costs)
         ordered = form.virtual_costs[order]
         # One seller may leave, so that the next dearer ones must be there.
         self._limit = highest_cost_bought(form, ordered, spare=1) if form.mu > 0 else np.inf
@@ -100,23 +101,23 @@ class OwnReportCurve:
     @cached_property
     def truth(self) -> Floats:
         """The guarantees of all sellers at the costs that the market has of them, shape (m,)."""
-        found = solve_exact(self.form)
+        found = solve_exact(self.form, self._base)
         return found.eta * found.weights
+
+    @cached_property
+    def _common(self) -> Common | None:
+        """Where the paths may be stationary, whoever reports what; None where that is unknown."""
+        if not self.can_do_without() or self._limit == np.inf:
+            return None
+        rho = ratio_of_scales(self.form, self._base)
+        return common_stretches(self._base, self.form.max_weight, rho, self._limit)
 
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
         chunks = [
             self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
             for start in range(0, seller.size, _CHUNK)
         ]
-        if not chunks:
-            empty = np.empty(0)
-            return CurvePoints(empty, empty, empty)
-        return CurvePoints(
-            *(
-                np.concatenate([getattr(chunk, name) for chunk in chunks])
-                for name in ("epsilon", "value", "level")
-            )
-        )
+        return CurvePoints.joined(chunks or [CurvePoints(*np.empty((3, 0)))])
 
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""
@@ -150,7 +151,9 @@ class OwnReportCurve:
         rho = ratio_of_scales(form, base)
         found = []
         if form.sigma > 0:
-            found.append(minimise(costs, u, rho, (form.eta_low * unit, form.eta_high * unit)))
+            rates = form.eta_low * unit, form.eta_high * unit
+            within = self._common if np.all(costs.psi >= base.lowest) else None
+            found.append(minimise(costs, u, rho, rates, within))
         ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
         found += [point_at(costs, u, rho, rate) for rate in ends]
         values = np.array([point.value for point in found])

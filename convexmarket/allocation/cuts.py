@@ -222,12 +222,7 @@ class KeptCostCut(Cut):
 
 
 class Highest(Cut):
-    """The highest of several cuts of one solve, which are best at different eta.
-
-    Parameters
-    ----------
-    cuts : sequence of Cut
-    """
+    """The highest of several cuts of one solve, which are best at different eta."""
 
     def __init__(self, cuts: Sequence[Cut]) -> None:
         self.cuts = cuts
@@ -253,44 +248,11 @@ class Highest(Cut):
         return Highest([mine.blend(its, share) for mine, its in pairs])
 
 
-@dataclass(frozen=True, eq=False)
-class _Affine:
-    """An affine function of the scaled weights, the guarantees and the scaled 1/eta."""
-
-    const: float
-    weights: Floats
-    epsilon: Floats
-    inverse: float
-
-    def __add__(self, other: _Affine) -> _Affine:
-        return _Affine(
-            self.const + other.const,
-            self.weights + other.weights,
-            self.epsilon + other.epsilon,
-            self.inverse + other.inverse,
-        )
-
-    def __rmul__(self, factor: float) -> _Affine:
-        return _Affine(
-            factor * self.const,
-            factor * self.weights,
-            factor * self.epsilon,
-            factor * self.inverse,
-        )
-
-
 class Linearizer:
-    """Turns points and multipliers into cuts; knows which part of the market stays as it is.
-
-    Parameters
-    ----------
-    view : JointView
-    """
+    """Turns points and multipliers into cuts; knows which part of the market stays as it is."""
 
     def __init__(self, view: JointView) -> None:
         self.view = view
-        n = view.scaled_weights.size
-        self._zero = _Affine(0.0, np.zeros(n), np.zeros(view.active.size), 0.0)
         self._minorants = Minorants(view.unknowns)
         able = [
             piece
@@ -322,22 +284,13 @@ class Linearizer:
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
-        Parameters
-        ----------
-        weights : ndarray, shape (m,)
-        eta : float
-        multipliers : list, one for each constraint of the view
-            None leaves a constraint out, which is always valid.
-        hints : mapping, optional
-            Multipliers at the atoms with kinks. Their own gradients are tried too.
-        balance : bool
-            Scale the multipliers of the constraints on 1/eta so that the bound does not depend
-            on eta, as it does not at an optimum over eta.
-        polish : bool
-            Whether the point is a solver's, nearly optimal, and another one nearby will do if the
-            cut proves more there.
+        There is a multiplier for each constraint of the view; None leaves it out, which is always
+        valid. ``hints`` are those at the atoms with kinks, whose own gradients are tried too. With
+        ``balance`` the multipliers of the constraints on 1/eta are scaled so that the bound does
+        not depend on eta, as it does not at an optimum over eta. With ``polish`` the point is a
+        solver's, nearly optimal, and another one nearby will do if the cut proves more there.
         """
-        view, n = self.view, self._zero.weights.size
+        view, n = self.view, self.view.scaled_weights.size
         point = np.where(view.active, weights, 0.0)
         point = (1 - _INWARDS) * point + _INWARDS * view.active / n
         view.place(point, eta)
@@ -374,14 +327,13 @@ class Linearizer:
         a kept term that is strictly convex, proves half as many. One step of Newton's method for
         the Lagrangian, by conjugate residuals, brings them back. Any point proves a bound.
         """
-        active, n = self.view.active, self._zero.weights.size
+        active, n = self.view.active, self.view.scaled_weights.size
 
         def slopes(weights: Floats) -> Floats:
             everybody = np.zeros(active.size)
             everybody[active] = weights
             self.view.place(everybody, eta)
-            total, _ = self._lagrangian([], multipliers, balance, hints)
-            return active.size * total.weights + eta * total.epsilon[active]
+            return self._slopes(self._lagrangian([], multipliers, balance, hints)[0], eta)
 
         a = point[active]
         here = slopes(a)
@@ -418,28 +370,31 @@ class Linearizer:
         multipliers: list[Floats | None],
         balance: bool,
         hints: Hints,
-    ) -> tuple[_Affine, _Affine]:
-        """Return minorants, at where the view is placed, of all but what is kept, and of that."""
+    ) -> tuple[Floats, Floats]:
+        """Return minorants, at where the view is placed, of all but what is kept, and of that.
+
+        Each is a vector: the constant, and the slopes in the scaled 1/eta, the scaled weights and
+        the guarantees.
+        """
         view = self.view
-        total = own = self._zero
+        total, own, coupled = np.zeros((3, 2 + view.scaled_weights.size + view.active.size))
         for piece in view.terms:
             if any(piece is one for one in kept):
                 own += self._minorant(piece[2], 1.0, {})
             else:
                 total += self._minorant(piece[2], 1.0, hints)
-        coupled = self._zero
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
             if dual is None or not np.all(np.isfinite(dual)):
                 continue
             if isinstance(item, cp.constraints.Inequality):
                 dual = np.maximum(dual, 0.0)
             bound = self._minorant(item.expr, dual, hints)
-            if balance and bound.inverse != 0:
+            if balance and bound[1] != 0:
                 coupled += bound
             else:
                 total += bound
-        if coupled.inverse < 0 < total.inverse:
-            coupled = (-total.inverse / coupled.inverse) * coupled
+        if coupled[1] < 0 < total[1]:
+            coupled *= -total[1] / coupled[1]
         return total + coupled, own
 
     def _cut(
@@ -453,15 +408,13 @@ class Linearizer:
     ) -> Cut:
         view = self.view
         total, own = self._lagrangian(kept, multipliers, balance, hints)
-        m = view.active.size
-        costs, slopes = m * total.weights, total.epsilon[view.active]
-        noise = total.inverse / view.inverse_scale
-        kept_slope = m * own.weights + eta * own.epsilon[view.active]
-        price = float((costs + eta * slopes + kept_slope) @ point[view.active])
+        const, noise = float(total[0]), float(total[1]) / view.inverse_scale
+        costs, slopes = self._parts(total)
+        price = float(self._slopes(total + own, eta) @ point[view.active])
         if kept is self._paid and self._conjugate:
             psi = sum(value_of(w) for w, _, _ in kept) * view.market.form.virtual_costs[view.active]
-            return KeptCostCut(total.const, noise, costs, slopes, psi, self._conjugate, price)
-        return KeptSpreadCut(total.const, noise, costs, slopes, self._minimum, price)
+            return KeptCostCut(const, noise, costs, slopes, psi, self._conjugate, price)
+        return KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
@@ -477,9 +430,19 @@ class Linearizer:
         assert found is not None  # as when it was chosen
         return found
 
-    def _minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> _Affine:
+    def _minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
-        return _Affine(const, weights, epsilon, float(inverse.item()))
+        return np.concatenate(([const], inverse, weights, epsilon))
+
+    def _parts(self, affine: Floats) -> tuple[Floats, Floats]:
+        """Return g_a and g_eps of those who can be bought from."""
+        n, active = self.view.scaled_weights.size, self.view.active
+        return active.size * affine[2 : 2 + n], affine[2 + n :][active]
+
+    def _slopes(self, affine: Floats, eta: float) -> Floats:
+        """Return the slope in each weight at an eta."""
+        costs, slopes = self._parts(affine)
+        return costs + eta * slopes
 
 
 def _common_conjugate(paid: list[_Piece]) -> Conjugate | None:

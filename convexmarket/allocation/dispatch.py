@@ -221,16 +221,7 @@ def _exact(form: StandardForm) -> Allocation:
             f"eta = {found.eta:g} and the objective {found.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return Allocation(
-        weights=found.weights,
-        eta=found.eta,
-        objective=found.objective,
-        lower_bound=found.lower_bound,
-        multiplier=found.multiplier,
-        method="exact",
-        seconds=time.perf_counter() - start,
-        binding=found.binding,
-    )
+    return Allocation(**vars(found), method="exact", seconds=time.perf_counter() - start)
 
 
 _METHODS: dict[str, Callable[..., Allocation]] = {

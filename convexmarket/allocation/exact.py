@@ -9,15 +9,16 @@ to rounding however close together or far apart the costs are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import dual_bound
+from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.path import (
     beta_at,
+    cheapest,
     minimise,
     point_at,
     squared_rates,
@@ -35,10 +36,8 @@ from convexmarket.market import StandardForm
 __all__ = [
     "ExactSolution",
     "check_feasible",
-    "check_noise",
     "highest_cost_bought",
     "ratio_of_scales",
-    "solve_at",
     "solve_exact",
 ]
 
@@ -48,7 +47,7 @@ Floats = NDArray[np.float64]
 _WORTH_PRUNING = 20_000
 _SAMPLE = 4_096
 _BLOCK = 1 << 15
-#: Weights of the objective, and their ratio, are computed with as long as they keep all digits.
+#: The ratio of scales is computed with as long as it keeps all digits.
 _LEAST, _LARGEST = 1e-300, 1e300
 
 
@@ -64,8 +63,14 @@ class ExactSolution:
     binding: tuple[str, ...] = ()
 
 
-def solve_exact(form: StandardForm) -> ExactSolution:
+def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSolution:
     """Return the global minimiser of the papers' problem.
+
+    Parameters
+    ----------
+    form : StandardForm
+    costs : SortedCosts, optional
+        Its costs, if they are sorted already, but for sellers who are not bought from.
 
     Raises
     ------
@@ -78,7 +83,7 @@ def solve_exact(form: StandardForm) -> ExactSolution:
     check_noise(form)
     if form.mu == 0:
         return _cheapest_sellers(form)
-    costs = _costs_that_matter(form)
+    costs = costs or _costs_that_matter(form)
     unit = form.gamma * costs.scale / form.mu  # r per unit of eta
     rho = ratio_of_scales(form, costs)
     ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
@@ -103,30 +108,8 @@ def solve_exact(form: StandardForm) -> ExactSolution:
     return _answer(form, costs, *piece, eta=ends[end][1], binding=(ends[end][0],))
 
 
-def solve_at(form: StandardForm, eta: float) -> ExactSolution:
-    """Return the best weights for one eta > 0: the fixed-eta subproblem, exactly."""
-    check_feasible(form)
-    if form.mu == 0:
-        return _cheapest_sellers(form, eta)
-    at_eta = replace(form, eta_low=eta, eta_high=eta)
-    ordered = np.sort(form.virtual_costs)
-    costs = SortedCosts(ordered, highest_cost_bought(at_eta, ordered))
-    unit = form.gamma * costs.scale / form.mu
-    point = point_at(costs, form.max_weight, ratio_of_scales(form, costs), eta * unit)
-    return _answer(form, costs, int(point.capped[0]), int(point.bought[0]), eta=eta)
-
-
 def check_feasible(form: StandardForm) -> None:
-    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints.
-
-    And ParameterError where a weight of the objective is next to the largest float.
-    """
-    for name, weight in (("mu", form.mu), ("sigma", form.sigma), ("gamma", form.gamma)):
-        if form.mu > 0 and weight > _LARGEST:
-            raise ParameterError(
-                f"{name} is {weight:g}, and sums overflow beside it; divide mu, sigma and gamma "
-                "by the same number, which changes no allocation"
-            )
+    """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints."""
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
@@ -143,23 +126,13 @@ def check_feasible(form: StandardForm) -> None:
         )
 
 
-def check_noise(form: StandardForm) -> None:
-    """Raise UnattainedOptimumError where nothing keeps the buyer from buying ever less."""
-    if form.sigma == 0 and form.eta_low == 0:
-        raise UnattainedOptimumError(
-            "sigma, the weight of Noise, is 0: noise costs the buyer nothing, so buying less "
-            "privacy is always better and the infimum, at eta = 0, is not attained; give "
-            "sigma > 0 or add EtaRange(low, high)"
-        )
-
-
 def ratio_of_scales(form: StandardForm, costs: SortedCosts) -> float:
     """Return rho = sigma*gamma*scale/mu^2, the one number that the path has to know."""
     rho = form.sigma * form.gamma * costs.scale / form.mu / form.mu
     if not (_LEAST < rho < _LARGEST or form.sigma == 0):
         raise SolverError(
-            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g} are "
-            "further apart than double precision can weigh; bring the weights of the terms closer"
+            f"mu = {form.mu:g} beside sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
+            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
         )
     return rho
 
@@ -171,15 +144,8 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     them. Were a seller with cost psi bought from, moving weight to that one would not pay, so
     that t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective
     there exceeds 2*sigma*gamma/t, and is no more than what the sellers at g achieve. The end of a
-    range of eta bounds t directly.
-
-    Parameters
-    ----------
-    form : StandardForm
-    ordered : ndarray, shape (m,)
-        Its virtual costs in ascending order.
-    spare : int
-        How many sellers may leave the market without invalidating the bound.
+    range of eta bounds t directly. ``spare`` sellers may leave the market, whose virtual costs are
+    given in ascending order, without invalidating the bound.
     """
     gamma = np.float64(form.gamma)  # which divides by zero, to infinity: the bound says nothing
     c = form.sigma * gamma
@@ -230,26 +196,23 @@ def _cheap_enough(form: StandardForm) -> SortedCosts | None:
     return costs if np.any(rate2 * mean < ratio_of_scales(form, costs) * costs.scale) else None
 
 
-def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolution:
+def _cheapest_sellers(form: StandardForm) -> ExactSolution:
     """Solve with mu = 0: nothing rewards spread, so the cheapest sellers are filled to the cap.
 
     Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
     """
     psi, u = form.virtual_costs, form.max_weight
-    order = np.sort(psi)
-    marginal = order[min(int(np.ceil((1 - 1e-15) / u)), psi.size) - 1]
-    below, at = psi < marginal, psi == marginal
-    weights = np.where(below, u, 0.0)
-    share = max(0.0, 1.0 - u * np.count_nonzero(below)) / np.count_nonzero(at)
-    weights[at] = min(share, u)
+    ordered = np.sort(psi)
+    _, share, below, _ = cheapest(SortedCosts(ordered), u)
+    marginal = ordered[below[0]]
+    at_margin = np.where(psi == marginal, min(share[0], u), 0.0)
+    weights = np.where(psi < marginal, u, at_margin)
     cost = form.expected_cost(weights)
-    binding: tuple[str, ...] = ()
-    if eta is None:
-        best = np.inf if cost == 0 else _stationary_eta(form, cost)
-        eta = float(np.clip(best, form.eta_low, form.eta_high))
-        if eta == np.inf:
-            _refuse_free_sellers(form)
-        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+    best = np.inf if cost == 0 else _stationary_eta(form, cost)
+    eta = float(np.clip(best, form.eta_low, form.eta_high))
+    if eta == np.inf:
+        _refuse_free_sellers(form)
+    binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     objective = form.objective(weights, eta)
     multiplier = form.gamma * float(marginal)
     return ExactSolution(weights, eta, objective, objective, multiplier, binding)
@@ -257,12 +220,11 @@ def _cheapest_sellers(form: StandardForm, eta: float | None = None) -> ExactSolu
 
 def _stationary_eta(form: StandardForm, cost: float) -> float:
     """Return the eta at which noise and payments balance."""
-    # Root by root, because the quotient leaves the range of floating point before its root does.
-    eta = float(np.sqrt(form.sigma) / np.sqrt(form.gamma) / np.sqrt(cost))
+    eta = unconstrained_eta(form, cost)
     if eta == np.inf or (eta == 0 and form.sigma > 0):
         raise SolverError(
-            f"sigma = {form.sigma:g} and gamma*psi = {form.gamma:g}*{cost:g} are further apart "
-            "than double precision can weigh; bring the weights of the terms closer"
+            f"sigma = {form.sigma:g} beside gamma*psi = {form.gamma:g}*{cost:g}: the ratio of "
+            "scales exceeds double precision; bring the weights of the terms closer"
         )
     return eta
 
@@ -398,13 +360,8 @@ def _answer(
     weights = _weights(form, piece)
     norm = float(np.sqrt(weights @ weights))
     if eta is None:
-        cost = form.expected_cost(weights)
-        if cost == 0:
-            raise SolverError(
-                f"virtual costs from {form.virtual_costs.min():g} vanish in double precision, so "
-                "that eta has no end; state costs in a smaller unit"
-            )
-        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
+        best = _stationary_eta(form, form.expected_cost(weights))
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)

@@ -21,7 +21,6 @@ tolerances of conic solvers, so the variables are ``m*a``, which is of order one
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import cvxpy as cp
@@ -30,15 +29,14 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.simplex import (
     ROUNDING,
-    feasible_cap,
+    common_price,
+    feasible_limits,
     norm_minimiser,
     project_capped_simplex,
-    projection_step,
 )
-from convexmarket.allocation.views import Declared, spread_out
+from convexmarket.allocation.views import DeclaredMarket, inverse_of, spread_out
 from convexmarket.arguments import as_float, shown
 from convexmarket.errors import (
-    AllocationError,
     NotSupportedError,
     ParameterError,
     SolverError,
@@ -62,22 +60,16 @@ Formulation = Literal["primal", "dual", "projection"]
 
 def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
     """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
-    max_weight = feasible_cap(form.virtual_costs.size, form.max_weight)
-    return norm_minimiser(t * form.virtual_costs, form.mu, max_weight)
+    return norm_minimiser(t * form.virtual_costs, form.mu, form.max_weight)
 
 
 def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:
     """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
 
-    At the optimum every seller strictly between 0 and the cap has the same price
-    ``mu*a_i/||a|| + t*psi_i``. Where none is, the multiplier is not unique and the price of the
-    dearest seller bought from is returned.
+    At the optimum it is the price ``mu*a_i/||a|| + t*psi_i`` of all strictly between 0 and the cap.
     """
     prices = form.mu * weights / np.linalg.norm(weights) + t * form.virtual_costs
-    importance = weights * np.maximum(form.max_weight - weights, 0.0)
-    if importance.sum() > 0:
-        return float(prices @ importance / importance.sum())
-    return float(prices[weights > 0].max())
+    return common_price(weights, prices, np.maximum(form.max_weight - weights, 0.0))
 
 
 def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> NDArray[np.float64]:
@@ -148,11 +140,11 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     form, sellers = market.form.restricted()
     standard = form.standard
     assert standard is not None  # as for all sellers
-    feasible_cap(sellers.sum(), standard.max_weight)
+    feasible_limits(np.full(sellers.sum(), standard.max_weight))
     return standard, sellers
 
 
-class FixedEtaProblem(Declared):
+class FixedEtaProblem(DeclaredMarket):
     """The buyer's problem at a fixed eta: a :class:`cvxpy.Problem` that knows what it is about.
 
     Made by :func:`declare`. Everything a CVXPY problem offers works as usual, for example
@@ -217,24 +209,6 @@ class FixedEtaProblem(Declared):
     def _set_t(self, t: float) -> None:
         self.param_dict["t"].value = t
 
-    @property
-    def raw_weights(self) -> NDArray[np.float64]:
-        """Weights of the last solve as the solver left them, of those with finite virtual costs.
-
-        Raises
-        ------
-        AllocationError
-            If the problem has not been solved.
-        """
-        if any(variable.value is None for variable in self.variables()):
-            raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
-            )
-        return self._raw_weights()
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        raise NotImplementedError
-
 
 class PrimalProblem(FixedEtaProblem):
     """``min mu*||a|| + t*psi'a + sigma/eta`` over the capped simplex, for the variable m*a."""
@@ -249,7 +223,7 @@ class PrimalProblem(FixedEtaProblem):
         quantities = Quantities(
             weights=weights,
             epsilon=(t / form.gamma) * weights,
-            inverse_eta=_inverse_eta(t, form.gamma),
+            inverse_eta=inverse_of(t, 1.0 / form.gamma),
             virtual_costs=embed(form.virtual_costs, sellers),
         )
         constraints = [cp.sum(scaled_weights) == sellers.size, scaled_weights >= 0]
@@ -260,19 +234,7 @@ class PrimalProblem(FixedEtaProblem):
         objective = cp.Minimize(market.objective.expression(quantities))
         super().__init__(objective, constraints, form, sellers)
         self.quantities = quantities
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        value = self.var_dict["scaled_weights"].value
-        return np.asarray(value, dtype=float) / self._sellers.size
-
-
-def _inverse_eta(t: cp.Parameter, gamma: float) -> cp.CallbackParam:
-    """Return 1/eta as a parameter that follows t."""
-    return cp.CallbackParam(partial(_reciprocal, t, gamma), pos=True, name="inverse_eta")
-
-
-def _reciprocal(t: cp.Parameter, gamma: float) -> float | None:
-    return None if t.value is None else gamma / float(t.value)
+        self._weights = scaled_weights / sellers.size
 
 
 class DualProblem(FixedEtaProblem):
@@ -297,13 +259,16 @@ class DualProblem(FixedEtaProblem):
             reach += multipliers
             value -= form.max_weight * cp.sum(multipliers)
         self._prices = reach >= scaled_tau  # its own multipliers are the weights
-        noise = form.sigma * _inverse_eta(t, form.gamma)
+        noise = form.sigma * inverse_of(t, 1.0 / form.gamma)
         objective = cp.Maximize(price * value + noise)
         super().__init__(
             objective, [self._prices, cp.norm(margin, 2) <= form.mu / price], form, sellers
         )
 
-    def _raw_weights(self) -> NDArray[np.float64]:
+    @property
+    def raw_weights(self) -> NDArray[np.float64]:
+        """Weights of the last solve as the solver left them: the multipliers of the prices."""
+        self.solution(self._prices.expr)  # there is one
         weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
         total = float(weights.sum())
         return weights / total if total > 0 else np.full(weights.shape, np.nan)
@@ -328,15 +293,14 @@ class ProjectionProblem(FixedEtaProblem):
             constraints.append(scaled_weights <= m * form.max_weight)
         objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
         super().__init__(objective, constraints, form, sellers)
+        self._weights = scaled_weights / m
 
     def _t(self) -> float:
         beta = float(self.param_dict["beta"].value)
-        return beta * self._form.mu / float(np.linalg.norm(projection_step(self._form, beta)))
+        form = self._form
+        weights = project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
+        return beta * form.mu / float(np.linalg.norm(weights))
 
     def _set_t(self, t: float) -> None:
         norm = np.linalg.norm(optimal_weights(self._form, t))
         self.param_dict["beta"].value = t * norm / self._form.mu
-
-    def _raw_weights(self) -> NDArray[np.float64]:
-        value = self.var_dict["scaled_weights"].value
-        return np.asarray(value, dtype=float) / self._form.virtual_costs.size

@@ -255,13 +255,7 @@ def _following(expression: cp.Expression) -> cp.Parameter:
 
 
 class Minorants:
-    """Affine minorants of convex expressions, tight at the current values of some unknowns.
-
-    Parameters
-    ----------
-    unknowns : sequence of cvxpy.Variable
-        All that the expressions speak of.
-    """
+    """Affine minorants of convex expressions in some unknowns, tight at their current values."""
 
     def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
         self._unknowns = unknowns
@@ -271,15 +265,9 @@ class Minorants:
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints
     ) -> tuple[float, list[Floats]]:
-        """Return constant and slopes of an affine function that is nowhere above an expression.
+        """Return constant and slopes of an affine function nowhere above ``dual'expression``.
 
-        Parameters
-        ----------
-        expression : cvxpy.Expression
-        dual : ndarray or float
-            What its entries are multiplied with: such that the product is convex.
-        hints : mapping
-            Multipliers of the arguments of atoms with kinks; others take the atom's own gradient.
+        That has to be convex. Atoms with kinks that have no hint take their own gradient.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")

@@ -26,17 +26,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, Replaced, SortedCosts
+from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints, Replaced, SortedCosts
 
 __all__ = [
+    "Common",
     "PathPoint",
     "beta_at",
     "cheapest",
+    "common_stretches",
     "minimise",
     "point_at",
     "squared_rates",
@@ -50,12 +52,14 @@ Segment = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 _SLACK = 1e-9
 #: Nodes of the path of a single market that are evaluated first.
 _FIRST_NODES = 1024
+#: Ends of stretches that many markets share, at most; more are taken for one.
+_MOST_ENDS = 6
 #: Nodes evaluated in one round of splitting while few stretches are left.
 _NODES_PER_ROUND = 128
 
 
 @dataclass(frozen=True)
-class PathPoint:
+class PathPoint(Arrays):
     """Points of the paths of one or many markets, all arrays of shape (n,).
 
     Attributes
@@ -92,28 +96,15 @@ class PathPoint:
         weight = np.where(costs.place < self.capped, cap, free_weight)
         return np.where(costs.place < self.bought, weight, 0.0)
 
-    def take(self, index: Ints) -> PathPoint:
-        """Return the points at the given positions."""
-        return PathPoint(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
-class _Nodes:
+class _Nodes(Arrays):
     """Nodes k of paths: r^2, psi'a and the number of capped sellers there; arrays of one shape."""
 
     k: Ints
     rate2: Floats
     cost: Floats
     j: Ints
-
-    def __getitem__(self, index: Any) -> _Nodes:
-        return _Nodes(self.k[index], self.rate2[index], self.cost[index], self.j[index])
-
-    @classmethod
-    def joined(cls, parts: list[_Nodes]) -> _Nodes:
-        return cls(
-            *(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__annotations__)
-        )
 
 
 @dataclass(frozen=True)
@@ -150,12 +141,12 @@ class _Path:
         costs, u = self.costs, self.cap
         free = (q - j).astype(float)
         left = np.maximum(1.0 - j * u, 0.0)
-        total, squares = costs.sum1(e, q), costs.sum2(e, q)
+        total, squares = costs.sums(e, q)
         below: Floats | float = 0.0
         if np.any(j):
-            below = costs.sum1(e, j)
+            below, squares_below = costs.sums(e, j)
             total = total - below
-            squares = squares - costs.sum2(e, j)
+            squares = squares - squares_below
         mean = total / free
         spread = np.maximum(squares - total * mean, 0.0)
         # Equal costs: their spread is zero, and must not be the rounding of a difference.
@@ -167,6 +158,12 @@ class _Path:
 
     def node(self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
         """Evaluate the path at nodes k, given bounds of the number of capped sellers if known."""
+        return self.node_and_beta(e, k, capped)[0]
+
+    def node_and_beta(
+        self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None
+    ) -> tuple[_Nodes, Floats]:
+        """Return nodes k, and beta at those that do not stand for infinity."""
         first, size = self._of(self.first, e), self._of(self.costs.size, e)
         at_end, at_start = k < first, k >= size
         tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
@@ -180,7 +177,7 @@ class _Path:
             bend = beta * spread
             cost = np.where(at_end, cost, cost - bend)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
-        return _Nodes(k, rate2, cost, j)
+        return _Nodes(k, rate2, cost, j), beta
 
     def _capped(self, e: Ints, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
         """Return how many sellers are at the cap when seller q ceases to be bought from.
@@ -249,7 +246,7 @@ def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
 
 def stationary_pieces(costs: Costs, cap: float, rho: float) -> tuple[Ints, Ints, Ints]:
     """Return (market, j, q) of every piece of the paths that may hold a stationary point."""
-    return _pieces(_Path.of(costs, cap), lambda rate2, cost: rate2 * cost, rho)
+    return _pieces(_Path.of(costs, cap), _product, rho)
 
 
 def minimise(
@@ -257,6 +254,7 @@ def minimise(
     cap: float,
     rho: float,
     rates: tuple[float, float] = (0.0, np.inf),
+    within: Common | None = None,
 ) -> PathPoint:
     """Return the global minimiser over eta and weights, of every market in ``costs``.
 
@@ -269,6 +267,8 @@ def minimise(
         sigma*gamma*scale/mu^2 > 0.
     rates : (float, float), optional
         Range of r = gamma*eta*scale/mu; stationary points outside get the value +inf.
+    within : Common, optional
+        Where on their paths the stationary points of all these markets are known to be.
 
     Returns
     -------
@@ -276,7 +276,7 @@ def minimise(
         One point per market; ``rate`` is +inf where the infimum is not attained.
     """
     path = _Path.of(costs, cap)
-    e, j, q = _pieces(path, lambda rate2, cost_there: rate2 * cost_there, rho)
+    e, j, q = _pieces(path, _product, rho, within)
     points = path.points(e, j, q, rho)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
@@ -339,58 +339,118 @@ def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> 
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
 
 
+def _product(rate2: Floats, cost: Floats) -> Floats:
+    """Return r^2 * psi'a, which is rho where the objective is stationary."""
+    return rate2 * cost
+
+
+def _may_hit(most: Floats, least: Floats, target: float) -> NDArray[np.bool_]:
+    # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
+    return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
+
+
+class Common(NamedTuple):
+    """Stretches of the paths of all markets that differ from one in a single seller.
+
+    Attributes
+    ----------
+    k : ndarray of int
+        Nodes at their ends, in ascending order.
+    fewest, most : ndarray of int
+        How many sellers may be at the cap there.
+    """
+
+    k: Ints
+    fewest: Ints
+    most: Ints
+
+
+def common_stretches(base: SortedCosts, cap: float, rho: float, dearest: float) -> Common:
+    """Return the stretches that may hold a stationary point with one seller gone or replaced.
+
+    The market without its cheapest seller, and the one with another at that cost, are the
+    extremes: node k of any other lies between node k - 2 of the first and node k + 2 of the
+    second. Let tau be the cost from which on sellers are not bought from. At the same tau, the
+    more and the cheaper the sellers, the larger are 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which
+    is the sum of ``(tau - psi)*min(tau - psi, u/beta)``. So the extremes bound r^2 and psi'a of
+    all others, as closely as one seller matters.
+
+    Parameters
+    ----------
+    base : SortedCosts
+        Of whom any but one can carry the whole weight.
+    cap, rho : float
+        As for :func:`minimise`.
+    dearest : float
+        What the replaced seller costs at most, if it is not gone; no less than the cheapest.
+    """
+    m = base.psi.size
+    path = _Path.of(Replaced(base, np.array([0, m]), np.array([np.inf, base.lowest])), cap)
+    first = path.first[0]
+    filled = path.node(np.array([1]), path.first[1:] - 1).cost
+    other = (dearest - base.lowest) / base.scale
+    mean = base.offset + (base.s1[-1] + other) / (m - 1)
+
+    low, high = 0, m + 1
+    while True:
+        k = np.unique(low + (high - low) * np.arange(_NODES_PER_ROUND + 1) // _NODES_PER_ROUND)
+        at = np.array([np.minimum(k, m) - 2, np.maximum(k, first)])  # bound from below and above
+        tau = base.offset + path.costs.value(np.array([0]), np.clip(at, 0, m - 2))
+        both = np.arange(2)[:, None, None]
+        nodes, beta = path.node_and_beta(both, at + 2 * both)
+        less, more = nodes[0], nodes[1]
+        with np.errstate(divide="ignore", invalid="ignore"):  # at the ends of the paths
+            ratio = beta[0] / beta[1]
+            least_cost = tau[0] - (tau[0] - more.cost[0]) * ratio[0]
+            most_cost = tau[1] - (tau[1] - less.cost[1]) / ratio[1]
+            least_cost = np.where(at[0] < first, filled, least_cost)
+            most_cost = np.where(at[1] >= m - 1, mean, most_cost)
+            most = _product(less.rate2[0, :-1], most_cost[1:])
+            least = _product(more.rate2[1, 1:], least_cost[:-1])
+        ends = np.flatnonzero(np.diff(_may_hit(most, least, rho), prepend=False, append=False))
+        if not 0 < ends.size <= _MOST_ENDS:
+            ends = np.array([0, k.size - 1])
+        if 2 * (k[ends[-1]] - k[ends[0]]) >= high - low:
+            return Common(k[ends], np.maximum(more.j[1, ends] - 2, 0), less.j[0, ends] + 2)
+        low, high = k[ends[0]], k[ends[-1]]
+
+
 def _pieces(
     path: _Path,
     quantity: Callable[[Floats, Floats], Floats],
     target: float,
+    within: Common | None = None,
 ) -> tuple[Ints, Ints, Ints]:
     """Return (market, j, q) of every piece of the paths on which ``quantity`` may hit ``target``.
 
     ``quantity(r^2, psi'a)`` is nondecreasing in both arguments; along a path the first rises and
     the second falls with beta, so a stretch is bounded by mixing its ends.
     """
-    low, high = target * (1 - _SLACK), target * (1 + _SLACK)
-
-    def may_hit(a: _Nodes, b: _Nodes) -> NDArray[np.bool_]:
-        with np.errstate(invalid="ignore"):
-            most, least = quantity(a.rate2, b.cost), quantity(b.rate2, a.cost)
-        # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
-        return ~(most < low) & ~(least > high) & (a.k < b.k)
-
-    e, nodes = _first_cut(path)
+    e, nodes = _first_cut(path) if within is None else _cut_at(path, within)
     done: list[_Stretches] = []
     while e.size:
         a, b = nodes[:, :-1], nodes[:, 1:]
-        keep = np.nonzero(may_hit(a, b))
+        with np.errstate(invalid="ignore"):
+            most, least = quantity(a.rate2, b.cost), quantity(b.rate2, a.cost)
+        keep = np.nonzero(_may_hit(most, least, target) & (a.k < b.k))
         work = _Stretches(e[keep[0]], a[keep], b[keep])
         single = work.b.k - work.a.k <= 1
         if single.all():
             done.append(work)
             break
-        done.append(work.take(single))
-        work = work.take(~single)
+        done.append(work[single])
+        work = work[~single]
         e, nodes = work.e, _split(path, work)
     return _expand(done)
 
 
 @dataclass(frozen=True)
-class _Stretches:
+class _Stretches(Arrays):
     """Stretches of the paths of markets e, from node a to node b > a; arrays of shape (n,)."""
 
     e: Ints
     a: _Nodes
     b: _Nodes
-
-    def take(self, keep: NDArray) -> _Stretches:
-        return _Stretches(self.e[keep], self.a[keep], self.b[keep])
-
-    @classmethod
-    def joined(cls, parts: list[_Stretches]) -> _Stretches:
-        return cls(
-            np.concatenate([part.e for part in parts]),
-            _Nodes.joined([part.a for part in parts]),
-            _Nodes.joined([part.b for part in parts]),
-        )
 
 
 def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
@@ -403,6 +463,14 @@ def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
     parts = min(_FIRST_NODES, int(last[0] - first[0])) if first.size == 1 else 1
     k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
     return e, path.node(np.repeat(e, parts + 1).reshape(k.shape), k)
+
+
+def _cut_at(path: _Path, common: Common) -> tuple[Ints, _Nodes]:
+    """Return all markets and their rows of nodes at the ends of stretches that they share."""
+    everyone: Any = np.s_[:, None]
+    k = np.clip(common.k, path.first[everyone] - 1, path.costs.size[everyone])
+    fewest, most = (np.minimum(j, path.floor[everyone]) for j in common[1:])
+    return np.arange(k.shape[0]), path.node(everyone, k, (fewest, most))
 
 
 def _split(path: _Path, work: _Stretches) -> _Nodes:
@@ -437,7 +505,11 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
     key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
     if not np.any(e):  # one market
-        return points.take(np.array([np.argmin(key)]))
-    order = np.lexsort((key, e))
-    first = np.flatnonzero(np.diff(e[order], prepend=-1))
-    return points.take(order[first])
+        return points[np.array([np.argmin(key)])]
+    key[np.isnan(key)] = np.inf  # costs beyond double precision
+    least = np.full(e.max() + 1, np.inf)
+    np.minimum.at(least, e, key)
+    first = np.flatnonzero(key == least[e])
+    best = np.empty(least.size, dtype=np.intp)
+    best[e[first]] = first
+    return points[best]

@@ -17,20 +17,8 @@ def perspective(
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Return ``s*g(at/s)`` as an expression that its least value is, under constraints.
 
-    The epigraph of g is ``A z + b in K`` for a cone K, and that of its perspective
-    ``A z + b s in K``.
-
-    Parameters
-    ----------
-    g : cvxpy.Expression
-        Convex in x, which is all that it speaks of.
-    x : cvxpy.Variable
-    at : cvxpy.Expression
-        Of the shape of x.
-    s : cvxpy.Expression
-        Scalar, nonnegative.
-    solver : str
-        For which g is written in cones.
+    The epigraph of g, convex in x alone, is ``A z + b in K`` for a cone K that the solver knows,
+    and that of its perspective ``A z + b s in K``.
     """
     x.value = None  # some atoms of CVXPY do not compile where it has one
     own, above = cp.Variable(x.shape), cp.Variable(g.shape)

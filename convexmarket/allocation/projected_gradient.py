@@ -46,18 +46,8 @@ def descend(
 ) -> Descent:
     """Minimise ``mu*||a|| + t*psi'a`` over the capped simplex by projected gradient descent.
 
-    Parameters
-    ----------
-    form : StandardForm
-    t : float
-        gamma*eta.
-    start : ndarray, shape (m,)
-        Feasible weights.
-    step : float
-        Step size; at most ``2/(mu*sqrt(m))`` to be sure of descent.
-    max_iterations : int
-    tol : float
-        Stop when a step changes the weights by less than this, relative to their norm.
+    A step size of at most ``2/(mu*sqrt(m))`` is sure to descend. It stops when a step changes the
+    weights by less than ``tol``, relative to their norm.
     """
     weights = start
     for iteration in range(1, max_iterations + 1):
@@ -81,29 +71,11 @@ def projected_gradient(
 ) -> Allocation:
     """Allocate privacy as the papers do: descent on the weights for each eta of a grid.
 
-    Parameters
-    ----------
-    market : Market
-        Of the papers' form (A, Eq. 11).
-    grid : int or array_like
-        Number of values that divide (0, eta_max], or the market's EtaRange, evenly; or the values
-        of eta themselves.
-    eta_max : float, optional
-        The papers' L. Where left out, no stationary point of the objective lies above it: it is
-        ``sqrt(sigma/(gamma*cheapest))`` with the cost of the cheapest purchase, or the upper end
-        of the market's EtaRange.
-    step : float, optional
-        Step size of the descent; ``1/(mu*sqrt(m))``, one over the Lipschitz constant of the
-        gradient, where left out.
-    max_iterations : int
-        For each eta.
-    tol : float
-        Relative change of the weights to stop a descent at.
-
-    Returns
-    -------
-    Allocation
-        Its lower bound holds over all eta > 0 that the market permits, not only on the grid.
+    See :func:`allocate`. Descent on one eta starts from the weights of the previous one, the first
+    from equal weights. The lower bound holds over all eta > 0 that the market permits, not only on
+    the grid, which divides (0, eta_max] or the market's EtaRange evenly where it is a number. Where
+    ``eta_max``, the papers' L, is left out, no stationary point of the objective lies above it: it
+    is ``sqrt(sigma/(gamma*cheapest))`` with the cost of the cheapest purchase.
 
     Raises
     ------
@@ -111,12 +83,6 @@ def projected_gradient(
         If the market is not of the papers' form, or ``mu = 0`` and no step is given.
     UnattainedOptimumError
         If the infimum is at eta = 0, or nothing on the grid is better than eta = infinity.
-    ParameterError
-        If an argument is out of its range.
-
-    Notes
-    -----
-    Descent on one eta starts from the weights of the previous one, the first from equal weights.
     """
     start = time.perf_counter()
     form, sellers = papers_form(market)

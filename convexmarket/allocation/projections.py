@@ -22,13 +22,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import unattained_noise
+from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
+    common_price,
     feasible_limits,
     largest_eta,
     norm_minimiser,
@@ -124,7 +125,7 @@ class ProjectableForm(Form):
         """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
         marginal = mu / self.weight * self.slope(weights) + costs
         at_limit = weights >= limit * (1 - 1e-12)
-        price = _price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
+        price = common_price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
         return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
 
     def slope(self, weights: Floats) -> Floats:
@@ -155,13 +156,7 @@ class ProjectableForm(Form):
 
 
 class Projections:
-    """Solves the problem at one eta after the other.
-
-    Parameters
-    ----------
-    form : ProjectableForm
-        With finite virtual costs.
-    """
+    """Solves the problem, with finite virtual costs, at one eta after the other."""
 
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
@@ -200,14 +195,6 @@ class Projections:
         return Evaluated(weights, eta, objective, cut)
 
 
-def _price(weights: Floats, marginal: Floats, room: Floats) -> float:
-    """Return the multiplier of ``sum a = 1``: what sellers between the bounds have in common."""
-    importance = weights * room
-    if importance.sum() > 0:
-        return float(marginal @ importance / importance.sum())
-    return float(marginal[weights > 0].max())
-
-
 def solve_projections(
     market: Market,
     gap: float = 1e-6,
@@ -215,29 +202,9 @@ def solve_projections(
     start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy by a certified search over eta with exact evaluations.
+    """Allocate privacy by a certified search over eta with exact evaluations; see :func:`allocate`.
 
-    Parameters
-    ----------
-    market : Market
-        Of a spread or squared spread (mu > 0), noise, linear payments, and losses, under caps and
-        largest guarantees; payments or largest guarantees it must have.
-    gap : float
-        Relative distance between objective and lower bound to stop at; 1e-10 costs little more,
-        and is aimed at anyway.
-    max_solves : int
-        At most this many evaluations, each O(m log m).
-    start : float, optional
-        Where to look first, for example the eta of a similar market.
-    progress : callable, optional
-        Called with the :class:`SolveRecord` of each evaluation.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market is of another form.
-    InfeasibleMarketError, UnattainedOptimumError
-        If there is no optimum.
+    A gap of 1e-10 costs little more than a larger one, and is aimed at anyway.
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
@@ -249,8 +216,7 @@ def solve_projections(
             f"largest guarantees there must be; this is {shown(market)}"
         )
     form, active = found
-    if form.sigma == 0 and form.eta_low == 0:
-        raise unattained_noise()
+    check_noise(form)
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)

@@ -177,41 +177,10 @@ def line_search(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> Allocation:
-    """Allocate privacy by a certified search over eta, with a CVXPY solver for each eta.
+    """Allocate privacy in the papers' problem, with a CVXPY solver for each eta.
 
-    Parameters
-    ----------
-    market : Market
-        Of the papers' form (A, Eq. 11).
-    formulation : {"primal", "dual", "projection"}
-        Which declaration of the fixed-eta problem to solve; see
-        :mod:`convexmarket.allocation.formulations`.
-    solver : str
-        One of ``cvxpy.installed_solvers()`` that can solve it.
-    gap : float
-        Relative distance between objective and lower bound to stop at.
-    max_solves : int
-        At most this many solves.
-    solver_options : mapping, optional
-        Passed on to the solver. Where left out, SCS and OSQP get tolerances of 1e-8 in place of
-        their own.
-    progress : callable, optional
-        Called with each :class:`SolveRecord` as it is made.
-
-    Returns
-    -------
-    Allocation
-        Its ``gap`` may exceed the one asked for where ``max_solves`` or the accuracy of the
-        solver does not allow it; the bound is valid all the same.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market, the formulation or the solver does not fit.
-    UnattainedOptimumError
-        If the infimum is at eta = 0 or eta = infinity.
-    SolverError
-        If the solver fails; a status of "optimal_inaccurate" is used and recorded.
+    See :func:`allocate`, and for the formulations :mod:`convexmarket.allocation.formulations`. A
+    solver's status of "optimal_inaccurate" is used and recorded.
     """
     start = time.perf_counter()
     check_gap(gap, max_solves)

@@ -7,19 +7,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from convexmarket.errors import InfeasibleMarketError, ParameterError
-from convexmarket.market import StandardForm
 
 #: Relative slack within which a bound given by the user counts as met.
 ROUNDING = 1e-9
 
 __all__ = [
     "cheapest_purchase",
-    "feasible_cap",
+    "common_price",
     "feasible_limits",
     "largest_eta",
     "norm_minimiser",
     "project_capped_simplex",
-    "projection_step",
 ]
 
 
@@ -107,15 +105,6 @@ def _close_gaps(shifted: NDArray[np.float64], max_weight: float) -> NDArray[np.f
     return closed
 
 
-def feasible_cap(n_sellers: int, max_weight: float) -> float:
-    """Return the bound, at least 1/n so that rounding does not make it infeasible."""
-    if n_sellers * max_weight < 1 - ROUNDING:
-        raise InfeasibleMarketError(
-            f"{n_sellers} weights of at most {max_weight:g} cannot sum to one; raise the cap"
-        )
-    return max(max_weight, 1.0 / n_sellers)
-
-
 def feasible_limits(limits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return bounds that sum to 1 at least, so that rounding does not make them infeasible."""
     total = float(limits.sum())
@@ -185,6 +174,14 @@ def cheapest_purchase(costs: NDArray[np.float64], max_weight: float) -> float:
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
 
 
-def projection_step(form: StandardForm, beta: float) -> NDArray[np.float64]:
-    """Return a(beta), the projection of ``-beta*psi`` on the capped simplex, shape (m,)."""
-    return project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
+def common_price(
+    weights: NDArray[np.float64], prices: NDArray[np.float64], room: NDArray[np.float64]
+) -> float:
+    """Return the multiplier of ``sum a = 1``: the price that sellers with room to both sides share.
+
+    Where none has, it is not unique, and the price of the dearest seller bought from is returned.
+    """
+    importance = weights * room
+    if importance.sum() > 0:
+        return float(prices @ importance / importance.sum())
+    return float(prices[weights > 0].max())

@@ -62,21 +62,10 @@ def solver_version(solver: str) -> str:
 
 
 def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | None = None) -> str:
-    """Solve a problem; return the status, which says what became of it, whatever happens.
+    """Solve a problem; return CVXPY's status or what the solver raised, whatever happens.
 
     Tolerances are tight enough for a certificate; where a solver fails at these, its own are tried.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    solver : str
-    options : mapping, optional
-        The user's, which come first.
-
-    Returns
-    -------
-    str
-        CVXPY's status, or what the solver raised.
+    The user's options come first.
     """
     own = dict(options or {})
     status = _run(problem, solver, {**_TIGHT.get(solver, {}), **own})

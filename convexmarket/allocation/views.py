@@ -25,8 +25,10 @@ from convexmarket.terms.base import Number
 
 __all__ = [
     "Declared",
+    "DeclaredMarket",
     "FixedEta",
     "JointView",
+    "inverse_of",
     "numbers",
     "spread_out",
 ]
@@ -215,19 +217,21 @@ class JointView:
         return sum(float(numbers(expression)) for _, _, expression in self.terms)
 
 
-def _reciprocal(eta: cp.Parameter, scale: float = 1.0) -> float | None:
-    """Return the value of a parameter that follows another."""
-    return None if eta.value is None else 1.0 / (float(eta.value) * scale)
+def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
+    """Return ``1/(eta*unit)`` as a parameter that follows another."""
+    return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
+
+
+def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
+    return None if eta.value is None else 1.0 / (float(eta.value) * unit)
 
 
 def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
     """Return eta as a parameter, and what the guarantees and 1/eta of a view are with it."""
     eta = cp.Parameter(pos=True, name="eta")
-    inverse = partial(_reciprocal, eta, view.inverse_scale)
-    everybody = spread_out(view.scaled_weights, view.active)
     return eta, {
-        id(view.epsilon): (eta / view.active.size) * everybody,
-        id(view.scaled_inverse): cp.CallbackParam(inverse, pos=True, name="scaled_inverse"),
+        id(view.epsilon): eta * view.quantities.weights,
+        id(view.scaled_inverse): inverse_of(eta, view.inverse_scale),
     }
 
 
@@ -267,7 +271,24 @@ class Declared(cp.Problem):
         return np.asarray(expression.value, dtype=float)
 
 
-class Subproblem(cp.Problem):
+class DeclaredMarket(Declared):
+    """A whole market, whose weights a are an expression."""
+
+    _weights: cp.Expression
+
+    @property
+    def weights(self) -> Floats:
+        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
+        weights = np.maximum(self.raw_weights, 0.0)
+        return weights / weights.sum()
+
+    @property
+    def raw_weights(self) -> Floats:
+        """Weights of the last solve as the solver left them, shape (m,)."""
+        return self.solution(self._weights)
+
+
+class Subproblem(DeclaredMarket):
     """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
 
     Parameters
@@ -289,7 +310,7 @@ class Subproblem(cp.Problem):
         scale: float,
         eta: float | None = None,
     ) -> None:
-        self._view = view
+        self._view, self._weights = view, view.quantities.weights
         self.scale = scale
         leaves: dict[int, cp.Expression] = {}
         if eta is not None:
@@ -321,12 +342,6 @@ class Subproblem(cp.Problem):
     def eta(self, eta: float) -> None:
         self._eta.value = eta
 
-    @property
-    def weights(self) -> Floats:
-        """Weights a as the solver left them, made nonnegative and summing to one, shape (m,)."""
-        weights = np.maximum(numbers(self._view.quantities.weights), 0.0)
-        return weights / weights.sum()
-
     def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
         """Return the multipliers that a cut needs, of an objective divided by a scale.
 
@@ -345,7 +360,7 @@ def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
     return scale * dual.reshape(item.expr.shape, order="F")
 
 
-class FixedEta(Declared):
+class FixedEta(DeclaredMarket):
     """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
 
     Made by :func:`convexmarket.declare`.
@@ -368,10 +383,8 @@ class FixedEta(Declared):
         self._weights = spread_out(scaled_weights, self._sellers) / m
         quantities = Quantities(
             weights=self._weights,
-            epsilon=(self._eta / m) * spread_out(scaled_weights, self._sellers),
-            inverse_eta=cp.CallbackParam(
-                partial(_reciprocal, self._eta), pos=True, name="inverse_eta"
-            ),
+            epsilon=self._eta * self._weights,
+            inverse_eta=inverse_of(self._eta),
             virtual_costs=_costs(market, self._sellers, None),
         )
         self.quantities = quantities
@@ -396,14 +409,3 @@ class FixedEta(Declared):
         for piece, items in self.pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
-
-    @property
-    def weights(self) -> Floats:
-        """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
-        weights = np.maximum(self.raw_weights, 0.0)
-        return weights / weights.sum()
-
-    @property
-    def raw_weights(self) -> Floats:
-        """Weights of the last solve as the solver left them, shape (m,)."""
-        return self.solution(self._weights)

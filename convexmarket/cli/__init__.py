@@ -13,7 +13,7 @@ import typer
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
-from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Force, Formats, err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_app
@@ -184,6 +184,7 @@ def run(
     show: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
     ] = False,
+    formats: Formats = "",
 ) -> None:
     """Run the experiment of a problem file and write its report."""
     from convexmarket.lab import build_report, run_problem, write_report
@@ -208,12 +209,12 @@ def run(
         check_replaceable(target.resolve())
         check_place(target, folder=True)
         if isinstance(problem, SolverStudyProblem):
-            page = run_study(problem, target)
+            page = run_study(problem, target, formats=formats)
         else:
             with progress_bars() as advance:
                 result = run_problem(problem, advance)
             report = build_report(result)
-            page = write_report(report, target)
+            page = write_report(report, target, formats)
             out.print(*summary(report), sep="\n")
             out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
             out.print(page, highlight=False, soft_wrap=True, markup=False)

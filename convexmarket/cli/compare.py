@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -144,6 +144,7 @@ def run_study(
     dask: str | None = None,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
+    formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
     from convexmarket.lab import build_report
@@ -170,7 +171,7 @@ def run_study(
         )
         raise typer.Exit(130) from None
     report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
-    page = write_folder(report, folder)
+    page = write_folder(report, folder, formats)
     out.print(*summary(report), sep="\n")
     if result.absent:
         out.print(f"Not installed, and left out: {', '.join(result.absent)}.", markup=False)

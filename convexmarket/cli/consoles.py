@@ -16,9 +16,31 @@ from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
 from convexmarket.starting import interrupts_as_usual
 
-__all__ = ["Force", "err", "errors_in_one_line", "out", "progress_bars"]
+__all__ = ["Force", "Formats", "err", "errors_in_one_line", "out", "progress_bars"]
 
 
+#: What a report's folder holds only if it is asked for.
+KINDS_OF_FILES = ("csv", "tex", "svg", "pdf")
+
+
+def _formats(given: str) -> tuple[str, ...]:
+    """Return the formats that a comma separates."""
+    wanted = [part.strip().lower() for part in given.split(",") if part.strip()]
+    for one in wanted:
+        if one not in (*KINDS_OF_FILES, "all"):
+            raise typer.BadParameter(f"{one!r} is none of {', '.join(KINDS_OF_FILES)}, all")
+    return KINDS_OF_FILES if "all" in wanted else tuple(wanted)
+
+
+Formats = Annotated[
+    Any,
+    typer.Option(
+        parser=_formats,
+        metavar="csv,tex,svg,pdf|all",
+        help="Write tables and figures in these formats besides.",
+        show_default=False,
+    ),
+]
 Force = Annotated[
     bool,
     typer.Option(

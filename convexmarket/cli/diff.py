@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import Force, errors_in_one_line, out
+from convexmarket.cli.consoles import Force, Formats, errors_in_one_line, out
 from convexmarket.errors import ParameterError
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
@@ -40,6 +40,7 @@ def diff_command(
         bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
     ] = False,
     force: Force = False,
+    formats: Formats = "",
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
     from convexmarket.lab import write_report
@@ -59,7 +60,7 @@ def diff_command(
         if data is not None:
             check_place(data, "--json", kind=JSON, force=force)
         found = diff_results(a, b, tolerance)
-        written = [] if folder is None else [write_report(found, folder)]
+        written = [] if folder is None else [write_report(found, folder, formats)]
         if data is not None:
             text = json.dumps(plain(found.as_data()), indent=2, ensure_ascii=False, allow_nan=False)
             write_together({data: lambda file: file.write(f"{text}\n")}, private=True, force=force)

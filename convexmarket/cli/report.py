@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convexmarket.cli.compare import run_study
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Formats, err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 
@@ -27,13 +27,14 @@ REPORT_EXAMPLES = """
 
   convexmarket report reports/wdbc
 
-  convexmarket report reports/wdbc --out somewhere/else
+  convexmarket report reports/wdbc --formats csv,pdf --out somewhere/else
 
   convexmarket report --index reports
 
   convexmarket report --all
 
-The first two write a report again from its results.json, without running anything. The last one \
+The first two write a report again from its results.json, without running anything; the second \
+with its tables as CSV and its figures as PDF. The last one \
 does so for every problem file, and runs those whose file has changed, or which have no report yet.
 """
 
@@ -76,6 +77,7 @@ def report_command(
     rerun: Annotated[
         bool | None, typer.Option("--rerun", help="Run every problem again.", show_default=False)
     ] = None,
+    formats: Formats = "",
 ) -> None:
     """Write reports again from their results, without running what gave them."""
     from convexmarket.lab import rewrite_report
@@ -96,7 +98,7 @@ def report_command(
         if target is not None:
             check_place(target, folder=True)
         if folder is not None:
-            page = rewrite_report(folder, target)
+            page = rewrite_report(folder, target, formats)
         elif index is not None:
             page = write_index(index)
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)

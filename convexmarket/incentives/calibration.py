@@ -28,7 +28,7 @@ from convexmarket.arguments import (
     shown,
 )
 from convexmarket.errors import ParameterError
-from convexmarket.market import Market
+from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
     Constraint,
@@ -160,7 +160,11 @@ def calibrate_gamma(
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
     constraints = tuple(constraints)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
-    _check_truthful(Market(drawn[0], objective + 1.0 * term, constraints))
+    incentives = Market(drawn[0], objective + 1.0 * term, constraints).incentives
+    if incentives != "by construction":
+        raise ParameterError(
+            f"no weight of payments makes this market truthful: {incentives.reason}"
+        )
     tried: dict[float, Floats] = {}
 
     def spent(log_gamma: float) -> float:
@@ -230,12 +234,7 @@ def _enclose(spent: Callable[[float], float], start: float, budget: float) -> tu
 
 def _without_payments(objective: Objective | Term) -> Objective:
     """Return the buyer's objective, checked to have noise and no payments."""
-    if isinstance(objective, Term):
-        objective = 1.0 * objective
-    if not isinstance(objective, Objective):
-        raise ParameterError(
-            f"objective must be a sum of terms such as mu * Spread(), got {shown(objective)}"
-        )
+    objective = as_objective(objective)
     if any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} already weighs payments, whose weight is to be "
@@ -247,10 +246,3 @@ def _without_payments(objective: Objective | Term) -> Objective:
             "privacy; add sigma * Noise() with sigma > 0"
         )
     return objective
-
-
-def _check_truthful(market: Market) -> None:
-    if market.incentives != "by construction":
-        raise ParameterError(
-            f"no weight of payments makes this market truthful: {market.incentives.reason}"
-        )

@@ -91,13 +91,7 @@ class Estimate:
 class SolvedCurve:
     """The market's answers as one seller's virtual cost varies; solved where asked, and kept.
 
-    Parameters
-    ----------
-    market : Market
-    allocation : Allocation
-        Of that market: the answer at the truth.
-    gap : float
-        Relative gap of each solve.
+    The allocation is the answer at the truth, and ``gap`` that of each other solve.
     """
 
     def __init__(self, market: Market, allocation: Allocation, gap: float) -> None:
@@ -209,18 +203,8 @@ def chord_rent(
 ) -> Estimate:
     """Return the integral of u(eps) from the report to the top, reports entering by payments only.
 
-    Parameters
-    ----------
-    curve : SolvedCurve
-    prior : Prior
-        Of this seller.
-    seller : int
-        Position in the market.
-    report : float
-    tolerance : float
-        Error at which no further report is solved.
-    max_solves : int
-        Number of reports at which to stop in any case; the error then says where it stands.
+    No further report is solved once the error is ``tolerance``, or at ``max_solves`` of them; the
+    error then says where it stands.
     """
     end = end_of_sales(curve, prior, seller, report)
     chords = Chords(curve, prior, seller, report, end)
@@ -260,17 +244,8 @@ class Cell:
 class Chords:
     """The integral of u(eps) over reports, cell by cell between those that are solved.
 
-    Parameters
-    ----------
-    curve : SolvedCurve
-    prior : Prior
-    seller : int
-    start, end : float
-        The reports to integrate over.
-    solved : ndarray, optional
-        Reports between them to be solved in any case.
-    envelope : bool
-        Whether reports enter by the payments only, so that objectives may be used.
+    From ``start`` to ``end``, with reports between them that are ``solved`` in any case. Where
+    reports enter by the payments only (``envelope``), objectives may be used.
 
     Attributes
     ----------

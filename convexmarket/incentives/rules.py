@@ -345,7 +345,9 @@ def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> Paymen
             f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
             "market; is it of another one? Allocate this market, or ask for a smaller gap"
         )
-    bought = np.intersect1d(np.flatnonzero(allocation.weights), who)
+    asked = np.zeros(reports.size, dtype=bool)
+    asked[who] = True
+    bought = np.flatnonzero(asked & (allocation.weights > 0))
     paid = np.zeros(reports.size)
     paid[bought] = reports[bought] * allocation.epsilon[bought]
     for prior, place in market.sellers.by_prior(bought):
@@ -385,8 +387,11 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
             f"the allocation is {allocation.gap:.1e} (relative) away from its lower bound; paying "
             "for the truth needs the global optimum: allocate with method='exact' or a smaller gap"
         )
-    costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
-    value = market.objective.value(allocation.weights, allocation.eta, costs)
+    if market.standard_form is not None:
+        value = market.standard_form.objective(allocation.weights, allocation.eta)
+    else:
+        costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
+        value = market.objective.value(allocation.weights, allocation.eta, costs)
     if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
         raise AllocationError(
             f"the objective of this market at the allocation is {value:.10g}, not "
@@ -535,9 +540,11 @@ def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats
         return _sold(curve, prior, seller[who], z) == 0
 
     everyone = np.arange(seller.size)
-    end = _first_true(too_dear, everyone, reports, prior)
+    # A little further, because rounding may leave a trace right at that report.
+    end = np.minimum(_first_true(too_dear, everyone, reports, prior) * (1 + 1e-10), top)
     still = np.flatnonzero(~unsold(everyone, end))
-    end[still] = _first_true(unsold, still, end[still], prior)
+    if still.size:
+        end[still] = _first_true(unsold, still, end[still], prior)
     return end
 
 
@@ -595,8 +602,8 @@ def _adaptive(
         low = np.concatenate((low[~good], middle[~good]))
         high = np.concatenate((middle[~good], high[~good]))
     raise SolverError(
-        "the integrals of the guarantees over higher reports do not converge: virtual costs and mu "
-        "are further apart than double precision can weigh; bring the weights of the terms closer"
+        "the integrals of the guarantees over higher reports do not converge: the ratio of scales "
+        "of virtual costs and mu exceeds double precision; bring the weights of the terms closer"
     )
 
 

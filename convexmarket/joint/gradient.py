@@ -25,7 +25,7 @@ from scipy.special import expit
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.simplex import (
     cheapest_purchase,
-    feasible_cap,
+    feasible_limits,
     largest_eta,
     project_capped_simplex,
 )
@@ -129,8 +129,8 @@ class GradientForm:
         form, m = self.market, self.market.virtual_costs.size
         cheapest = float(form.virtual_costs.min())
         if not form.payments:
-            cap = feasible_cap(m, float(np.max(form.max_weight)))
-            cheapest = cheapest_purchase(form.virtual_costs, cap)
+            limits = feasible_limits(np.full(m, np.max(form.max_weight)))
+            cheapest = cheapest_purchase(form.virtual_costs, float(limits[0]))
         if not form.bills or cheapest <= 0:
             raise ParameterError(
                 "eps_max, the largest average guarantee of the grid, cannot be told from the "

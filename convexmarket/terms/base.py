@@ -14,6 +14,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from convexmarket.arguments import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.shortcuts import Defined
+from convexmarket.terms.values import check_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,6 +126,8 @@ class Piece(Defined):
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether beside a budget it leaves each seller to itself (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
+    #: Its field that may have an entry or a row for each seller, and what it is called.
+    each_seller: ClassVar[tuple[str, str] | None] = None
     #: Labels of the pandas columns that it was made of, by their names or places.
     column_labels: dict[str, pd.Index[Any]]
 
@@ -139,6 +142,9 @@ class Piece(Defined):
 
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if the piece does not fit so many sellers."""
+        if self.each_seller:
+            name, called = self.each_seller
+            check_length(called, getattr(self, name), n_sellers)
 
     @property
     def is_parametric(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import cvxpy as cp
@@ -96,8 +97,9 @@ def _check_closed(
     even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
     for unknown, value in zip(unknowns, (even, even, np.array(1.0)), strict=True):
         cast("cp.Variable", unknown).value = value
+    same = partial(np.array_equal, equal_nan=True)
     said = [[_value(expression) for expression in asked] for asked in (first, second)]
-    if len(said[0]) != len(said[1]) or not all(map(_agree, *said)):
+    if len(said[0]) != len(said[1]) or not all(map(same, *said)):
         raise ParameterError(
             f"{shown(piece)} says another thing when it is asked again: it draws random numbers or "
             "keeps a state; fix its data when it is made"
@@ -115,7 +117,3 @@ def _value(expression: cp.Expression) -> NDArray[np.float64]:
     """Return what an expression says at a point; nan where a parameter has no value yet."""
     value = expression.value
     return np.asarray(np.nan if value is None else value, dtype=float)
-
-
-def _agree(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    return bool(np.array_equal(one, other, equal_nan=True))

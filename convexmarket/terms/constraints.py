@@ -15,7 +15,7 @@ from convexmarket.arguments import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
-from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
+from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
 
@@ -41,6 +41,7 @@ class Cap(ByValue, Constraint):
 
     separable = True
     bounds_each = True
+    each_seller = ("k", "cap")
     k: float | Floats
 
     def __post_init__(self) -> None:
@@ -50,10 +51,6 @@ class Cap(ByValue, Constraint):
         if not isinstance(k, cp.Parameter) and np.mean(k) < 1:
             raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
         object.__setattr__(self, "k", k)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one cap, or one for each seller."""
-        check_length("cap", self.k, n_sellers)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= k/m, written for m*a, whose entries are of order one."""
@@ -80,6 +77,7 @@ class MaxEpsilon(ByValue, Constraint):
     """
 
     bounds_each = True
+    each_seller = ("epsilon", "the largest epsilon")
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
@@ -88,7 +86,7 @@ class MaxEpsilon(ByValue, Constraint):
 
     def check(self, n_sellers: int) -> None:
         """Check that there is one bound, or one for each seller, and that somebody may sell."""
-        check_length("the largest epsilon", self.epsilon, n_sellers)
+        super().check(n_sellers)
         if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
             raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")
 
@@ -186,6 +184,7 @@ class GroupShare(ByValue, Constraint):
         All groups carry the same share.
     """
 
+    each_seller = ("groups", "groups")
     groups: Any = field(repr=False)
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
@@ -211,10 +210,6 @@ class GroupShare(ByValue, Constraint):
                 "the group share says nothing; give at_least, at_most or equal=True"
             )
         object.__setattr__(self, "groups", groups)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a group."""
-        check_length("groups", self.groups, n_sellers, or_one=False)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the bounds on the shares of the groups, linear in the weights."""

@@ -208,7 +208,3 @@ class TieredCost(PrivacyCost):
         for (low, high), end in zip(pairwise(self.slopes), self.thresholds, strict=True):
             found += (high - low) * cp.pos(epsilon - end)
         return found
-
-    def conjugate(self, price: Floats) -> Floats | None:
-        """Return None: it is infinite above the last slope, where the bound of a market is void."""
-        return None

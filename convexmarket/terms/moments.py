@@ -38,6 +38,7 @@ class Moments(ByValue, Constraint):
         By how much each may miss, >= 0, in the units of its feature.
     """
 
+    each_seller = ("A", "A")
     A: Any
     b: Floats
     tol: float | Floats = 0.0
@@ -58,13 +59,6 @@ class Moments(ByValue, Constraint):
                 )
         for name, value in (("A", A), ("b", b), ("tol", tol)):
             object.__setattr__(self, name, value)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a row of features."""
-        if self.A.shape[0] != n_sellers:
-            raise ParameterError(
-                f"A has {self.A.shape[0]} rows for {n_sellers} sellers; give one for each"
-            )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``-tol <= A'a - b <= tol``, linear in the weights; equal where tol is 0.

@@ -15,7 +15,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.form import Form
-from convexmarket.terms.values import ByValue, brief, check_length, checked_reference
+from convexmarket.terms.values import ByValue, brief, checked_reference, checked_vector
 
 __all__ = [
     "Losses",
@@ -49,6 +49,7 @@ class Spread(ByValue, Term):
         Target weights q, public: nonnegative, with sum one.
     """
 
+    each_seller = ("reference", "reference")
     p: float = 2
     reference: Floats | None = None
 
@@ -68,10 +69,6 @@ class Spread(ByValue, Term):
     def is_euclidean(self) -> bool:
         """Whether it is ||a||, the norm of the papers, and not another or about a reference."""
         return self.p == 2 and self.reference is None
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a target weight."""
-        check_length("reference", self.reference, n_sellers, or_one=False)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ||a||_p, or ||a - q||_p."""
@@ -181,6 +178,7 @@ class NegativeEntropy(ByValue, Term):
         Target weights q, public: positive, with sum one.
     """
 
+    each_seller = ("reference", "reference")
     reference: Floats | None = None
 
     separable = True
@@ -189,10 +187,6 @@ class NegativeEntropy(ByValue, Term):
     def __post_init__(self) -> None:
         target = checked_reference(self.reference, positive=True)
         object.__setattr__(self, "reference", target)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a target weight."""
-        check_length("reference", self.reference, n_sellers, or_one=False)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
@@ -258,24 +252,12 @@ class Losses(Term):
         Finite numbers.
     """
 
+    each_seller = ("values", "losses")
     values: Floats
 
     def __post_init__(self) -> None:
-        try:
-            values = np.array(self.values, dtype=float)
-        except (TypeError, ValueError, OverflowError):
-            values = np.full(0, np.nan)
-        if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-            raise ParameterError("losses must be finite numbers, one for each seller")
-        values.flags.writeable = False
+        values = checked_vector("losses", self.values, "one for each seller")
         object.__setattr__(self, "values", values)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one loss for each seller."""
-        if self.values.size != n_sellers:
-            raise ParameterError(
-                f"there are {self.values.size} losses for {n_sellers} sellers; give one for each"
-            )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the losses, weighted."""

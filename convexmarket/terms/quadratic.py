@@ -41,6 +41,7 @@ class QuadraticSpread(ByValue, Term):
         large.
     """
 
+    each_seller = ("Sigma", "Sigma")
     Sigma: Matrix
     _factor: sparse.csr_array = field(init=False)
 
@@ -50,13 +51,6 @@ class QuadraticSpread(ByValue, Term):
             raise ParameterError(f"Sigma has shape {Sigma.shape}; give a square matrix")
         object.__setattr__(self, "Sigma", Sigma)
         object.__setattr__(self, "_factor", _factor(sparse.csr_array(Sigma)))
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a row."""
-        if self.Sigma.shape[0] != n_sellers:
-            raise ParameterError(
-                f"Sigma has {self.Sigma.shape[0]} rows for {n_sellers} sellers; give one for each"
-            )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ``||F a||^2`` with ``F'F = Sigma``."""

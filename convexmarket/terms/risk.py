@@ -13,7 +13,7 @@ from scipy import sparse
 from convexmarket.arguments import as_float, check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
-from convexmarket.terms.values import ByValue, brief, check_length, checked_groups, one_or_each
+from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
 
@@ -75,16 +75,13 @@ class Fairness(ByValue, Term):
         The group of each seller, public.
     """
 
+    each_seller = ("groups", "groups")
     kind: Rule
     groups: Groups
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, Rule)
         object.__setattr__(self, "groups", checked_groups(self.groups)[0])
-
-    def check(self, n_sellers: int) -> None:
-        """Check that each seller has a group."""
-        check_length("groups", self.groups, n_sellers, or_one=False)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the largest of the averages."""
@@ -123,6 +120,7 @@ class RobustCosts(ByValue, Term):
     """
 
     pays = True
+    each_seller = ("radius", "radius")
 
     kind: Kind
     radius: float | Floats
@@ -146,7 +144,7 @@ class RobustCosts(ByValue, Term):
 
     def check(self, n_sellers: int) -> None:
         """Check that there is one radius, or one for each seller, and no more off than sellers."""
-        check_length("radius", self.radius, n_sellers)
+        super().check(n_sellers)
         if self.budget is not None and self.budget > n_sellers:
             raise ParameterError(
                 f"budget is {self.budget!r}, but there are {n_sellers} sellers; give at most "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -78,16 +78,13 @@ def brief(values: Any) -> str:
     return f"<{values.size} values in [{values.min():g}, {values.max():g}]>"
 
 
-def check_length(name: str, values: Any, n_sellers: int, *, or_one: bool = True) -> None:
-    """Refuse a vector that does not have one entry for each seller.
-
-    Where ``or_one`` says so, one number for all would do as well.
-    """
-    given = isinstance(values, np.ndarray) or (isinstance(values, cp.Parameter) and values.ndim)
-    if given and values.size != n_sellers:
+def check_length(name: str, values: Any, n_sellers: int) -> None:
+    """Refuse a vector, or a matrix, that does not have one entry, or row, for each seller."""
+    shape = getattr(values, "shape", ())
+    if shape and shape[0] != n_sellers:
+        what = "rows" if len(shape) == 2 else "entries"
         raise ParameterError(
-            f"{name} has {values.size} entries for {n_sellers} sellers; give one for each"
-            + ", or one number for all" * or_one
+            f"{name} has {shape[0]} {what} for {n_sellers} sellers; give one for each"
         )
 
 
@@ -155,7 +152,7 @@ def checked_vector(name: str, value: Any, of: str) -> Floats:
     """Return finite numbers, read-only; ``of`` says what they are."""
     array = _floats(value)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
-        raise ParameterError(f"{name} is {value!r}; give a vector of finite numbers, {of}")
+        raise ParameterError(f"{name} is {shown(value)}; give a vector of finite numbers, {of}")
     array.flags.writeable = False
     return array
 

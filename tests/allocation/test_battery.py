@@ -32,11 +32,11 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(4, TURNS))
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(8, TURNS))
 def test_a_market_with_an_expression_of_ones_own(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(4, MENDED))
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(16, MENDED))
 def test_a_market_that_was_not_certified_once(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))

@@ -3,6 +3,7 @@
 import warnings
 from functools import partial
 from importlib import metadata
+from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation import branch
-from convexmarket.allocation.branch import branch_and_bound, finish
-from convexmarket.allocation.region import RegionFinder
+from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation.eta_search import Evaluated
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
 from convexmarket.errors import (
@@ -131,13 +132,10 @@ def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
 
 
 def ended(weights, eta, bound, *constraints, tolerance=1e-6, price=3.0, objective=PAID):
-    view = JointView(market(*constraints, objective=objective))
-    records = (SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1),)
-    finder = RegionFinder(view, "CLARABEL")
-    return finish(
-        view, finder, np.asarray(weights), eta, bound, price, records, tolerance,
-        method="branch_and_bound", seconds=0.5, formulation="primal", solver="CLARABEL",
-    )  # fmt: skip
+    compiled = branch.Compiled(market(*constraints, objective=objective))
+    compiled.records = [SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1)]
+    best = Evaluated(np.asarray(weights), eta, np.nan, SimpleNamespace(price=price))
+    return compiled.finish(best, bound, tolerance, 0.0, "branch_and_bound", "primal")
 
 
 def objective_at(weights, eta) -> float:
@@ -153,7 +151,7 @@ def test_an_answer_is_the_point_with_its_bound():
     assert found.multiplier == 1.5
     assert found.tolerance == 1e-6
     assert found.solves == (SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1),)
-    assert (found.method, found.seconds, found.solver) == ("branch_and_bound", 0.5, "CLARABEL")
+    assert (found.method, found.solver) == ("branch_and_bound", "CLARABEL")
 
 
 def test_a_bound_that_is_no_number_is_none():

@@ -12,6 +12,7 @@ from convexmarket.allocation.path import (
     _Path,
     beta_at,
     cheapest,
+    common_stretches,
     minimise,
     point_at,
     squared_rates,
@@ -77,7 +78,7 @@ def check_replaced_costs(ordered, limit):
         where = np.full_like(ks, e)
         sums = np.append(0, np.cumsum(scaled)), np.append(0, np.cumsum(scaled**2))
         np.testing.assert_allclose(costs.sum1(where, ks), sums[0], atol=1e-12)
-        np.testing.assert_allclose(costs.sum2(where, ks), sums[1], atol=1e-12)
+        np.testing.assert_allclose(costs.sums(where, ks), sums, atol=1e-12)
         below, upto = costs.ties(where[:-1], k)
         np.testing.assert_array_equal(below, [np.sum(expected < c) for c in expected])
         np.testing.assert_array_equal(upto, [np.sum(expected <= c) for c in expected])
@@ -279,8 +280,43 @@ def test_many_markets_at_once_are_each_as_if_alone(cap, rho):
             assert point.weight_of(costs, cap)[e] == pytest.approx(own, abs=1e-9)
         one = minimise(SortedCosts(finite), cap, rho * finite[-1])
         assert best.value[e] == pytest.approx(one.value[0], rel=1e-12)
-        taken = best.take(np.array([e]))
+        taken = best[np.array([e])]
         assert (taken.value[0], taken.bought[0]) == (best.value[e], best.bought[e])
+
+
+@st.composite
+def long_markets(draw):
+    """Costs of a market, tied and not, a cap that any but one fit, and a cost of the optimum."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m = draw(st.sampled_from([2, 3, 9, 40, 400, 3000]))
+    psi = np.sort(draw(st.sampled_from([rng.random, rng.exponential]))(size=m))
+    if draw(st.booleans()):
+        psi = np.ceil(psi * draw(st.sampled_from([3, 30]))) / 3
+    if draw(st.booleans()):
+        psi[0] *= 1e-3
+    cap = min(1.0, draw(st.sampled_from([1.0, 1.001, 1.5, 5.0, np.inf])) / (m - 1))
+    return psi, cap, rng
+
+
+@given(long_markets(), st.floats(-6, 3))
+def test_markets_that_differ_in_a_seller_are_stationary_on_common_stretches(market, decade):
+    psi, cap, rng = market
+    base, rho, dearest = SortedCosts(psi), 10**decade, 2.0 * psi[-1]
+    ranks = np.concatenate(([0, psi.size - 1], rng.integers(psi.size, size=30)))
+    other = psi[0] + (dearest - psi[0]) * rng.random(32)
+    new = np.where(rng.random(32) < 0.4, np.inf, other)
+    new[:6] = np.inf, np.inf, psi[0], dearest, psi[-1], psi[psi.size // 2]
+    costs = Replaced(base, ranks, new)
+    common = common_stretches(base, cap, rho, dearest)
+    starts, ends = common.k[:-1], common.k[1:]
+    path = _Path.of(costs, cap)
+    e, j, q = stationary_pieces(costs, cap, rho)
+    points = path.points(e, j, q, rho)
+    still = ~points.moved & np.isfinite(points.beta)
+    inside = (starts < q[still, None]) & (q[still, None] <= ends)
+    assert np.all(inside.any(axis=1))
+    alone, within = minimise(costs, cap, rho), minimise(costs, cap, rho, within=common)
+    np.testing.assert_allclose(within.value, alone.value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("m", [1500, 3000])

@@ -9,15 +9,12 @@ from convexmarket.allocation.simplex import (
     _close_gaps,
     _settle_sum,
     cheapest_purchase,
-    feasible_cap,
     feasible_limits,
     largest_eta,
     norm_minimiser,
     project_capped_simplex,
-    projection_step,
 )
 from convexmarket.errors import InfeasibleMarketError, ParameterError
-from tests.allocation.builders import form
 
 VALUES = st.sampled_from([-3.0, -0.5, 0.0, 0.0, 0.1, 0.5, 0.7, 2.0, 9.0])
 
@@ -118,20 +115,10 @@ def test_who_cannot_sell_stays_out_of_a_projection():
             project_capped_simplex(bad)
 
 
-def test_a_step_projects_minus_beta_times_the_costs():
-    for cap, expected in ((1.0, [0.6, 0.4]), (0.55, [0.55, 0.45])):
-        market = form([0.0, 0.2], max_weight=cap)
-        np.testing.assert_allclose(projection_step(market, 1.0), expected)
-
-
 # -------------------------------------------- bounds that are met up to rounding
 
 
 def test_bounds_are_met_up_to_a_billionth():
-    assert feasible_cap(4, 0.25 * (1 - 0.9e-9)) == 0.25
-    assert feasible_cap(4, 0.3) == 0.3
-    with pytest.raises(InfeasibleMarketError, match=r"4 weights of at most 0\.25 cannot"):
-        feasible_cap(4, 0.25 * (1 - 1.1e-9))
     near = np.array([0.5, 0.5, 0.0]) * (1 - 0.9e-9)
     assert feasible_limits(near).sum() == pytest.approx(1.0, abs=1e-15)
     roomy = np.array([0.5, 0.6])

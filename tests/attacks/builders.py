@@ -17,7 +17,7 @@ def rows(n_rows=10, n_features=3, seed=0):
 
 def logistic_audit(mechanism, eta=300.0, data=None, **options):
     X, y, weights = data or rows()
-    options = {"random_state": 0, "draws": 60, "n_rows": 1} | options
+    options = {"random_state": 0, "draws": 30, "n_rows": 1} | options
     return cm.audit_privacy(mechanism, X, y, epsilon=weights * eta, **options)
 
 
@@ -25,7 +25,7 @@ def ridge_audit(mechanism, epsilon=None, size=20, **options):
     rng = np.random.default_rng(0)
     X, y = rng.random((size, 3)), rng.uniform(-1, 1, size)
     granted = rng.uniform(0.5, 2.0, size) if epsilon is None else epsilon
-    options = {"random_state": 0, "draws": 100, "n_rows": 1} | options
+    options = {"random_state": 0, "draws": 40, "n_rows": 1} | options
     return cm.audit_privacy(mechanism, X, y, epsilon=granted, **options)
 
 

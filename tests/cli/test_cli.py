@@ -27,6 +27,7 @@ def _no_figures(monkeypatch):
     monkeypatch.setattr(render, "save_figure", draw_nothing)
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_run_writes_a_report_and_says_where(here):
     done = invoke("run", QUICKSTART, *FAST)
     assert done.exit_code == 0, done.output
@@ -42,6 +43,7 @@ def test_run_writes_a_report_and_says_where(here):
 @pytest.mark.usefixtures("_no_figures")
 def test_run_of_a_regression_market_tells_what_an_error_is(here):
     few = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
+    few += ["--set", "learner.regularization=[0.3, 1.0]"]
     done = invoke("run", str(PROBLEMS / "medical-market.toml"), *few)
     assert done.exit_code == 0, done.output
     assert "dollars" in done.stdout

@@ -48,7 +48,6 @@ def test_a_comparison_writes_a_report_and_tells_the_outcome(compared):
     assert results["kind"] == "solver-study"
     assert results["absent"] == ["NONESUCH"]
     assert (out / "index.html").exists()
-    assert (out / "report.tex").exists()
     # the reference, one exact and 3 solvers with 2 formulations
     lines = (out / "runs.jsonl").read_text().splitlines()
     assert len(lines) == 1 + 1 + 3 * 2

@@ -361,7 +361,7 @@ def test_settings_beyond_what_toml_reads(value):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
 
 
-def draw_once(draw, stem):
+def draw_once(draw, stem, formats=()):
     """Draw in one format of three."""
     drawn = io.StringIO()
     draw().savefig(drawn, format="svg")

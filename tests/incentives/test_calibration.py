@@ -43,7 +43,7 @@ def test_more_money_weighs_less(log_budget, log_mu, log_sigma, m):
 
     def gamma(amount, prior):
         rng = np.random.default_rng(3)
-        return calibrate_gamma(amount, prior, m, objective, draws=8, random_state=rng).gamma
+        return calibrate_gamma(amount, prior, m, objective, draws=4, random_state=rng).gamma
 
     prior = cm.Uniform(0.02, 0.1)
     assert gamma(2 * budget, prior) < gamma(budget, prior)

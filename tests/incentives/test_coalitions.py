@@ -61,12 +61,12 @@ def test_the_best_of_the_grid_is_found():
 
 def test_pairs_are_the_same_again_and_the_seed_decides():
     market = standard(np.linspace(0.1, 0.9, 12))
-    tables = [cm.audit_incentives(market, coalitions=5).coalitions.to_frame() for _ in range(2)]
+    tables = [cm.audit_incentives(market, coalitions=3).coalitions.to_frame() for _ in range(2)]
     assert tables[0].equals(tables[1])
     rng = np.random.default_rng(7)
-    other = cm.audit_incentives(market, coalitions=5, random_state=rng).coalitions
+    other = cm.audit_incentives(market, coalitions=3, random_state=rng).coalitions
     assert not other.to_frame().equals(tables[0])
-    assert "of 5 pairs gain together" in repr(other)
+    assert "of 3 pairs gain together" in repr(other)
     assert cm.audit_incentives(market).coalitions is None
 
 
@@ -105,7 +105,7 @@ def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
 def test_most_pairs_gain_a_little_and_some_a_lot():
     """Small markets of many kinds: a median of some tenths of a per cent, and a long tail."""
     rng, shares = np.random.default_rng(2), []
-    for _ in range(12):
+    for _ in range(8):
         m = int(rng.integers(2, 12))
         mu, sigma, gamma = np.exp(rng.uniform([-1, -1, -3], [2, 2, 0]))
         market = standard(rng.random(m), mu=mu, sigma=sigma, gamma=gamma)

@@ -30,6 +30,7 @@ from convexmarket.incentives.rents import (
     quadrature_rent,
     sales_end_between,
 )
+from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
     alone,
@@ -128,12 +129,15 @@ def test_one_seller_with_an_exponential_cost(name):
 
 @pytest.mark.parametrize(
     ("name", "pieces"),
-    [
-        ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
-        ("two humps, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
-        ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
-        ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
-    ],
+    one_in(
+        2,
+        [
+            ("truncated normal", {"spread": 1.5 * cm.terms.SquaredSpread()}),
+            ("two humps, ironed", {"cost": cm.terms.ExponentialCost(), "constraints": [cm.Cap(2)]}),
+            ("exponential", {"spread": 1.5 * cm.Spread(p=3)}),
+            ("uniform", {"constraints": [cm.GroupShare(list("aab"), at_least={"b": 0.4})]}),
+        ],
+    ),
 )
 def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces):
     market = spread_market(prior_of(name), **pieces, m=3)
@@ -203,7 +207,7 @@ def test_without_truthful_prices_payments_are_refused():
 
 
 def test_eq_8_can_be_computed_without_its_promise():
-    check_eq_8_without_its_promise(7)
+    check_eq_8_without_its_promise(4)
 
 
 def check_eq_8_without_its_promise(n_reports):
@@ -268,7 +272,7 @@ def test_under_a_budget_and_quotas_a_seller_gains_by_lying():
         market, misreports=12, max_sellers=1, random_state=draws_the_first()
     )
     assert not audit.is_incentive_compatible
-    first = audit.to_frame().iloc[0]
+    first = audit.to_frame().reset_index().iloc[0]
     assert first.id == 0
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7

@@ -26,7 +26,7 @@ from convexmarket.learners.saved import files, kinds
 from convexmarket.learners.saved.document import LARGEST, Document
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor
-from tests import ROOT
+from tests import ROOT, one_in
 
 FORMATS = ["json", "npz"]
 ROWS = np.random.default_rng(5).uniform(0.0, 0.5, (12, 3))
@@ -288,7 +288,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("bit", [1, 8, 32, 128])
+@pytest.mark.parametrize("bit", one_in(2, [1, 8, 32, 128]))
 def test_a_flipped_bit_is_refused_or_harmless(format_, bit, saved, tmp_path):
     original, path = saved[format_], tmp_path / f"m.{format_}"
     whole = cm.load_model(cm.save_model(ridge(X=TABLE), path, guarantee="rows"))

@@ -65,7 +65,7 @@ def test_what_is_whole_is_used_also_after_an_interrupted_step(states, tmp_path):
 def test_damaged_copies_are_refused_or_change_nothing(states, tmp_path):
     """A sample of what tests/campaign/reliability tries 3,000 times."""
     kinds = list(states.values())
-    for k in range(36):
+    for k in range(24):
         rng = np.random.default_rng([3, k])
         state, damage = damaged_copy(kinds[k % len(kinds)], tmp_path / "copy", rng)
         assert use(state) is None, (damage, k)

@@ -16,6 +16,7 @@ from convexmarket.errors import (
 )
 from convexmarket.market import StandardForm
 from convexmarket.online.margins import atoms_of, margins_of
+from tests import one_in
 from tests.online.builders import (
     CHEAP_WITH_CAP,
     CONTINUOUS,
@@ -35,7 +36,7 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 # ------------------------------------------------------------------------- expectations
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_moments_of_margins(name):
     prior = PRIORS[name]()
     cells = cells_of(prior)
@@ -77,17 +78,20 @@ def test_atoms_stand_for_a_density(name):
 
 @pytest.mark.parametrize(
     ("name", "m", "cap"),
-    [
-        *[(name, 50, None) for name in CONTINUOUS],
-        *[(name, 1000, 3.0) for name in CHEAP_WITH_CAP],
-        *[(name, 300, 1.05) for name in ("uniform from 0", "uniform", "power")],
-    ],
+    one_in(
+        2,
+        [
+            *[(name, 50, None) for name in CONTINUOUS],
+            *[(name, 1000, 3.0) for name in CHEAP_WITH_CAP],
+            *[(name, 300, 1.05) for name in ("uniform from 0", "uniform", "power")],
+        ],
+    ),
 )
 def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
     check_the_plan_is_the_optimum(name, m, cap, 20_000)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_every_root_solves_the_expected_equation(name):
     prior = PRIORS[name]()
     cells = cells_of(prior)
@@ -342,7 +346,7 @@ def test_algorithm_3_has_no_cap():
         cm.OnlinePolicy(cm.Uniform(0, 1), 10, 1, 1, 1, cap=2, rule="algorithm-3")
 
 
-@pytest.mark.parametrize("low", [0.25, 0.5, 1.0, 2.0, 64.0])
+@pytest.mark.parametrize("low", one_in(3, [0.25, 0.5, 1.0, 64.0, 2.0]))
 def test_supports_that_start_at_a_power_of_two(low):
     """Places of a quadrature once rounded to below such a bottom."""
     for prior in (

@@ -23,6 +23,7 @@ from convexmarket.lab.report.figures import mark_series
 from convexmarket.lab.report.frontier import frontier_figures
 from convexmarket.lab.report.index import write_index
 from convexmarket.lab.report.model import Figure, Report, Section, Series, Table
+from tests.lab.report.builders import table
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.common.exceptions import WebDriverException  # noqa: E402
@@ -182,20 +183,18 @@ def test_loads_from_disk_without_errors_and_without_a_network(browser: Any, page
     assert browser.get_log("browser") == []
 
 
-def test_shows_what_the_report_holds(browser: Any, page: Path) -> None:
+def test_shows_what_the_report_holds(browser: Any, page: Path, result: TradeoffResult) -> None:
     open_page(browser, page)
     assert browser.title == "A small market <b>for tests</b>"
     drawn = browser.find_elements(By.CSS_SELECTOR, ".drawing > svg")
-    assert len(drawn) == len(list((page.parent / "figures").glob("*.svg"))) == 7
+    assert len(drawn) == len(list((page.parent / "figures").glob("*.png"))) == 7
     static = browser.find_elements(By.CSS_SELECTOR, "figure:not(.live) .drawing > svg")
     charts = browser.find_elements(By.CSS_SELECTOR, ".live .chart > svg")
     assert (len(static), len(charts)) == (5, 4)
     for figure in [*static, *charts]:
         assert figure.size["width"] > 300
         assert figure.size["height"] > 150
-    assert len(browser.find_elements(By.TAG_NAME, "table")) == len(
-        list((page.parent / "tables").glob("*.csv"))
-    )
+    assert len(browser.find_elements(By.TAG_NAME, "table")) == len(build_report(result).tables)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -327,7 +326,7 @@ def test_a_legend_shows_and_hides_series(browser: Any, made_up: Path) -> None:
     assert [button.text for button in buttons] == ["one", "<i>two</i>"]
 
     def shown() -> list[list[bool]]:
-        drawing = browser.find_element(By.ID, "drawing-lines")
+        drawing = browser.find_element(By.CSS_SELECTOR, "#figure-lines .drawing")
         return [
             [mark.is_displayed() for mark in drawing.find_elements(By.CLASS_NAME, f"series-{i}")]
             for i in range(2)
@@ -383,8 +382,10 @@ def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_a_shortened_table_says_that_it_filters_the_rows_shown(browser: Any, page: Path) -> None:
-    n_rows = len(pd.read_csv(page.parent / "tables" / "sellers.csv"))
+def test_a_shortened_table_says_that_it_filters_the_rows_shown(
+    browser: Any, page: Path, result: TradeoffResult
+) -> None:
+    n_rows = len(table(build_report(result), "sellers"))
     open_page(browser, page)
     controls = browser.find_element(By.CSS_SELECTOR, "#table-sellers .controls")
     n_shown = len(browser.find_elements(By.CSS_SELECTOR, "#table-sellers tbody tr"))

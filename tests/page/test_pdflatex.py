@@ -45,7 +45,7 @@ def test_pdflatex_compiles_the_document_with_all_tables(tmp_path: Path) -> None:
         Table("words", "Words", pd.DataFrame({HOSTILE: ["long words " * 30], "b": [HOSTILE]})),
     )
     report = Report(f"Title {HOSTILE}", (), (Section("All", tables=tables),), {})
-    folder = write_folder(report, tmp_path / "report").parent
+    folder = write_folder(report, tmp_path / "report", ["tex"]).parent
     command = [latex, "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape"]
     done = subprocess.run(
         [*command, f"-output-directory={tmp_path}", "report.tex"],

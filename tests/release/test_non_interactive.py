@@ -97,15 +97,15 @@ def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(a
 
 def check_measurements(n_releases, off_by):
     """Measurements have Laplace noise of the scale."""
-    points, values = first_rounds("paper", n_releases)
+    points, values = first_rounds("tight", n_releases)
     noise = values - model(n_features=1).decision_function(points)
 
     def p_value(scale):
         return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue
 
-    assert p_value(SCALES["paper"]) > REJECTED
+    assert p_value(SCALES["tight"]) > REJECTED
     for off in (1.0 - off_by, 1.0 + off_by):
-        assert p_value(off * SCALES["paper"]) < REJECTED
+        assert p_value(off * SCALES["tight"]) < REJECTED
     assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
 
 

@@ -76,7 +76,7 @@ def p_value(noise, covariance):
 
 
 def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
-    check_process_noise(monkeypatch, 700)
+    check_process_noise(monkeypatch, 500)
 
 
 def check_process_noise(monkeypatch, n_releases):

@@ -6,6 +6,7 @@ writes it, and the page of each kind of experiment turns its result into a repor
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.report.diff import Diff
 from convexmarket.lab.report.diff_report import diff_report
 from convexmarket.lab.report.model import ATTACHMENT, Report
-from convexmarket.lab.report.render import write_folder
+from convexmarket.lab.report.render import Format, write_folder
 from convexmarket.lab.report.results import read_results
 from convexmarket.lab.report.workshop import put_back
 from convexmarket.lab.study.journal import read_journal
@@ -39,7 +40,7 @@ def build_report(result: Any) -> Report:
     return KINDS[problem.kind].page(result)
 
 
-def write_report(result: Any, out_dir: str | Path) -> Path:
+def write_report(result: Any, out_dir: str | Path, formats: Collection[Format] = ()) -> Path:
     """Write the report of an experiment into a folder.
 
     Parameters
@@ -49,6 +50,8 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
         own making.
     out_dir : path
         The folder; an earlier report in it is replaced, all at once.
+    formats : collection of {"csv", "tex", "svg", "pdf"}
+        What to write besides the page, Markdown, PNG figures and ``results.json``.
 
     Returns
     -------
@@ -60,10 +63,12 @@ def write_report(result: Any, out_dir: str | Path) -> Path:
     ParameterError
         If there is no report for such a result, or ``out_dir`` holds something else than a report.
     """
-    return write_folder(build_report(result), out_dir)
+    return write_folder(build_report(result), out_dir, formats)
 
 
-def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Path:
+def rewrite_report(
+    folder: str | Path, out_dir: str | Path | None = None, formats: Collection[Format] = ()
+) -> Path:
     """Write a report again from its results, without running what gave them.
 
     Parameters
@@ -72,6 +77,8 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
         The folder of a report, or the ``results.json`` in it.
     out_dir : path, optional
         Where to write it; by default in its place.
+    formats : collection of {"csv", "tex", "svg", "pdf"}
+        As for :func:`write_report`.
 
     Returns
     -------
@@ -95,7 +102,7 @@ def rewrite_report(folder: str | Path, out_dir: str | Path | None = None) -> Pat
     }
     try:
         report = replace(build_report(result), attachments=attached)
-        return write_folder(report, out_dir or source)
+        return write_folder(report, out_dir or source, formats)
     except (ConvexMarketError, OSError, MemoryError):
         raise
     except Exception as error:  # the results are a stranger's: columns renamed, words for numbers

@@ -161,7 +161,7 @@ def _frames(results: Mapping[str, Any], file: Path) -> dict[str, pd.DataFrame]:
     single: dict[str, Any] = {}
 
     def gather(name: str, value: Any) -> None:
-        if isinstance(value, Mapping) and "columns" in value and value.keys() & {"data", "csv"}:
+        if isinstance(value, Mapping) and "columns" in value and value.keys() & {"data", "parquet"}:
             frames[name] = _spread(read_frame(name, value, file.parent))
         elif isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
             frames[name] = _spread(pd.DataFrame(value, dtype=object))

@@ -85,7 +85,7 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "white",
     "figure.figsize": (WIDTH, 3.4),
     "figure.constrained_layout.use": True,
-    "savefig.dpi": 160,
+    "savefig.dpi": 120,
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     "svg.fonttype": "none",
     "pdf.fonttype": 42,

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from convexmarket.errors import ParameterError
+from convexmarket.lab.report.words import escape_markdown
 
-__all__ = ["Fact", "Figure", "Frontier", "Report", "Section", "Series", "Table"]
+__all__ = [
+    "Block",
+    "Fact",
+    "Figure",
+    "Frontier",
+    "Report",
+    "Section",
+    "Series",
+    "Table",
+    "in_markdown",
+]
 
 FILE_STEM = re.compile(r"[a-z0-9][a-z0-9_-]*")
 ATTACHMENT = re.compile(r"runs\.jsonl")
@@ -161,15 +173,44 @@ class Figure:
         _check_name("figure", self.name)
 
 
+#: What a section consists of; text is Markdown.
+Block: TypeAlias = Markup | Figure | Table
+
+
 @dataclass(frozen=True)
 class Section:
-    """A heading with paragraphs, a list of points, figures and tables, in this order."""
+    """A heading with paragraphs, a list of points, figures and tables, in this order.
+
+    Or with a ``body`` of Markdown, figures and tables in an order of its own, as a template gives.
+    """
 
     heading: str
     prose: tuple[str, ...] = ()
     points: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+    body: tuple[Block, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind, name in ((Figure, "figures"), (Table, "tables")):
+            told = tuple(block for block in self.body if isinstance(block, kind))
+            object.__setattr__(self, name, (*getattr(self, name), *told))
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """What stands below the heading, in its order."""
+        return self.body or (*in_markdown(self.prose, self.points), *self.figures, *self.tables)
+
+    @property
+    def text(self) -> str:
+        """Its Markdown, without figures and tables."""
+        return "\n\n".join(block for block in self.blocks if isinstance(block, Markup))
+
+
+def in_markdown(paragraphs: Iterable[str], points: Iterable[str] = ()) -> tuple[Markup, ...]:
+    """Write plain paragraphs, and a list of points, as Markdown."""
+    listed = "\n".join(f"- {escape_markdown(point)}" for point in points)
+    return tuple(Markup(text) for text in (*map(escape_markdown, paragraphs), listed) if text)
 
 
 @dataclass(frozen=True)
@@ -187,8 +228,9 @@ class Report:
     Parameters
     ----------
     title : str
-    summary : tuple of str
-        Paragraphs in plain language, read before everything else.
+    summary : tuple of str or Block
+        What is read before everything else: paragraphs, the first of them what was found; from a
+        template also a figure.
     sections : tuple of Section
     results : dataclass instance or mapping
         What ``results.json`` holds: what the experiment returned, from which the report can be
@@ -213,7 +255,7 @@ class Report:
     """
 
     title: str
-    summary: tuple[str, ...]
+    summary: tuple[str | Block, ...]
     sections: tuple[Section, ...]
     results: Any
     facts: tuple[Fact, ...] = ()
@@ -238,12 +280,24 @@ class Report:
     @property
     def tables(self) -> tuple[Table, ...]:
         """Every table, in the order of the page."""
-        return tuple(table for section in self.sections for table in section.tables)
+        return tuple(table for section in self._parts for table in section.tables)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every figure, in the order of the page."""
-        return tuple(figure for section in self.sections for figure in section.figures)
+        return tuple(figure for section in self._parts for figure in section.figures)
+
+    @property
+    def lead(self) -> tuple[Block, ...]:
+        """What is read before everything else; the text is Markdown."""
+        return tuple(
+            Markup(escape_markdown(block)) if isinstance(block, str) else block
+            for block in self.summary
+        )
+
+    @property
+    def _parts(self) -> tuple[Section, ...]:
+        return (Section("", body=self.lead), *self.sections)
 
     @property
     def private_tables(self) -> tuple[str, ...]:

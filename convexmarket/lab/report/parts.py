@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from convexmarket.lab.problem.base import ProblemModel
@@ -68,9 +69,10 @@ def short(value: float) -> str:
 
 def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """Return the rows that have these values."""
+    kept = np.ones(len(frame), dtype=bool)
     for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
+        kept &= frame[column].to_numpy() == value
+    return frame[kept]
 
 
 def promise_words(epsilon: float) -> str:

@@ -1,4 +1,4 @@
-"""Write a report as a folder: HTML, Markdown, LaTeX, CSV, SVG, PNG, PDF and JSON.
+"""Write a report as a folder: HTML, Markdown, PNG and JSON; LaTeX, CSV, SVG and PDF on demand.
 
 The page needs no network: styles, figures and one script stand in it, and without the script it is
 complete. Everything that came from data is escaped on the way in, and a content security policy
@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Collection
+from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from convexmarket.arguments import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.frontier import frontier_json
@@ -28,11 +32,11 @@ from convexmarket.lab.report.model import ATTACHMENT, Report
 from convexmarket.lab.report.results import RESULTS, plain, write_results
 from convexmarket.lab.report.saving import inline_svg, one_note_about_glyphs, save_figure
 from convexmarket.lab.report.shown import shown_table
-from convexmarket.lab.report.words import printable
+from convexmarket.lab.report.words import escape_markdown, printable
 from convexmarket.lab.report.workshop import FRESH, replace, workshop
 from convexmarket.writing import keep_access
 
-__all__ = ["check_replaceable", "markdown_page", "plain", "write_folder"]
+__all__ = ["Format", "check_replaceable", "markdown_page", "plain", "write_folder"]
 
 PAGE = "index.html"
 MARKDOWN = "report.md"
@@ -41,16 +45,15 @@ LATEX = "report.tex"
 WRITTEN = re.compile(
     "|".join(map(re.escape, (PAGE, MARKDOWN, LATEX, RESULTS, MODEL)))
     + rf"|{ATTACHMENT.pattern}"
-    + r"|tables(/[a-z0-9_-]+\.(csv|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
+    + r"|tables(/[a-z0-9_-]+\.(csv|parquet|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
 )
 LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
 RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
 FOOTER = "Written by convexmarket"
 OWNER_ONLY = 0o600
-KINDS_OF_FILES = ("csv", "tex", "svg", "png", "pdf")
-MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is not one of them
-MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
+#: What is written on demand: tables as CSV, all of it as LaTeX, figures as SVG and PDF.
+Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
+KINDS_OF_FILES = (*get_args(Format), "png", "parquet")
 
 
 class Script(NamedTuple):
@@ -60,7 +63,7 @@ class Script(NamedTuple):
     allowed: str
 
 
-def write_folder(report: Report, out_dir: str | Path) -> Path:
+def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format] = ()) -> Path:
     """Write a report into a folder and return the path of its HTML page.
 
     Parameters
@@ -68,28 +71,34 @@ def write_folder(report: Report, out_dir: str | Path) -> Path:
     report : Report
     out_dir : path
         The folder; an earlier report there is replaced, all at once.
+    formats : collection of {"csv", "tex", "svg", "pdf"}
+        What to write besides: tables as CSV, tables and a document of them in LaTeX, figures as
+        SVG and PDF.
 
     Returns
     -------
     pathlib.Path
-        ``out_dir/index.html``; next to it are ``report.md``, ``report.tex``, ``results.json``,
-        ``tables/*.csv`` and ``*.tex``, ``figures/*.svg``, ``*.png`` and ``*.pdf``, ``model.json``
-        where a model was released, and what the report has attached.
+        ``out_dir/index.html``; next to it are ``report.md``, ``results.json`` with its long tables
+        as ``tables/*.parquet``, ``figures/*.png``, ``model.json`` where a model was released, and
+        what the report has attached.
 
     Raises
     ------
     ParameterError
-        If ``out_dir`` is a file, or a folder with something in it that no report wrote.
+        If ``out_dir`` is a file, or a folder with something in it that no report wrote, or a
+        format is none.
     DataError
         If the disk is full, or the folder may not be written; the former report is as it was.
     """
+    for one in formats:
+        check_choice("formats", one, Format)
     target = Path(out_dir).resolve()
     check_replaceable(target)
     try:
         with workshop(target) as folder:
             fresh = folder / FRESH
             fresh.mkdir()
-            _write_contents(report, fresh)
+            _write_contents(report, fresh, formats)
             check_replaceable(target, fresh)
             _close(report, fresh, target)
             replace(target, folder)
@@ -159,25 +168,28 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
-def _write_contents(report: Report, folder: Path) -> None:
+def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -> None:
     (folder / "tables").mkdir()
-    for table in report.tables:
-        place = folder / "tables" / f"{table.name}.csv"
-        with open(place, "x", encoding="utf-8", newline="") as file:
-            write_csv(table.stored, file)
+    if "csv" in formats:
+        for table in report.tables:
+            place = folder / "tables" / f"{table.name}.csv"
+            with open(place, "x", encoding="utf-8", newline="") as file:
+                write_csv(table.stored, file)
     (folder / "figures").mkdir()
     drawings = {}
     with one_note_about_glyphs():
-        for figure in report.figures:
-            svg = save_figure(figure.draw, folder / "figures" / figure.name)
-            drawings[figure.name] = inline_svg(svg, figure.name)
+        for number, figure in enumerate(report.figures):
+            svg = save_figure(figure.draw, folder / "figures" / figure.name, formats)
+            drawings[figure.name] = number, inline_svg(svg, number)
     shown = {table.name: shown_table(table) for table in report.tables}
-    for name, view in shown.items():
-        text = latex_table(view, report.title)
-        (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
-    (folder / LATEX).write_text(latex_document(report.title, list(shown)), encoding="utf-8")
+    if "tex" in formats:
+        for name, view in shown.items():
+            text = latex_table(view, report.title)
+            (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
+        (folder / LATEX).write_text(latex_document(report.title, list(shown)), encoding="utf-8")
     context = {
         "report": report,
+        "formats": formats,
         "drawings": drawings,
         "shown": shown,
         "anchors": _anchors(report),
@@ -190,8 +202,10 @@ def _write_contents(report: Report, folder: Path) -> None:
     }
     page = html_environment().get_template(f"{PAGE}.j2").render(context)
     (folder / PAGE).write_text(page, encoding="utf-8")
-    (folder / MARKDOWN).write_text(markdown_page(report), encoding="utf-8")
-    write_results(report.results, report.tables, folder)
+    (folder / MARKDOWN).write_text(markdown_page(report, formats), encoding="utf-8")
+    write_results(report.results, folder)
+    with suppress(OSError):  # where nothing is in it
+        (folder / "tables").rmdir()
     if report.model:
         (folder / MODEL).write_text(report.model, encoding="utf-8")
     for name, content in report.attachments.items():
@@ -211,11 +225,11 @@ def _close(report: Report, fresh: Path, target: Path) -> None:
         keep_access(target / inside, path)
 
 
-def markdown_page(report: Report) -> str:
+def markdown_page(report: Report, formats: Collection[Format] = ()) -> str:
     """Return the report as Markdown; its figures need not be drawn for that."""
     shown = {table.name: shown_table(table) for table in report.tables}
     template = markdown_environment().get_template(f"{MARKDOWN}.j2")
-    return template.render(report=report, shown=shown)
+    return template.render(report=report, shown=shown, formats=formats)
 
 
 def _anchors(report: Report) -> list[str]:
@@ -226,22 +240,6 @@ def _anchors(report: Report) -> list[str]:
         taken = not slug or f"section-{slug}" in anchors
         anchors.append(f"section-{number}" if taken else f"section-{slug}")
     return anchors
-
-
-def escape_markdown(value: Any) -> str:
-    """Escape text so that Markdown shows it as it is, unless a template calls it safe."""
-    if isinstance(value, Markup):
-        return value
-    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = printable(BLANKS.sub(" ", text).strip(" "))
-    text = MARKDOWN_SPECIAL.sub(r"\\\1", text)
-    return MARKDOWN_BLOCK.sub(_escape_block_start, text)
-
-
-def _escape_block_start(match: re.Match[str]) -> str:
-    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
-    mark = match[1]
-    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
 def page_script() -> Script:
@@ -256,9 +254,14 @@ def _printable_text(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def html_of(text: str) -> Markup:
+    """Return Markdown as HTML; what would be HTML in it stays text."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(text).rstrip("\n"))
+
+
 def html_environment() -> Environment:
     """Return the templates' environment for HTML: every expression is escaped."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("convexmarket.lab.report"),
         autoescape=True,
         finalize=_printable_text,
@@ -266,6 +269,8 @@ def html_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["markdown"] = html_of
+    return environment
 
 
 def markdown_environment() -> Environment:

@@ -1,8 +1,7 @@
 """The file results.json of a report: everything that came out, to be read again.
 
-Long frames are not repeated there: the file names the table of the report that holds them, with a
-checksum. What one version wrote is read by any other whose results have the same fields; nothing
-that is read is run.
+Long frames stand in Parquet files beside it: the file names them, with a checksum. What one version
+wrote is read by any other whose results have the same fields; nothing that is read is run.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from convexmarket.data.csv_cells import unguarded, write_csv
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.records import (
     columns_of,
@@ -28,7 +29,6 @@ from convexmarket.lab.records import (
     result_from_json,
     result_to_json,
 )
-from convexmarket.lab.report.model import Table
 
 __all__ = [
     "FORMAT",
@@ -44,21 +44,11 @@ __all__ = [
 
 FORMAT = "convexmarket-results/1"
 RESULTS = "results.json"
-#: Frames with more cells stand in a table of their own.
-MOST_CELLS = 5_000
+#: Frames with more cells stand in a file of their own.
+MOST_CELLS = 2_000
 #: Bytes; a file that is larger is not read.
 LARGEST_FILE = 500_000_000
-TABLE = re.compile(r"tables/[a-z0-9_-]+\.csv")
-#: What a cell of a CSV file stands for, by dtype; "text" is text that may be missing.
-_READ: dict[str, Callable[[str], Any]] = {
-    "float": lambda cell: float(cell) if cell else None,
-    "int": int,
-    "uint": int,
-    "bool": {"True": True, "False": False}.__getitem__,
-    "str": unguarded,
-    "object": unguarded,
-    "text": lambda cell: unguarded(cell) or None,
-}
+TABLE = re.compile(r"tables/[a-z0-9_-]+\.parquet")
 
 
 def result_types() -> dict[str, type[Any]]:
@@ -69,61 +59,45 @@ def result_types() -> dict[str, type[Any]]:
 # ------------------------------------------------------------------------------------- writing
 
 
-def write_results(results: Any, tables: Iterable[Table], folder: Path) -> None:
-    """Write ``results.json`` into the folder of a report, next to the tables written there.
+def write_results(results: Any, folder: Path) -> None:
+    """Write ``results.json`` into the folder of a report, and its long frames beside it.
 
     Parameters
     ----------
     results : dataclass instance or mapping
         What an experiment returned; or plain values, which are written as they are.
-    tables : iterable of Table
-        Of the report, written as ``tables/<name>.csv``.
     folder : pathlib.Path
+        With a folder ``tables``, for the frames.
     """
     if isinstance(results, Mapping):
         content = plain(results)
     else:
-        held = {table.name: table.stored for table in tables}
         content = {
             "format": FORMAT,
             "kind": results.problem.kind,
-            **result_to_json(
-                results, lambda name, frame: _placed(name, frame, held, folder / "tables")
-            ),
+            **result_to_json(results, lambda name, frame: _placed(name, frame, folder)),
         }
     (folder / RESULTS).write_text("".join(layout(content)) + "\n", encoding="utf-8", newline="\n")
 
 
-def _placed(
-    name: str, frame: pd.DataFrame, held: Mapping[str, pd.DataFrame], tables: Path
-) -> dict[str, Any]:
-    """Return a frame, or where it is; a table that would not come back exactly does not do."""
+def _placed(name: str, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """Return a frame, or where it is; one that would not come back exactly stands here."""
     written = frame_to_json(name, frame)
     if frame.size <= MOST_CELLS:
         return written
-    same = [table for table, shown in held.items() if shown.equals(frame)]
-    own = f"{name}_all" if name in held else name
-    file = tables / f"{[*same, own][0]}.csv"
-    added = not same
-    if added:
-        with open(file, "x", encoding="utf-8", newline="") as written_to:
-            write_csv(frame, written_to)
-    described = {
-        "columns": written["columns"],
-        "dtypes": written["dtypes"],
-        "missing": list(frame.columns[frame.isna().any() & (frame.dtypes == "str")]),
-        "csv": f"{tables.name}/{file.name}",
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-    }
+    place = f"tables/{re.sub('[^a-z0-9_-]', '-', name.lower())}.parquet"
+    content = BytesIO()
     try:
-        exact = frame_to_json(name, _from_csv(name, described, tables.parent)) == written
-    except DataError:
+        frame.to_parquet(content, compression="zstd", compression_level=19, index=False)
+        exact = frame_to_json(name, pd.read_parquet(content)) == written
+    except (pa.ArrowException, ValueError, ParameterError):  # cells that are lists, for instance
         exact = False
-    if exact:
-        return described
-    if added:
-        file.unlink()
-    return written
+    if not exact:
+        return written
+    (folder / place).write_bytes(content.getvalue())
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    parts = {key: written[key] for key in ("columns", "dtypes")}
+    return {**parts, "parquet": place, "sha256": digest}
 
 
 def plain(value: Any) -> Any:
@@ -277,49 +251,33 @@ def _bytes(file: Path) -> bytes:
 
 
 def read_frame(name: str, written: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Return a frame that stands in results.json, or in the table of the folder that it names.
+    """Return a frame that stands in results.json, or in the file of the folder that it names.
 
     Raises
     ------
     DataError
-        If it is damaged, or its table was changed after it was written.
+        If it is damaged, or its file was changed after it was written.
     """
-    if "csv" not in written:
+    if "parquet" not in written:
         return frame_from_json(name, written)
-    csv = str(written["csv"])
-    if not TABLE.fullmatch(csv):
-        raise DataError(f"{name}.csv is {csv!r}, which is no table of a report")
-    if hashlib.sha256(_bytes(folder / csv)).hexdigest() != written.get("sha256"):
-        raise DataError(f"{csv} was changed after {RESULTS} was written: its checksum is another")
-    return _from_csv(name, written, folder)
-
-
-def _readers(
-    columns: list[str], dtypes: list[str], missing: list[Any]
-) -> Iterator[Callable[[str], Any]]:
-    """Yield what turns a cell of each column into what it stands for."""
-    for column, dtype in zip(columns, dtypes, strict=True):
-        kind = dtype.strip("0123456789")
-        yield _READ["text" if column in missing else kind]
-
-
-def _from_csv(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Read a table with the dtypes that it was written with."""
-    columns, dtypes = columns_of(name, described)
-    missing = described.get("missing") or []
-    if not isinstance(missing, list):
-        raise DataError(f"{name}.missing is no list of columns")
+    columns, dtypes = columns_of(name, written)
+    place = str(written["parquet"])
+    if not TABLE.fullmatch(place):
+        raise DataError(f"{name}.parquet is {place!r}, which is no table of a report")
+    content = _bytes(folder / place)
+    if hashlib.sha256(content).hexdigest() != written.get("sha256"):
+        raise DataError(f"{place} was changed after {RESULTS} was written: its checksum is another")
     try:
-        text = pd.read_csv(
-            folder / described["csv"], dtype=str, keep_default_na=False, encoding="utf-8"
-        )
-        if [unguarded(column) for column in text.columns] != columns:
-            raise ValueError(f"it has other columns than {name}")
-        cells = [
-            [read(cell) for cell in text.iloc[:, place]]
-            for place, read in enumerate(_readers(columns, dtypes, missing))
-        ]
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{described['csv']}: {error}") from None
-    rows = [list(row) for row in zip(*cells, strict=True)]
-    return frame_from_json(name, {"columns": columns, "dtypes": dtypes, "data": rows})
+        file = pq.ParquetFile(BytesIO(content))
+        groups = range(file.metadata.num_row_groups)
+        size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        if size > LARGEST_FILE:
+            raise ValueError(
+                f"unpacked it has {size:,} bytes, and at most {LARGEST_FILE:,} are read"
+            )
+        frame = file.read().to_pandas()
+    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
+        raise DataError(f"{place}: {error}") from None
+    if list(frame.columns) != columns or [str(dtype) for dtype in frame.dtypes] != dtypes:
+        raise DataError(f"{place} has other columns than {name}, or of other dtypes")
+    return frame

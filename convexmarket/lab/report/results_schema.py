@@ -48,18 +48,13 @@ _DEFINITIONS: dict[str, Any] = {
     },
     "RowsElsewhere": {
         "type": "object",
-        "description": "A long frame, which is a table of the report, and the checksum of that.",
+        "description": "A long frame, in a file of its own, and the checksum of that.",
         "properties": {
             **_FRAME_PARTS,
-            "missing": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Columns of text in which an empty cell is missing.",
-            },
-            "csv": {"type": "string", "pattern": f"^{TABLE.pattern}$"},
+            "parquet": {"type": "string", "pattern": f"^{TABLE.pattern}$"},
             "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
         },
-        "required": ["columns", "dtypes", "missing", "csv", "sha256"],
+        "required": ["columns", "dtypes", "parquet", "sha256"],
         "additionalProperties": False,
     },
     "Frame": {"oneOf": [{"$ref": "#/$defs/Rows"}, {"$ref": "#/$defs/RowsElsewhere"}]},

@@ -1,4 +1,4 @@
-"""Figures as files: SVG, PNG and PDF, each as small as it can be and the same bytes every time.
+"""Figures as files: PNG, SVG and PDF, each as small as it can be and the same bytes every time.
 
 The SVG also stands in the page. What Matplotlib writes there is generous: ids that nothing refers
 to, comments, six digits after the point. Without them it is about half as long.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -27,12 +28,14 @@ COLOURS = 256  # of a PNG: a few series in many shades of their edges
 NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
 FONT = "'DejaVu Sans'"
 FONTS = f"{FONT},Verdana,sans-serif"  # of the same width, for devices without the first
+_IDS = re.compile(r' id="([^"]*)"')
+_LOOKS = re.compile(r' style="([^"]*)"')
 DIGITS = 2  # after the point, in units of 1/72 inch
 LONG_NUMBER = re.compile(rf"(?:scale|matrix)\([^)]*\)|-?\d+\.\d{{{DIGITS},}}")
 
 
-def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
-    """Draw a figure, write ``stem.svg``, ``stem.png`` and ``stem.pdf``, and return the SVG.
+def save_figure(draw: Callable[[], Figure], stem: Path, formats: Collection[str] = ()) -> str:
+    """Draw a figure, write ``stem.png``, ``.svg`` and ``.pdf`` if wanted, and return the SVG.
 
     The same figure gives the same bytes: the ids of the SVG are salted with the figure's name, and
     no file says when, or by what, it was written.
@@ -42,10 +45,12 @@ def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
         plain_ticks(figure)
         # In memory: on a full disk Matplotlib's writers fail with errors that hide the reason.
         document, picture, drawing = BytesIO(), BytesIO(), BytesIO()
-        figure.savefig(document, format="pdf", metadata=NO_DATES)
+        if "pdf" in formats:
+            figure.savefig(document, format="pdf", metadata=NO_DATES)
         figure.savefig(picture, format="png", metadata={"Software": None})
         figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
-    stem.with_suffix(".pdf").write_bytes(document.getvalue())
+    if "pdf" in formats:
+        stem.with_suffix(".pdf").write_bytes(document.getvalue())
     with Image.open(picture) as image:
         # Keeps apart colours that few pixels have, as a thin line's, and common ones as they are.
         few = image.convert("RGB").quantize(
@@ -53,7 +58,8 @@ def save_figure(draw: Callable[[], Figure], stem: Path) -> str:
         )
         few.save(stem.with_suffix(".png"), optimize=True)
     svg = compact_svg(printable(drawing.getvalue().decode("utf-8")))
-    stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
+    if "svg" in formats:
+        stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
     return svg
 
 
@@ -82,7 +88,20 @@ def compact_svg(svg: str) -> str:
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
     svg = _in_tags(svg, lambda tag: _shorter_tag(tag, used))
-    return re.sub(r">\s+<", ">\n<", svg).strip() + "\n"
+    return re.sub(r">\s+<", ">\n<", _without_bare_groups(svg)).strip() + "\n"
+
+
+def _without_bare_groups(svg: str) -> str:
+    """Leave out groups that say nothing."""
+    kept: list[bool] = []
+
+    def change(found: re.Match[str]) -> str:
+        if found[0] == "</g>":
+            return found[0] if kept.pop() else ""
+        kept.append(found[0] != "<g>")
+        return found[0] if kept[-1] else ""
+
+    return re.sub(r"<g(?: [^>]*)?(?<!/)>|</g>", change, svg)
 
 
 def _in_tags(svg: str, change: Callable[[str], str]) -> str:
@@ -93,6 +112,7 @@ def _in_tags(svg: str, change: Callable[[str], str]) -> str:
 def _shorter_tag(tag: str, used: Container[str]) -> str:
     tag = re.sub(r' id="(series-\d+)"', r' class="\1"', re.sub(r"\s+", " ", tag))
     tag = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", tag)
+    tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag).replace(";stroke-linejoin:miter", "")
     tag = LONG_NUMBER.sub(lambda found: _rounded(found[0]), tag)
     tag = re.sub(r" ?([MLQCz]) ?(?=[-\d\"MLQCz])", r"\1", tag)
     return re.sub(r"(?<=[:;]) ", "", tag).replace(FONT, FONTS)
@@ -105,23 +125,43 @@ def _rounded(number: str) -> str:
     return "0" if shorter == "-0" else shorter
 
 
-def inline_svg(svg: str, name: str) -> Markup:
-    """Return an SVG file's drawing ready to stand in a page.
+def inline_svg(svg: str, number: int) -> Markup:
+    """Return an SVG file's drawing ready to stand in a page, as its so many-th.
 
-    The page sets the size, and every id gets the figure's name in front: ids are shared by the
-    whole page. The accessible name stands on the element around it.
+    The page sets the size. Ids and classes are shared by the whole page, so that each gets the
+    number in front; what many elements look like is said once. The accessible name stands on the
+    element around it.
     """
-    drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg.strip(), count=1)
-    drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawing, count=1)
-    drawing = _in_tags(drawing, lambda tag: _named_tag(tag, name))
+    drawing = re.sub(r'(<svg[^>]*?) (width|height)="[^"]*"', r"\1", svg.strip(), count=1)
+    drawing = re.sub(r'(<svg[^>]*?) (width|height)="[^"]*"', r"\1", drawing, count=1)
+    ids = {
+        name: f"f{number}i{place}"
+        for place, name in enumerate(dict.fromkeys(_IDS.findall(drawing)))
+    }
+    drawing = _in_tags(drawing, lambda tag: _renamed(tag, ids))
+    looks = [look for look, times in Counter(_LOOKS.findall(drawing)).items() if times > 1]
+    names = {look: f"f{number}c{place}" for place, look in enumerate(looks)}
+    drawing = _in_tags(drawing, lambda tag: _styled(tag, names))
+    rules = "".join(f".{name}{{{look}}}" for look, name in names.items())
     drawing = re.sub(
         r'<style type="text/css">\*\{(.*?)\}</style>',
-        rf'<style type="text/css">#drawing-{name} *{{\1}}</style>',
+        lambda found: f"<style>#drawing-{number} *{{{found[1]}}}{rules}</style>",
         drawing,
     )
     return Markup(drawing.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1))
 
 
-def _named_tag(tag: str, name: str) -> str:
-    tag = re.sub(r' id="', f' id="{name}-', tag)
-    return re.sub(r'(href="|url\()#', rf"\1#{name}-", tag)
+def _renamed(tag: str, ids: Mapping[str, str]) -> str:
+    tag = re.sub(r' id="([^"]*)"', lambda found: f' id="{ids[found[1]]}"', tag)
+    return re.sub(r'(href="|url\()#([^")]+)', lambda found: f"{found[1]}#{ids[found[2]]}", tag)
+
+
+def _styled(tag: str, names: Mapping[str, str]) -> str:
+    """Say by a class what many tags look like; a series' class stays beside it."""
+    look = _LOOKS.search(tag)
+    if look is None or look[1] not in names:
+        return tag
+    bare = _LOOKS.sub("", tag)
+    if ' class="' in bare:
+        return bare.replace(' class="', f' class="{names[look[1]]} ', 1)
+    return re.sub(r"^<\w+", rf'\g<0> class="{names[look[1]]}"', bare)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from markdown_it import MarkdownIt
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -17,9 +18,17 @@ __all__ = ["offers_summary", "summary"]
 def summary(report: Report) -> list[Table | str]:
     """Return what the terminal shows of a report: its warning, what came out, and its facts."""
     said = [report.warning] if report.warning else []
-    said += report.summary[:1]
+    said += [first_paragraph(block) for block in report.lead[:1] if isinstance(block, str)]
     facts = _facts("", ((fact.label, fact.value) for fact in report.facts))
     return [f"[bold]{escape(report.title)}[/bold]", *map(escape, said), facts]
+
+
+def first_paragraph(markdown: str) -> str:
+    """Return the first paragraph of Markdown as plain text."""
+    inline = next(token for token in MarkdownIt().parse(markdown) if token.type == "inline")
+    return "".join(
+        child.content or " " * (child.type == "softbreak") for child in inline.children or ()
+    )
 
 
 def offers_summary(offers: Offers) -> Table:

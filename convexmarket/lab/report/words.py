@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 __all__ = [
     "MISSING",
     "count",
     "equals",
+    "escape_markdown",
+    "fine_percent",
     "format_number",
     "format_percent",
     "format_value",
@@ -24,6 +27,9 @@ __all__ = [
 
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
+MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is not one of them
+MARKDOWN_BLOCK = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -84,6 +90,17 @@ def format_percent(share: float | None) -> str:
     return MISSING if share is None or math.isnan(share) else f"{100 * share:z.1f}%"
 
 
+def fine_percent(share: float) -> str:
+    """Write a share in percent, with three digits however small it is.
+
+    Examples
+    --------
+    >>> fine_percent(0.000012345)
+    '0.00123%'
+    """
+    return MISSING if math.isnan(share) else f"{format_number(100 * share)}%"
+
+
 def format_value(value: Any, spec: str = "") -> str:
     """Write one cell of a table; what is missing becomes a dash.
 
@@ -116,6 +133,22 @@ def printable(text: str) -> str:
     'Ann�[31m'
     """
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def escape_markdown(value: Any) -> str:
+    """Escape text so that Markdown shows it as it is, unless a template calls it safe."""
+    if isinstance(value, Markup):
+        return value
+    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = printable(BLANKS.sub(" ", text).strip(" "))
+    text = MARKDOWN_SPECIAL.sub(r"\\\1", text)
+    return MARKDOWN_BLOCK.sub(_escape_block_start, text)
+
+
+def _escape_block_start(match: re.Match[str]) -> str:
+    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
+    mark = match[1]
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
 def count(number: int, noun: str) -> str:

@@ -56,7 +56,7 @@ spread = { weight = 1.0 }
 noise = { weight = 10.0 }
 payments = { weight = 0.1 }
 [payments]
-accuracy = 0.01
+tol = 0.01
 [audit]
 sellers = 1
 misreports = 2

@@ -59,7 +59,7 @@ def test_under_a_budget_and_quotas_the_first_gains_by_lying():
     audit = cm.audit_incentives(quotas(0.2), misreports=12)
     assert not audit.is_incentive_compatible
     assert len(audit.to_frame()) == 4
-    first = audit.to_frame().iloc[0]
+    first = audit.to_frame().reset_index().iloc[0]
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7
     assert first.max_rise > 0.05

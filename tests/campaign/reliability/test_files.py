@@ -127,7 +127,7 @@ def test_names_in_tables(here, attack):
     @lru_cache(maxsize=1)
     def written(name):
         table = pd.DataFrame({"number": [1.5], "name": [name], "after": [name]})
-        write_report(report("names", Table("names", "Names.", table)), here / "report")
+        write_report(report("names", Table("names", "Names.", table)), here / "report", ["csv"])
         return (here / "report" / "tables" / "names.csv").read_text(encoding="utf-8")
 
     def attempt(name, separator):

@@ -3,6 +3,7 @@
 import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -35,9 +36,11 @@ def few_rows(features=None):
 
 
 @contextmanager
-def audits_with(draws, slow_draws, without=()):
+def audits_with(draws, slow_draws, without=(), of_learners=200):
     """Let audits have so many draws, and leave those with some settings out."""
+    audit = partial(privacy_audits.audit_privacy, draws=of_learners)
     with ExitStack() as patched:
+        patched.enter_context(patch.object(privacy_audits, "audit_privacy", audit))
         for name, value in (("DRAWS", draws), ("SLOW_DRAWS", slow_draws)):
             patched.enter_context(patch.object(privacy_audits, name, value))
         for name in ("_logistic_jobs", "_ridge_jobs", "_release_jobs"):

@@ -21,7 +21,7 @@ kind = "joint-tradeoff"
 title = "Small"
 [data]
 source = "synthetic"
-n_sellers = 30
+n_sellers = 15
 n_features = 3
 n_validation = 40
 n_test = 40
@@ -82,7 +82,7 @@ def test_one_row_for_each_model_gamma_and_scenario(result):
     assert len(result.candidates) == 2 * 2 * (2 * 2 + 2 * 2 + 2 * 2)
     assert result.candidates.chosen.sum() == len(result.curve)
     assert len(result.draws) == 3 * len(result.curve)
-    assert len(result.sellers) == 30 * len(result.curve)
+    assert len(result.sellers) == 15 * len(result.curve)
 
 
 @pytest.mark.parametrize("position", range(12))
@@ -169,7 +169,8 @@ def test_a_convex_problem_is_certified():
 
 
 def test_an_eta_range_that_decides_is_said():
-    result = run_joint_tradeoff(parse_problem(SMALL, [*ONE, "objective.eta_range=[40, 60]"]))
+    settings = [*ONE, "objective.eta_range=[40, 60]", "learner.regularization=[0.2]"]
+    result = run_joint_tradeoff(parse_problem(SMALL, settings))
     row = result.curve[result.curve.model == "joint"].iloc[0]
     assert row.eta == pytest.approx(40)
     assert row.binding == "eta_low"
@@ -203,11 +204,12 @@ def test_one_candidate_that_fails_leaves_the_others(monkeypatch):
         return solve(joint, **kwargs)
 
     monkeypatch.setattr(joint_purchases, "allocate_jointly", sometimes)
-    result = run_joint_tradeoff(parse_problem(SMALL, ["sellers.scenarios=['independent']"]))
+    settings = ["sellers.scenarios=['independent']", "objective.gamma=[0.1]"]
+    result = run_joint_tradeoff(parse_problem(SMALL, settings))
     joint = result.curve[result.curve.model == "joint"]
     assert set(joint.sigma) == {1.0}
     assert (joint.message == "").all()
-    assert (result.candidates.message == "not this one").sum() == 4
+    assert (result.candidates.message == "not this one").sum() == 2
 
 
 def test_the_same_for_any_number_of_jobs(two_jobs):
@@ -223,7 +225,7 @@ def test_the_result_is_json_as_it_is(result, as_json):
     plain = as_json(result)
     assert plain["problem"]["kind"] == "joint-tradeoff"
     assert len(plain["claims"]) == len(result.claims) == 5
-    assert plain["provenance"]["rows"] == {"train": 30, "validation": 40, "test": 40}
+    assert plain["provenance"]["rows"] == {"train": 15, "validation": 40, "test": 40}
     assert plain["provenance"]["problem_file"]["text"] == SMALL
 
 

@@ -152,8 +152,8 @@ def test_more_than_expected_are_turned_away():
 
 
 def test_new_plans_are_recorded_and_audited():
-    found = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=40")
-    assert list(found.plans.after) == sorted({0, 8, 16, 24, 32})
+    found = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
+    assert list(found.plans.after) == [0, 8, 16]
     for plan, rows in found.offers.groupby("plan"):
         start = found.plans.after[found.plans.plan == plan].iloc[0]
         assert rows.number.min() == start + 1

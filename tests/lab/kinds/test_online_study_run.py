@@ -20,7 +20,7 @@ from tests.lab.kinds.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_m
 from tests.lab.kinds.builders import run_online as run
 from tests.process.builders import needs_fork
 
-SMALL = "study.sizes=[50, 300]"
+SMALL = "study.sizes=[50, 150]"
 FEW = ["study.sizes=[10, 40]", "study.draws=12"]
 
 
@@ -49,7 +49,7 @@ def empty() -> OnlineStudyResult:
 def test_there_is_a_row_for_every_policy_size_and_draw(result):
     assert len(result.draws) == 5 * 2 * 3
     assert list(result.points.policy.unique()) == list(result.problem.study.policies)
-    assert list(result.points["size"]) == [50, 300] * 5
+    assert list(result.points["size"]) == [50, 150] * 5
     assert (result.points.draws == 3).all()
     assert (result.points["empty"] == 0).all()
 
@@ -59,7 +59,7 @@ POLICIES = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_measures_are_those_of_the_library(result, name):
-    check_measures(result, name, 300)
+    check_measures(result, name, 150)
 
 
 def check_measures(result, name, size):

@@ -21,7 +21,7 @@ def heard():
 @pytest.fixture(scope="module")
 def few_audits(heard):
     """The real thing on few rows and features, with few draws."""
-    with audits_with(30, 15, LONG_AUDITS):
+    with audits_with(20, 8, LONG_AUDITS, of_learners=20):
         return audit_mechanisms(0, lambda *told: heard.append(told), few_rows(features=4))
 
 
@@ -75,7 +75,7 @@ def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
             seed, advance, few_rows(features=4), **options
         ),
     )
-    with audits_with(30, 15, LONG_AUDITS):
+    with audits_with(20, 8, LONG_AUDITS, of_learners=20):
         result = CliRunner().invoke(app, ["audit", "--mechanism", "NonPersonalizedRidge"])
     assert result.exit_code == 0, result.output
     expected = audit_table([one for one in few_audits if one.name == "NonPersonalizedRidge"])

@@ -150,7 +150,8 @@ def test_the_mark_depends_on_public_things_alone(result):
 
 
 def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
-    found = run_regression_market(small("learner.smallest_eigenvalue=0.0", "learner.draws=2"))
+    few = ("learner.draws=2", "sellers.scenarios=['independent']")
+    found = run_regression_market(small("learner.smallest_eigenvalue=0.0", *few))
     marked = found.choices[found.choices.marked]
     assert list(marked.regularization) == [1.0, 1.0]
     assert (found.curve.bias == 1.0).all()
@@ -178,7 +179,9 @@ def test_the_result_is_json_as_it_is(result, as_json):
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
-    found = run_regression_market(small(*settings, "learner.draws=2"))
+    found = run_regression_market(
+        small(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
+    )
     assert found.sellers.weight.max() <= 2 / 80 + 1e-15
     assert (found.sellers.guarantee <= found.sellers.epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")

@@ -161,10 +161,10 @@ def test_the_papers_problem_is_paid_exactly():
 
 def test_other_markets_are_paid_and_audited_where_the_file_asks():
     settings = [
-        "sellers={count=6}",
+        "sellers={count=4}",
         "solve.gap=1e-8",
         "payments={tol=0.001}",
-        "audit={sellers=2, misreports=3}",
+        "audit={sellers=2, misreports=2}",
         'variants=[{name="cubic", objective={spread={p=3}}}]',
     ]
     problem = parse_problem(SMALL, settings)

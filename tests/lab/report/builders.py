@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
 from convexmarket.lab import build_report
@@ -28,6 +31,8 @@ from tests import ROOT
 #: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
 GOLDEN = ROOT / "tests" / "lab" / "report" / "golden"
 STORED = sorted(KINDS)
+#: All that a report may hold besides.
+ALL = ("csv", "tex", "svg", "pdf")
 #: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.
 MADE_UP = ("release-comparison", "solver-study")
 
@@ -45,16 +50,20 @@ def problem_text(kind: str) -> str:
 
 def words(report: Report) -> str:
     """Return what a report says, captions apart."""
-    parts = [*report.summary]
-    for section in report.sections:
-        parts += [*section.prose, *section.points]
-    return plain_blanks(" ".join(parts))
+    lead = [block for block in report.lead if isinstance(block, str)]
+    return plain("\n\n".join([*lead, *(section.text for section in report.sections)]))
 
 
 def words_of(report: Report, heading: str) -> str:
     """Return what the section says whose heading begins so."""
     part = next(item for item in report.sections if item.heading.startswith(heading))
-    return plain_blanks(" ".join((*part.prose, *part.points)))
+    return plain(part.text)
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown as its reader sees it, in one line."""
+    shown = html.unescape(re.sub(r"<[^>]+>", "", MarkdownIt().render(markdown)))
+    return plain_blanks(" ".join(shown.split("\n")))
 
 
 def plain_blanks(text: str) -> str:
@@ -203,24 +212,25 @@ def laid_out(draw: Callable[[], Figure], name: str) -> Figure:
     return figure
 
 
-def save_svg_only(draw: Callable[[], Figure], stem: Path) -> str:
+def save_svg_only(draw: Callable[[], Figure], stem: Path, formats: Collection[str] = ()) -> str:
     """Draw a figure once, which is enough to see what it shows; its other files are empty."""
     drawing = BytesIO()
     with report_style(stem.name):
         figure = draw()
         plain_ticks(figure)
         figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
-    return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem)
+    return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem, formats)
 
 
-def save_a_frame(draw: Callable[[], Figure], stem: Path) -> str:
+def save_a_frame(draw: Callable[[], Figure], stem: Path, formats: Collection[str] = ()) -> str:
     """Stand in for a figure where a test is about everything else."""
-    return _figure_files(f"<svg><title>{stem.name}</title></svg>", stem)
+    return _figure_files(f"<svg><title>{stem.name}</title></svg>", stem, formats)
 
 
-def _figure_files(svg: str, stem: Path) -> str:
-    for suffix, content in ((".svg", svg), (".png", ""), (".pdf", "")):
-        stem.with_suffix(suffix).write_text(content, encoding="utf-8")
+def _figure_files(svg: str, stem: Path, formats: Collection[str]) -> str:
+    contents = {"svg": svg, "png": "", "pdf": ""}
+    for kind in ("png", *(kind for kind in formats if kind in contents)):
+        stem.with_suffix(f".{kind}").write_text(contents[kind], encoding="utf-8")
     return svg
 
 

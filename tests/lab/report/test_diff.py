@@ -411,21 +411,21 @@ def test_a_run_without_a_problem_file(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- files
 
 
-def with_csv(folder: Path, table: pd.DataFrame, name: str = "curve") -> dict[str, Any]:
+def with_parquet(folder: Path, table: pd.DataFrame, name: str = "curve") -> dict[str, Any]:
     (folder / "tables").mkdir(parents=True, exist_ok=True)
-    file = folder / "tables" / f"{name}.csv"
-    table.to_csv(file, index=False, lineterminator="\n")
+    file = folder / "tables" / f"{name}.parquet"
+    table.to_parquet(file, index=False)
     return {
         "columns": list(table),
         "dtypes": [str(dtype) for dtype in table.dtypes],
-        "csv": f"tables/{name}.csv",
+        "parquet": f"tables/{name}.parquet",
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
 
 
 def test_a_frame_in_a_table_is_the_same_as_one_in_the_file(tmp_path: Path) -> None:
     table = pd.DataFrame(curve(error=[0.1, np.nan, 1 / 3, np.inf], scenario=["NA", "b", "c", "ü"]))
-    a = content(curve=with_csv(tmp_path / "a", table))
+    a = content(curve=with_parquet(tmp_path / "a", table))
     b = content(curve=frame(table.to_dict("list")))
     found = compare(tmp_path, a, b)
     assert found.exact
@@ -433,18 +433,20 @@ def test_a_frame_in_a_table_is_the_same_as_one_in_the_file(tmp_path: Path) -> No
 
 
 def test_a_table_that_was_changed_is_refused(tmp_path: Path) -> None:
-    a = content(curve=with_csv(tmp_path / "a", pd.DataFrame(curve())))
-    with (tmp_path / "a" / "tables" / "curve.csv").open("a") as file:
-        file.write("even,2.0,1,0.5,solved,1.0\n")
-    with pytest.raises(DataError, match=r"curve\.csv.*checksum"):
+    a = content(curve=with_parquet(tmp_path / "a", pd.DataFrame(curve())))
+    with (tmp_path / "a" / "tables" / "curve.parquet").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match=r"curve\.parquet.*checksum"):
         compare(tmp_path, a, content())
 
 
-@pytest.mark.parametrize("csv", ["../a/tables/curve.csv", "/etc/hostname", "tables/none.csv"])
-def test_only_the_tables_of_the_report_are_read(tmp_path: Path, csv: str) -> None:
-    described = with_csv(tmp_path / "a", pd.DataFrame(curve()))
+@pytest.mark.parametrize(
+    "place", ["../a/tables/curve.parquet", "/etc/hostname", "tables/none.parquet"]
+)
+def test_only_the_tables_of_the_report_are_read(tmp_path: Path, place: str) -> None:
+    described = with_parquet(tmp_path / "a", pd.DataFrame(curve()))
     with pytest.raises(DataError):
-        compare(tmp_path, content(curve=described | {"csv": csv}), content())
+        compare(tmp_path, content(curve=described | {"parquet": place}), content())
 
 
 def test_results_of_before_the_format_are_understood(tmp_path: Path) -> None:
@@ -506,7 +508,7 @@ def test_the_report_says_what_changed(tmp_path: Path) -> None:
     b = content(curve=frame(curve(error=[0.5, 0.2, 0.3, 0.4])))
     b["claims"][0]["verdict"] = "not reproduced"
     found = compare(tmp_path, content(), b)
-    page = write_report(found, tmp_path / "report")
+    page = write_report(found, tmp_path / "report", ["csv"])
     text = page.read_text(encoding="utf-8")
     order = ["Verdicts that changed", "Inputs", "Numbers that differ", "Timings"]
     places = [text.index(f">{heading}</h2>") for heading in [*order, "How it was compared"]]
@@ -514,7 +516,7 @@ def test_the_report_says_what_changed(tmp_path: Path) -> None:
     assert "Rows and columns of one run only</h2>" not in text
     table = pd.read_csv(tmp_path / "report" / "tables" / "numbers.csv")
     assert table[["column", "b"]].values.tolist() == [["error", 0.5]]
-    assert (tmp_path / "report" / "figures" / "differences.svg").exists()
+    assert (tmp_path / "report" / "figures" / "differences.png").exists()
     written = json.loads((tmp_path / "report" / "results.json").read_text())
     assert written["kind"] == "diff"
     assert written["same_results"] is False

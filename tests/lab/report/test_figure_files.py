@@ -18,6 +18,7 @@ from convexmarket.lab.report.figures import mark_series, series_style, who_is_bo
 from convexmarket.lab.report.frontier import MOST_OFFERS, frontier_figures, frontier_json
 from convexmarket.lab.report.model import Frontier, Series
 from convexmarket.lab.report.saving import compact_svg, inline_svg, save_figure
+from tests.lab.report.builders import ALL
 
 TITLE = 'γ <b> & 0.123456 -- M 1 2 id="series-0"'
 
@@ -35,15 +36,15 @@ def draw() -> MatplotlibFigure:
 
 def test_three_files_without_dates_and_with_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
-    svg = save_figure(draw, tmp_path / "lines")
-    save_figure(draw, tmp_path / "again" / "lines")
+    svg = save_figure(draw, tmp_path / "lines", ALL)
+    save_figure(draw, tmp_path / "again" / "lines", ALL)
     for suffix in ("svg", "png", "pdf"):
         content = (tmp_path / f"lines.{suffix}").read_bytes()
         assert content == (tmp_path / "again" / f"lines.{suffix}").read_bytes()
         assert b"atplotlib" not in re.sub(rb"<g id=\"matplotlib", b"", content)
     assert svg == (tmp_path / "lines.svg").read_text(encoding="utf-8")
     with Image.open(tmp_path / "lines.png") as picture:
-        assert (picture.mode, picture.size, picture.info) == ("P", (640, 320), {})
+        assert (picture.mode, picture.size, picture.info) == ("P", (480, 240), {})
     assert (tmp_path / "lines.pdf").read_bytes().startswith(b"%PDF")
 
 
@@ -93,7 +94,7 @@ def test_the_svg_keeps_text_series_and_what_is_referred_to(tmp_path: Path) -> No
         ('<g id="text_1" style="fill: #fff; opacity: 0.25"/>',
          '<g style="fill:#fff;opacity:0.25"/>'),
         ("<!-- a comment --><text>0.123456  a: b</text>", "<text>0.123456  a: b</text>"),
-        ("<g>\n  <g/>\n</g>", "<g>\n<g/>\n</g>"),
+        ("<g>\n  <g id='a'>\n<path/></g>\n</g>", "<g id='a'>\n<path/></g>"),
     ],
 )  # fmt: skip
 def test_what_is_shortened(long: str, short: str) -> None:
@@ -102,11 +103,11 @@ def test_what_is_shortened(long: str, short: str) -> None:
 
 
 def test_an_inline_drawing_has_ids_of_its_own_and_its_text_unchanged(tmp_path: Path) -> None:
-    inline = str(inline_svg(save_figure(draw, tmp_path / "lines"), "one"))
+    inline = str(inline_svg(save_figure(draw, tmp_path / "lines"), 3))
     root = ElementTree.fromstring(inline)
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert ids
-    assert all(name and name.startswith("one-") for name in ids)
+    assert all(name and name.startswith("f3i") for name in ids)
     assert set(re.findall(r"url\(#([^)]+)\)", inline)) <= set(ids)
     assert TITLE in [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert root.get("width") is None

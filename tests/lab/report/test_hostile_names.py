@@ -19,6 +19,7 @@ from convexmarket.lab.report.figures import report_style, series_label
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.render import escape_markdown, html_environment
 from convexmarket.lab.report.saving import one_note_about_glyphs, save_figure
+from tests.lab.report.builders import ALL
 
 VARIANTS = [r"bad $\foo$ x", "A $1 of $2", "_hidden", "red \x1b[31m", "\N{ROCKET}"]
 GROUPS = [r"$\bar$", "_low"]
@@ -77,7 +78,7 @@ def warnings_of(report: Report, target: Path) -> list[str]:
     """Write a report, and return what is warned of on the way."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        write_report(report, target)
+        write_report(report, target, ALL)
     return [str(one.message) for one in caught]
 
 
@@ -138,7 +139,7 @@ def test_control_characters_and_dollars_reach_all_formats(tmp_path: Path) -> Non
 
     with one_note_about_glyphs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert texts(save_figure(draw, tmp_path / "text")) == ["a\ufffd\ufffd$b$"]
+        assert texts(save_figure(draw, tmp_path / "text", ALL)) == ["a\ufffd\ufffd$b$"]
     with Image.open(tmp_path / "text.png") as picture:
         assert len(picture.getcolors() or []) > 1
     assert (tmp_path / "text.pdf").read_bytes().startswith(b"%PDF")

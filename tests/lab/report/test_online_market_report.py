@@ -23,7 +23,7 @@ from tests.lab.report.builders import (
     words,
 )
 
-REPLANNED = ["plan={replan=true, first=4, growth=1.5}", "simulation.arrivals=50"]
+REPLANNED = ["plan={replan=true, first=4, growth=3.0}", "simulation.arrivals=50"]
 
 
 def run(*overrides: str) -> OnlineMarketResult:

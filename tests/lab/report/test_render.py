@@ -7,6 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab import build_report, write_report
 from convexmarket.lab.report import render
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.render import escape_markdown, plain, write_folder
+from convexmarket.lab.report.render import plain
 from convexmarket.lab.report.shown import shown_table
-from convexmarket.lab.report.words import format_number, format_value
-from tests.lab.report.builders import Page, dead_links, plain_blanks, save_a_frame
+from convexmarket.lab.report.words import escape_markdown, format_number, format_value
+from tests.lab.report.builders import ALL, Page, dead_links, plain_blanks, save_a_frame
+
+write_folder = partial(render.write_folder, formats=ALL)
 
 EVIL = "<script>alert('x')</script> | **bold** &amp; \"quoted\" [a](b)"
 
@@ -82,10 +85,10 @@ def _saved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if "folder" in request.fixturenames:
         return
 
-    def save(draw: Callable[[], MatplotlibFigure], stem: Path) -> str:
+    def save(draw: Callable[[], MatplotlibFigure], stem: Path, formats=()) -> str:
         if stem.name == "broken":
             draw()
-        return save_a_frame(draw, stem)
+        return save_a_frame(draw, stem, formats)
 
     monkeypatch.setattr(render, "save_figure", save)
 
@@ -99,6 +102,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Page:
     return Page((folder / "index.html").read_text(encoding="utf-8"))
+
+
+def test_the_folder_holds_no_more_than_is_asked_for(tmp_path: Path) -> None:
+    page = render.write_folder(make_report(), tmp_path / "few")
+    written = {path.relative_to(page.parent).as_posix() for path in page.parent.rglob("*.*")}
+    figures = {"figures/squares.png", "figures/again.png"}
+    assert written == {"index.html", "report.md", "results.json", *figures}
+    assert not dead_links(Page(page.read_text()), page.parent)
+    more = render.write_folder(make_report(), tmp_path / "few", ["csv", "pdf"])
+    added = {path.relative_to(more.parent).as_posix() for path in more.parent.rglob("*.*")}
+    assert added - written == {"tables/offers.csv", "figures/squares.pdf", "figures/again.pdf"}
+    assert not dead_links(Page(more.read_text()), more.parent)
+
+
+def test_a_format_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="formats is 'docx'"):
+        render.write_folder(make_report(), tmp_path / "few", ["docx"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_holds_every_format(folder: Path) -> None:

@@ -11,9 +11,15 @@ import pytest
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.solver_study.figures import Panel
+from convexmarket.lab.kinds.solver_study.findings import summary_words
 from convexmarket.lab.kinds.solver_study.page import overview
 from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
-from convexmarket.lab.kinds.solver_study.words import breaks, reference_words, wrong_words
+from convexmarket.lab.kinds.solver_study.words import (
+    breaks,
+    limitations,
+    reference_words,
+    wrong_words,
+)
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.words import format_number
 from tests.lab.report.builders import facts, headings, plain_blanks, stored, words
@@ -116,17 +122,14 @@ def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> Non
     one = {"problem_class": "ridge", "problem": "quickstart", "instance": "b", "size": 1_000}
     entry = {**one, "seed": 3, "certainty": "refuted", "message": "SCS, dual found a better value"}
     references = pd.DataFrame([entry, {**entry, "certainty": "exact"}])
-    (said,) = (
-        paragraph
-        for paragraph in build_report(replace(result, references=references)).summary
-        if "refuted" in paragraph
-    )
+    found = summary_words(replace(result, references=references))
+    (said,) = (paragraph for paragraph in found if "refuted" in paragraph)
     assert said.startswith("The reference of 1 instance is refuted")
     assert said.endswith(
         "ridge, “quickstart/b” at size 1,000, seed 3 (SCS, dual found a better value)."
     )
     many = replace(result, references=pd.DataFrame([entry] * 6))
-    several = " ".join(build_report(many).summary)
+    several = " ".join(summary_words(many))
     assert "reference of 6 instances is refuted" in several
     assert "; 2 more." in several
 
@@ -140,11 +143,11 @@ def test_limitations_follow_from_how_it_was_run(result, text: str) -> None:
     assert "They were made in 2 sessions" in text
     assert "A caveat of the run." in text
     one = {"pinned": False, "sessions": 1}
-    loose = words(build_report(replace(result, machine=result.machine | one)))
+    loose = " ".join(limitations(replace(result, machine=result.machine | one)))
     assert "not bound to a processor core" in loose
     assert "sessions" not in loose
     several = result.machine | {"cpus": ("One CPU", "Another CPU")}
-    text = words(build_report(replace(result, machine=several)))
+    text = " ".join(limitations(replace(result, machine=several)))
     assert "2 processors (One CPU and Another CPU), between which times do not compare" in text
 
 

@@ -47,6 +47,7 @@ FILES = {
     "joint-tradeoff": "joint-wdbc",
     "online-market": "online-wdbc",
     "online-study": "online-uniform04",
+    "pareto": "pareto",
     "regression-market": "medical-market",
     "release-comparison": "release-circles",
     "ridge-comparison": "ridge-synthetic",

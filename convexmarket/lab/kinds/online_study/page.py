@@ -1,124 +1,150 @@
-"""The report of the study of online policies: what is lost against hindsight, and to ignorance."""
+"""What the page of a study of online policies shows; its words are in ``page.md.j2``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.online_study import figures
-from convexmarket.lab.kinds.online_study.figures import POLICIES, Series
 from convexmarket.lab.kinds.online_study.problem import KNOWING
 from convexmarket.lab.kinds.online_study.run import MEASURES, OnlineStudyResult
-from convexmarket.lab.kinds.online_study.words import (
-    in_quotes,
-    main_fraction,
-    percent,
-    summary_words,
-)
-from convexmarket.lab.report.claims import claims_section
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, select
-from convexmarket.lab.report.words import equals, listing
+from convexmarket.lab.report.marks import Curve
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.words import equals, fine_percent, format_number
 
-__all__ = ["WORDS", "online_study_report"]
+__all__ = ["POLICIES", "online_study_report"]
 
+#: What each policy is called.
+POLICIES = {
+    "expectation": "general rule",
+    "algorithm-3": "Algorithm 3",
+    "replanned": "rest planned anew",
+    "learnt": "prior learnt",
+    "guess": "guess kept",
+}
 #: What the columns are called on the page.
 WORDS = {
     "size": "m, expected",
     "fraction": "ξ",
     "arrived": "came",
     "empty": "draws without a purchase",
-    "loss": "loss",
+    "loss_low": "loss, from",
+    "loss_high": "to (95%)",
     "paid_loss": "loss with the payments made",
     "offline": "loss in hindsight",
-    "ratio": "ratio",
     "ratio_low": "ratio, from",
     "ratio_high": "to (95%)",
     "ratio_median": "median ratio, all draws",
     "ratio_limit": "limit for many sellers",
-    "regret": "regret",
     "regret_low": "regret, from",
     "regret_high": "to (95%)",
     "eta": "η",
     "n_bought": "sellers bought from",
-    "largest_weight": "largest weight",
+    "slope": "exponent",
+    "low": "from",
+    "high": "to (95%)",
+    "last": "last two sizes",
+    "n_points": "sizes",
 }
-HOW = (
-    "Verdicts follow from the numbers. A rise or a fall counts if the 95% interval of the mean "
-    "difference, paired over draws, excludes zero. What approaches 1 is tested by the logarithm of "
-    "its distance, and has to end within 1% of it. To fall as fast as a power of m, the 95% "
-    "interval of the fitted exponent has to end at or below the claimed one; it counts in part if "
-    "the interval only contains it."
-)
-_MOST_CURVES = 4
-LIMIT = (
-    "For many sellers, and a prior with density at zero, half of the planned loss is spread, a "
-    "quarter noise and a quarter payments, and the optimum of ξ·m sellers is ξ^(-1/4) times "
-    "that of m. So the ratio tends to ξ^(1/4)·(1/(2·sqrt(ξ)) + 1/(4·ξ) + ξ/4), whatever μ, σ and "
-    "γ are."
-)
+BARS = "Error bars: 95% interval of the mean over draws"
+GONE = f"{BARS}; one that reaches zero leaves the figure"
+HOLLOW = "hollow: some draws bought nothing"
+_MOST_CURVES, _MOST_PANELS = 4, 3
 
 
 def online_study_report(result: OnlineStudyResult) -> Report:
-    """Describe a study of online policies.
-
-    Parameters
-    ----------
-    result : OnlineStudyResult
-
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
-    """
-    sections = [
-        _loss_section(result),
-        _ratio_section(result),
-        _fraction_section(result),
-        _regret_section(result),
-        claims_section(result.claims, HOW) if result.claims else None,
-        _rates_section(result),
-        _purchases_section(result),
-        Section("What this does not show", points=result.caveats),
-        reproduction_section(result.problem, result.provenance, result.timings),
+    """Describe a study of online policies."""
+    study = result.problem.study
+    several = len(study.fractions) > 1
+    points = _named(result.points).assign(
+        **{f"excess{end}": result.points[f"ratio{end}"] - 1 for end in ("", "_low", "_high")}
+    )
+    main = points[points.fraction == max(study.fractions)]
+    known = main[np.isfinite(main.ratio)]
+    last = known[known["size"] == study.sizes[-1]] if len(known) else known
+    first = main[(main.policy == POLICIES[study.policies[0]]) & np.isfinite(main.loss)]
+    learners = [POLICIES[name] for name in study.policies if name in KNOWING]
+    regrets = {name: _ends(main, name, "regret") for name in learners}
+    largest = points[points["size"] == study.sizes[-1]].sort_values("fraction", ascending=False)
+    by_fraction = [
+        (name, rows.to_dict("records"))
+        for name, rows in largest[np.isfinite(largest.ratio)].groupby("policy", sort=False)
     ]
-    return Report(
-        title=result.problem.title,
-        summary=summary_words(result),
-        sections=tuple(section for section in sections if section is not None),
-        results=result,
-        facts=_facts(result),
+    return page(
+        "convexmarket.lab.kinds.online_study",
+        result,
+        facts=_facts(result, last),
+        tables=_tables(result),
+        figures=_figures(result, points, main),
+        names=POLICIES,
+        main=max(study.fractions),
+        best=last.loc[last.ratio.idxmin()].to_dict() if len(last) else None,
+        by_fraction=by_fraction if several else [],
+        excesses=[(name, _ends(main, name, "ratio")) for name in map(POLICIES.get, study.policies)],
+        regrets=[(name, rows) for name, rows in regrets.items() if rows],
+        without_regret=[name for name, rows in regrets.items() if not rows],
+        learners=learners,
+        last=first.iloc[-1].to_dict() if len(first) else None,
+        fit=_fit_above_the_floor(result, first),
+        empty=_empty(result),
+        limit_known=bool(result.points.ratio_limit.notna().any()),
     )
 
 
-def _facts(result: OnlineStudyResult) -> tuple[Fact, ...]:
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(policy=[POLICIES[name] for name in frame.policy])
+
+
+def _ends(points: pd.DataFrame, policy: str | None, column: str) -> list[dict[Any, Any]]:
+    """Return the smallest and the largest size at which a policy bought something."""
+    rows = points[(points.policy == policy) & np.isfinite(points[column])].to_dict("records")
+    return [rows[0], *rows[1:][-1:]] if rows else []
+
+
+def _fit_above_the_floor(result: OnlineStudyResult, first: pd.DataFrame) -> Any:
+    if first.empty:
+        return None
+    fits, last = _named(result.fits), first.iloc[-1]
+    own = fits[(fits.policy == last.policy) & (fits.fraction == last.fraction)]
+    own = own[(own["of"] == "loss above the floor") & np.isfinite(own.low)]
+    return own.iloc[0].to_dict() if len(own) else None
+
+
+def _empty(result: OnlineStudyResult) -> list[dict[str, Any]]:
+    """Return where nothing was bought, which no mean can show."""
+    draws = _named(result.draws)
+    nothing = draws[np.isinf(draws.loss)]
+    return [
+        {
+            "policy": name,
+            "runs": len(rows),
+            "of": int((draws.policy == name).sum()),
+            "largest": int(rows["size"].max()),
+        }
+        for name, rows in nothing.groupby("policy", sort=False)
+    ]
+
+
+def _facts(result: OnlineStudyResult, last: pd.DataFrame) -> list[tuple[str, str]]:
     study = result.problem.study
     facts = [
-        Fact("sellers expected", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
-        Fact("draws of each", f"{study.draws}"),
-        Fact("runs without a purchase", f"{int(np.isinf(result.draws.loss).sum()):,}"),
+        ("sellers expected", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
+        ("draws of each", f"{study.draws}"),
+        ("runs without a purchase", f"{int(np.isinf(result.draws.loss).sum()):,}"),
     ]
-    last = select(result.points, fraction=main_fraction(result), size=study.sizes[-1])
-    for policy in study.policies[:2]:
-        ratio = float(last[last.policy == policy].ratio.iloc[0])
-        facts.append(Fact(f"above hindsight, {POLICIES[policy]}", percent(ratio - 1)))
+    for name in map(POLICIES.get, study.policies[:2]):
+        excess = last[last.policy == name].excess
+        facts.append((f"above hindsight, {name}", fine_percent(*excess) if len(excess) else "–"))
     if result.claims:
         good = sum(claim.verdict == "reproduced" for claim in result.claims)
-        facts.append(Fact("claims reproduced", f"{good} of {len(result.claims)}"))
-    return tuple(facts)
+        facts.append(("claims reproduced", f"{good} of {len(result.claims)}"))
+    return facts
 
 
-def _curves(result: OnlineStudyResult) -> list[Series]:
-    """Return the curves over m: a policy each, or a fraction each of the first policy."""
-    study = result.problem.study
-    if len(study.fractions) == 1:
-        return [(POLICIES[name], select(result.points, policy=name)) for name in study.policies]
-    rows = select(result.points, policy=study.policies[0])
-    fractions = _few(study.fractions)[::-1]
-    return [(equals("ξ", fraction), select(rows, fraction=fraction)) for fraction in fractions]
+# ----------------------------------------------------------------------------------- figures
 
 
 def _few(values: Sequence[float]) -> list[float]:
@@ -127,233 +153,154 @@ def _few(values: Sequence[float]) -> list[float]:
     return list(values)[::-1][::step][::-1]
 
 
-def _drawn(result: OnlineStudyResult) -> list[Series]:
-    """Return the curves that have a point."""
-    return [(name, rows) for name, rows in _curves(result) if np.isfinite(rows.loss).any()]
-
-
-def _whose(result: OnlineStudyResult) -> str:
+def _figures(result: OnlineStudyResult, points: pd.DataFrame, main: pd.DataFrame) -> list[Figure]:
     study = result.problem.study
-    if len(study.fractions) == 1:
-        return ""
-    return f" of {in_quotes(study.policies[0])}, by the fraction ξ that comes"
-
-
-def _loss_section(result: OnlineStudyResult) -> Section:
-    curves, several = _drawn(result), len(result.problem.study.fractions) > 1
-    offline = [("optimum in hindsight", rows) for _, rows in (curves if several else curves[:1])]
+    several, names = len(study.fractions) > 1, [POLICIES[name] for name in study.policies]
+    drawn, hue = points, "policy"
+    if several:
+        some = points[(points.policy == names[0]) & points.fraction.isin(_few(study.fractions))]
+        hue = "fraction ξ"
+        drawn = some.assign(**{hue: [equals("ξ", x) for x in some.fraction]})[::-1]
+    drawn = drawn[np.isfinite(drawn.loss)]
+    whose = f" of “{names[0]}”, by the fraction ξ that comes" if several else ""
+    over_m: dict[str, Any] = {
+        "x": "size",
+        "hue": hue,
+        "x_label": "m, sellers expected (log scale)",
+        "log": "xy",
+    }
+    floor = {f"no loss is below {format_number(result.floor)}": result.floor}
     goes = "falls towards a bound above zero" if result.floor else "falls along a straight line"
-    drawn = Figure(
-        "loss",
-        f"The loss{_whose(result)}, over the number m of sellers expected, both on log scales. "
-        f"What to see: it {goes}, and how far it stays above the optimum in hindsight (dashed). "
-        "Error bars: 95% interval of the mean over draws; hollow: some draws bought nothing.",
-        partial(figures.loss_over_m, curves, offline, result.floor),
-        "Curves of the loss over m. The numbers are in the table losses.",
-    )
-    return Section(
-        "The loss",
-        (
-            "The loss is A's Eq. (11): the spread of the weights, the noise, and the price of the "
-            "privacy bought, at the virtual costs of the true prior. With the payments that were "
-            "made in their place it is much the same, because payments are virtual costs in "
-            "expectation.",
+    figures = []
+    if len(drawn):
+        figures = [
+            Figure(
+                "loss",
+                f"The loss{whose}, over the number m of sellers expected, both on log scales. What "
+                f"to see: it {goes}, and how far it stays above the optimum in hindsight (dashed). "
+                f"{BARS}; {HOLLOW}.",
+                Curve(
+                    drawn, y="loss", low="loss_low", high="loss_high", hollow="empty",
+                    thin={"optimum in hindsight": "offline"}, levels=floor if result.floor else {},
+                    y_label="Loss, A's Eq. (11), a number without unit (log scale)", **over_m,
+                ),
+                "Curves of the loss over m. The numbers are in the table losses.",
+            ),
+            Figure(
+                "ratio",
+                f"The competitive ratio{whose}, less 1, over m, both on log scales: the share by "
+                "which the loss exceeds that of the optimum in hindsight. What to see: a straight "
+                "line downwards is a power of m; a level line is a loss that does not go away. "
+                f"{GONE}; {HOLLOW}.",
+                Curve(
+                    drawn, y="excess", low="excess_low", high="excess_high", hollow="empty",
+                    y_label="Competitive ratio less 1, a share of the optimum (log scale)",
+                    **over_m,
+                ),
+                "Curves of the competitive ratio less 1 over m. The numbers are in the table "
+                "ratios.",
+            ),
+        ]  # fmt: skip
+    some = points[points["size"].isin(_few(study.sizes)) & points.policy.isin(names[:_MOST_PANELS])]
+    some = some[np.isfinite(some.ratio)]
+    if several and len(some):
+        figures.append(
+            Figure(
+                "fractions",
+                "The competitive ratio over the fraction ξ of the expected sellers who come. What "
+                "to see: how fast it rises as fewer come, and that curves of many sellers lie on "
+                "each other: the price of a wrong number of sellers does not grow with m. Dashed: "
+                f"where the ratio goes as m grows. {BARS}; {HOLLOW}.",
+                Curve(
+                    some.assign(sellers=[equals("m", int(m)) for m in some["size"]]),
+                    x="fraction", y="ratio", low="ratio_low", high="ratio_high", hue="sellers",
+                    panels="policy", hollow="empty", log="y", height=3.7,
+                    thin={"limit for many sellers": "ratio_limit"}
+                    if some.ratio_limit.notna().any() else {},
+                    x_label="ξ, share of the expected sellers who come",
+                    y_label="competitive ratio (log scale)",
+                ),
+                "Curves of the competitive ratio over ξ. The numbers are in the table ratios.",
+            )
+        )  # fmt: skip
+    ignorant = main[np.isfinite(main.regret)]
+    if len(ignorant):
+        against = {POLICIES[name]: POLICIES[known] for name, known in KNOWING.items()}
+        log = "xy" if ignorant.regret.min() > 0 else "x"
+        labels = [f"{name}, against {against[name]}" for name in ignorant.policy]
+        figures.append(
+            Figure(
+                "regret",
+                "Regret over m: by which share the loss of a policy that does not know the prior "
+                "exceeds that of the same policy when it does, on the same sellers. What to see: "
+                "regret that falls is ignorance that goes away, level regret is a guess that is "
+                f"never corrected. {GONE}; paired over draws.",
+                Curve(
+                    ignorant.assign(policies=labels), y="regret", low="regret_low",
+                    high="regret_high", hollow="empty",
+                    y_label="Regret, as a share of the loss with known prior",
+                    **over_m | {"hue": "policies", "log": log},
+                ),
+                "Curves of the regret over m. The numbers are in the table ratios.",
+            )
+        )  # fmt: skip
+    return figures
+
+
+# ------------------------------------------------------------------------------------ tables
+
+
+def _tables(result: OnlineStudyResult) -> list[Table]:
+    several = len(result.problem.study.fractions) > 1
+    points, draws, fits = map(_named, (result.points, result.draws, result.fits))
+    place = ["policy", *(["fraction"] if several else []), "size"]
+    place += ["arrived", "empty"] if several else ["empty"]
+
+    def means(*names: str) -> pd.DataFrame:
+        return points[[*place, *(name for name in names if points[name].notna().any())]]
+
+    ratios = ["ratio", "ratio_low", "ratio_high", "ratio_median"]
+    ratios += ["ratio_limit"] if several else []
+    shown = fits[fits.n_points > 1]
+    return [
+        Table(
+            "losses",
+            "Mean losses over the draws in which something was bought; of the optimum in "
+            "hindsight, over all draws.",
+            means("loss", "loss_low", "loss_high", "paid_loss", "offline"),
+            WORDS,
+            rows_shown=60,
         ),
-        figures=(drawn,) if curves else (),
-        tables=(_points_table(result),),
-    )
-
-
-def _means(result: OnlineStudyResult, *names: str) -> pd.DataFrame:
-    """Return some columns of the points, after those that say what they are of."""
-    frame = result.points.assign(policy=[POLICIES[name] for name in result.points.policy])
-    place = ["policy", "fraction", "size", "arrived", "empty"]
-    if len(result.problem.study.fractions) == 1:
-        place = ["policy", "size", "empty"]
-    return frame[[*place, *(name for name in names if frame[name].notna().any())]]
-
-
-def _points_table(result: OnlineStudyResult) -> Table:
-    names = ("loss", "loss_low", "loss_high", "paid_loss", "offline")
-    return Table(
-        "losses",
-        "Mean losses over the draws in which something was bought; of the optimum in hindsight, "
-        "over all draws.",
-        _means(result, *names),
-        {**WORDS, "loss_low": "loss, from", "loss_high": "to (95%)"},
-        rows_shown=60,
-    )
-
-
-def _ratios_table(result: OnlineStudyResult) -> Table:
-    names = ["ratio", "ratio_low", "ratio_high", "ratio_median", "ratio_limit"]
-    if len(result.problem.study.fractions) == 1:
-        names.remove("ratio_limit")
-    names += ["regret", "regret_low", "regret_high"]
-    return Table(
-        "ratios",
-        "Mean ratios over the draws in which something was bought. The median counts draws without "
-        "a purchase as infinite.",
-        _means(result, *names),
-        WORDS,
-        dict.fromkeys(names[:4], ".5f"),
-        rows_shown=60,
-    )
-
-
-def _ratio_section(result: OnlineStudyResult) -> Section | None:
-    curves = _drawn(result)
-    if not curves:
-        return None
-    drawn = Figure(
-        "ratio",
-        f"The competitive ratio{_whose(result)}, less 1, over m, both on log scales: the share by "
-        "which the loss exceeds that of the optimum in hindsight. What to see: a straight line "
-        "downwards is a power of m; a level line is a loss that does not go away. Error bars: 95% "
-        "interval of the mean; one that reaches zero leaves the figure. Hollow: some draws bought "
-        "nothing.",
-        partial(figures.excess_over_m, curves),
-        "Curves of the competitive ratio less 1 over m. The numbers are in the table ratios.",
-    )
-    return Section(
-        "Against hindsight",
-        (
-            "The optimum in hindsight is the exact optimum of a buyer who knows every report, of "
-            "the same sellers, before it offers anything. No quote on arrival can do better.",
+        Table(
+            "ratios",
+            "Mean ratios over the draws in which something was bought. The median counts draws "
+            "without a purchase as infinite.",
+            means(*ratios, "regret", "regret_low", "regret_high"),
+            WORDS,
+            dict.fromkeys(ratios[:4], ".5f"),
+            rows_shown=60,
         ),
-        figures=(drawn,),
-        tables=(_ratios_table(result),),
-    )
-
-
-def _fraction_section(result: OnlineStudyResult) -> Section | None:
-    study = result.problem.study
-    if len(study.fractions) < 2:
-        return None
-    sizes = _few(study.sizes)
-    panels = []
-    for policy in study.policies[:3]:
-        rows = select(result.points, policy=policy)
-        series = [
-            (equals("m", size), select(rows, size=size).sort_values("fraction"))
-            for size in sizes
-            if np.isfinite(select(rows, size=size).ratio).any()
-        ]
-        if series:
-            panels.append((POLICIES[policy], series))
-    if not panels:
-        return None
-    drawn = Figure(
-        "fractions",
-        "The competitive ratio over the fraction ξ of the expected sellers who come. What to see: "
-        "how fast it rises as fewer come, and that curves of many sellers lie on each other: the "
-        "price of a wrong number of sellers does not grow with m. Dotted: where the ratio goes as "
-        "m grows. Error bars: 95% interval of the mean; hollow: some draws bought nothing.",
-        partial(figures.ratio_over_xi, panels),
-        "Curves of the competitive ratio over ξ. The numbers are in the table ratios.",
-    )
-    return Section(
-        "When fewer come",
-        (
-            "What was promised stays as it is. With ξ·m sellers about ξ times the planned privacy "
-            "is bought: the noise is 1/ξ times as large, the spread of the weights 1/sqrt(ξ) "
-            "times, and the payments are ξ times what was planned. The optimum in hindsight "
-            "would have bought more from each.",
-            *((LIMIT,) if result.points.ratio_limit.notna().any() else ()),
+        Table(
+            "exponents",
+            "Fitted exponents of m.",
+            shown if several else shown.drop(columns="fraction"),
+            WORDS,
+            dict.fromkeys(("slope", "low", "high", "last"), ".3f"),
+            rows_shown=60,
         ),
-        figures=(drawn,),
-    )
-
-
-def _regret_section(result: OnlineStudyResult) -> Section | None:
-    known = select(result.points, fraction=main_fraction(result))
-    names = [name for name in result.problem.study.policies if name in KNOWING]
-    if not names:
-        return None
-    series = [
-        (f"{POLICIES[name]}, against {POLICIES[KNOWING[name]]}", select(known, policy=name))
-        for name in names
+        Table(
+            "purchases",
+            "Means over the draws in which something was bought; seconds over all.",
+            means("eta", "n_bought", "largest_weight", "payments", "seconds"),
+            WORDS,
+            rows_shown=80,
+        ),
+        Table(
+            "draws",
+            "Every policy and draw.",
+            draws.drop(columns=[name for name in MEASURES if draws[name].isna().all()]),
+            WORDS,
+            rows_shown=8,
+            complete=result.draws,
+        ),
     ]
-    series = [(name, rows) for name, rows in series if np.isfinite(rows.regret).any()]
-    drawn = Figure(
-        "regret",
-        "Regret over m: by which share the loss of a policy that does not know the prior exceeds "
-        "that of the same policy when it does, on the same sellers. What to see: regret that falls "
-        "is ignorance that goes away, level regret is a guess that is never corrected. Error bars: "
-        "95% interval of the mean, paired over draws; one that reaches zero leaves the figure.",
-        partial(figures.regret_over_m, series),
-        "Curves of the regret over m. The numbers are in the table ratios.",
-    )
-    missing = [POLICIES[name] for name in names if known[known.policy == name].regret.isna().all()]
-    prose = (
-        "A policy that learns takes the reports of earlier sellers for the prior, never that of "
-        "the seller it quotes."
-    )
-    if missing:
-        prose += f" There is no regret to draw of {listing(missing)}: nothing was bought."
-    return Section(
-        "What it costs not to know the prior", (prose,), figures=(drawn,) if series else ()
-    )
-
-
-def _rates_section(result: OnlineStudyResult) -> Section:
-    fits = result.fits.assign(policy=[POLICIES[name] for name in result.fits.policy])
-    fits = fits[fits.n_points > 1]
-    if len(result.problem.study.fractions) == 1:
-        fits = fits.drop(columns="fraction")
-    return Section(
-        "How fast",
-        (
-            "The exponents are those of straight lines through the logarithms of the means over "
-            "the logarithm of m, by least squares, at the sizes where something was bought in "
-            "every draw. The interval is the regression's, from the scatter of the means around "
-            "the line. The last column is the slope between the last two sizes alone: where it "
-            "differs from the fitted one, the line is a curve.",
-        ),
-        tables=(
-            Table(
-                "exponents",
-                "Fitted exponents of m.",
-                fits,
-                {
-                    "fraction": "ξ",
-                    "slope": "exponent",
-                    "low": "from",
-                    "high": "to (95%)",
-                    "last": "last two sizes",
-                    "n_points": "sizes",
-                },
-                dict.fromkeys(("slope", "low", "high", "last"), ".3f"),
-                rows_shown=60,
-            ),
-        ),
-    )
-
-
-def _purchases_section(result: OnlineStudyResult) -> Section:
-    draws = result.draws.assign(policy=[POLICIES[name] for name in result.draws.policy])
-    draws = draws.drop(columns=[name for name in MEASURES if draws[name].isna().all()])
-    return Section(
-        "What is bought",
-        (
-            "A small share of the sellers sells anything: the cheapest. Seconds are those of the "
-            "plan and of all quotes, on average.",
-        ),
-        tables=(
-            Table(
-                "purchases",
-                "Means over the draws in which something was bought; seconds over all.",
-                _means(result, "eta", "n_bought", "largest_weight", "payments", "seconds"),
-                WORDS,
-                rows_shown=80,
-            ),
-            Table(
-                "draws",
-                "Every policy and draw.",
-                draws,
-                WORDS,
-                rows_shown=8,
-                complete=result.draws,
-            ),
-        ),
-    )

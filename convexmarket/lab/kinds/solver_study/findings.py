@@ -93,13 +93,18 @@ def _standing(result: SolverStudyResult, everyone: pd.DataFrame) -> _Standing | 
     if not solvers.total_s.notna().any():
         return None
     best, *others = (row for _, row in solvers.iterrows())  # those without a mean come last
-    return _Standing(best, [(row, _ratio(result, row, best)) for row in others])
+    pairs = _pairs(result, best)
+    return _Standing(best, [(row, _ratio(pairs, row, best)) for row in others])
 
 
-def _ratio(result: SolverStudyResult, slow: pd.Series, fast: pd.Series) -> _Ratio:
-    """Return the paired ratio of two contenders' times over all sizes, whichever comes first."""
-    group = select(result.pairs, problem_class=slow.problem_class, setting=slow.setting)
-    group = group[group["size"].isna()]
+def _pairs(result: SolverStudyResult, row: pd.Series) -> pd.DataFrame:
+    """Return the paired ratios over all sizes in the group of a contender."""
+    pairs = result.pairs[result.pairs["size"].isna()]
+    return select(pairs, problem_class=row.problem_class, setting=row.setting)
+
+
+def _ratio(group: pd.DataFrame, slow: pd.Series, fast: pd.Series) -> _Ratio:
+    """Return the paired ratio of two contenders' times, whichever comes first."""
     for one, other, power in ((slow, fast, 1), (fast, slow, -1)):
         row = select(
             group,
@@ -241,7 +246,7 @@ def _why_behind(row: pd.Series, best: pd.Series) -> str:
 
 
 def _exact_words(result: SolverStudyResult, best: pd.Series, exact: pd.Series) -> str:
-    ratio = _ratio(result, best, exact)
+    ratio = _ratio(_pairs(result, best), best, exact)
     if np.isnan(ratio.low):
         words = f"has too few solved instances in common with {quoted(best)} to compare"
     elif ratio.low <= 1.0 <= ratio.high:

@@ -15,7 +15,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 from joblib import delayed
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate, sweep
 from convexmarket.errors import AllocationError, ConvexMarketError
@@ -23,12 +23,13 @@ from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.lab.audits import audit_row
 from convexmarket.lab.failures import failure_status
-from convexmarket.lab.kinds.variants.problem import MarketTable, VariantsProblem
+from convexmarket.lab.kinds.variants.problem import VariantsProblem
+from convexmarket.lab.measures import expected_payments, n_bought, without_payments
+from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.provenance import problem_file, versions
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.priors import Prior
-from convexmarket.terms import Objective
 
 __all__ = ["SOLVED", "VariantsResult", "run_variants"]
 
@@ -40,8 +41,6 @@ BUDGET_KEY = "constraints.budget"
 TRUTHFUL = "by construction"
 #: Sensitivities at which virtual costs are tabulated.
 _CURVE_POINTS = 400
-#: Weights below this share of the average are a solver's rounding.
-_DUST = 1e-6
 
 CAVEATS = (
     "The sellers are one draw from the prior (or those of the problem file). Another draw gives "
@@ -319,14 +318,14 @@ def _point_row(point: Point, answer: Answer, paid: Paid | None) -> dict[str, Any
         "objective": found.objective,
         "lower_bound": found.lower_bound,
         "gap": found.gap,
-        "error": _without_payments(market, found),
+        "error": without_payments(market, found),
         "spread": spread,
         "noise": 1.0 / found.eta,
         "n_effective": spread**-2,
         "eta": found.eta,
-        "n_bought": _bought(found.weights),
+        "n_bought": n_bought(found.weights),
         "epsilon_max": float(found.epsilon.max()),
-        "expected_payments": float(_expected_payments(market, found).sum()),
+        "expected_payments": float(expected_payments(market, found).sum()),
         "payments": np.nan if paid is None else float(paid.amounts.sum()),
         "payments_error": np.nan if paid is None else paid.error,
         "payments_method": None if paid is None else paid.method,
@@ -336,28 +335,6 @@ def _point_row(point: Point, answer: Answer, paid: Paid | None) -> dict[str, Any
         "solve_statuses": _counted(record.status for record in found.solves) or None,
         "seconds": found.seconds,
     }
-
-
-def _bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
-    """Count who is bought from, without the weights that a solver leaves where none belongs."""
-    array = np.asarray(weights)
-    return int(np.count_nonzero(array * (n_sellers or array.size) > _DUST))
-
-
-def _without_payments(market: Market, found: Allocation) -> float:
-    """Return the part of the objective that is about the model: spread and noise."""
-    parts = tuple(part for part in market.objective.parts if not part.term.pays)
-    if not parts:
-        return 0.0
-    return Objective(parts).value(found.weights, found.eta, market.sellers.virtual_costs)
-
-
-def _expected_payments(market: Market, found: Allocation) -> Floats:
-    """Return psi_i u(eps_i); not a number where the payment terms disagree about u."""
-    try:
-        return market.sellers.virtual_costs * market.privacy_cost(found.epsilon)
-    except ConvexMarketError:
-        return np.full(found.weights.size, np.nan)
 
 
 def _counted(statuses: Iterable[str]) -> str:
@@ -377,7 +354,7 @@ def _seller_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFram
             "virtual_cost": sellers.virtual_costs,
             "weight": found.weights,
             "epsilon": found.epsilon,
-            "expected_payment": _expected_payments(point.market, found),
+            "expected_payment": expected_payments(point.market, found),
             "payment": np.nan if paid is None else paid.amounts,
         }
     )
@@ -389,7 +366,7 @@ def _group_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFrame
     rows = _seller_rows(point, answer, paid)
     table = rows.groupby("group", sort=False).agg(
         sellers=("id", "size"),
-        n_bought=("weight", lambda weights: _bought(weights, len(rows))),
+        n_bought=("weight", lambda weights: n_bought(weights, len(rows))),
         share_of_weight=("weight", "sum"),
         epsilon_mean=("epsilon", "mean"),
         expected_payment_mean=("expected_payment", "mean"),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from convexmarket.errors import ConvexMarketError
-from convexmarket.lab.kinds.variants.problem import MarketTable, VariantsProblem
+from convexmarket.lab.kinds.variants.problem import VariantsProblem
+from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.study.families import Family, at_best_eta
 from convexmarket.lab.study.instances import Instance
 from convexmarket.lab.study.markets import (

@@ -11,8 +11,8 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from convexmarket.lab.kinds.variants.figures import flat_pieces
-from convexmarket.lab.kinds.variants.problem import MarketTable
 from convexmarket.lab.kinds.variants.run import SOLVED, VariantsResult
+from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.report.parts import select, short
 from convexmarket.lab.report.words import count, equals, format_percent, listing, share
 

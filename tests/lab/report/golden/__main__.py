@@ -34,7 +34,7 @@ def renew_results(kind: str) -> None:
         result = run_problem(load_problem((folder / "problem.toml").relative_to(ROOT)))
     shutil.rmtree(folder / "tables", ignore_errors=True)
     (folder / "tables").mkdir()
-    write_results(result, (), folder)
+    write_results(result, folder)
     if not any((folder / "tables").iterdir()):
         (folder / "tables").rmdir()
 
