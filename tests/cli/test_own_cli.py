@@ -9,7 +9,8 @@ import pytest
 import convexmarket as cm
 from convexmarket.cli.own import shares_of
 from convexmarket.errors import ParameterError
-from tests.cli.builders import invoke, plain
+from convexmarket.lab import read_results
+from tests.cli.builders import draw_nothing, invoke, plain
 from tests.lab.builders import TRADEOFF, declared, patients, written
 
 
@@ -95,6 +96,16 @@ def test_what_buy_refuses(here, options, words):
     assert done.exit_code == 2, done.output
     assert words in plain(done.stderr)
     assert not (here / "sale").exists()
+
+
+def test_run_takes_another_table(here, monkeypatch):
+    monkeypatch.setattr("convexmarket.lab.report.render.save_figure", draw_nothing)
+    written(here, TRADEOFF, patients(120))
+    patients(140, seed=1).to_csv("more.csv")
+    done = invoke("run", "market.toml", "--data", "more.csv", "--out", "report")
+    assert done.exit_code == 0, done.output
+    assert "of the column “ask” of “more.csv”" in plain(done.stdout)
+    assert len(read_results(here / "report").sellers.id.unique()) == 70
 
 
 def test_shares_are_read():

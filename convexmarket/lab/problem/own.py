@@ -228,5 +228,5 @@ class OwnRegression(OwnTable):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and features there are: known when the file is read, bounded there."""
-        return 0, 0
+        """How many rows, which are counted and bounded when the file is read, and features."""
+        return 0, self.public_features.n_features_out_

@@ -17,9 +17,10 @@ from convexmarket.errors import ProblemFileError
 from convexmarket.lab.problem.loading import json_schema, parse_problem
 from tests import ROOT
 from tests.campaign.fuzz.running import Target, require
+from tests.lab.builders import REGRESSION, TRADEOFF
 
 SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
-TEXTS = [path.read_text(encoding="utf-8") for path in SOURCES]
+TEXTS = [*(path.read_text(encoding="utf-8") for path in SOURCES), TRADEOFF, REGRESSION]
 TABLES = [tomllib.loads(text) for text in TEXTS]
 
 LITERALS = [
