@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from convexmarket.lab.report.figures import INK, WIDTH, series_label, series_style
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Scatter"]
+__all__ = ["Curve", "Dots", "Scatter"]
 
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
@@ -79,17 +79,7 @@ class _Mark:
         if len(groups) > 1:
             row[0].set_ylabel(self.y_label)
         self._scales(row)
-        handles: dict[str, Any] = {}
-        for axes in row:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-        if len(handles) > 1:
-            figure.legend(
-                handles.values(),
-                handles.keys(),
-                loc="outside upper left",
-                ncols=min(4, len(handles)),
-            )
+        _legend(figure)
         return figure
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
@@ -179,6 +169,18 @@ class Scatter(_Mark):
                 )
 
 
+def _legend(figure: Figure) -> None:
+    """Name every series once, where there is more than one."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > 1:
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside upper left", ncols=min(4, len(handles))
+        )
+
+
 def _by(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame]]:
     if column is None:
         return [("", frame)]
@@ -209,3 +211,67 @@ def _linear(axes: Axes, which: str, values: pd.Series) -> None:
     numbers = values.astype(float)
     if which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
         axes.set_ylim(bottom=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Dots(_Mark):
+    """Values in rows, a row for each category y; panels stand below each other.
+
+    Several values of a category and series are spread over its row, with a bar at their median.
+    The height follows from the rows.
+
+    Attributes
+    ----------
+    low, high : str, optional
+        Columns of the ends of an interval around x.
+    hollow : str, optional
+        A column that is positive where the dot is to be hollow.
+    """
+
+    low: str | None = None
+    high: str | None = None
+    hollow: str | None = None
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        groups = _by(self.frame, self.panels)
+        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
+        sizes = [len(names) + 1.0 for names in own]
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
+        column = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=sizes)
+        series = [name for name, _ in _by(self.frame, self.hue)]
+        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.45, -0.55)
+            axes.grid(axis="y", visible=False)
+            axes.set_title(title if len(groups) > 1 else self.y_label)
+            for name, dots in _by(rows, self.hue):
+                for category, values in _by(dots, self.y):
+                    height = names.index(category)
+                    label = series_label(name) if self.hue else ""
+                    self._row(axes, values, label, height, series.index(name), len(series))
+            for label, level in self.levels.items():
+                axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+            (_logarithmic if "x" in self.log else _linear)(axes, "x", self.frame[self.x])
+        axes.set_xlabel(self.x_label)
+        _legend(figure)
+        return figure
+
+    def _row(
+        self, axes: Axes, rows: pd.DataFrame, label: str, height: int, position: int, n: int
+    ) -> None:
+        look, x = series_style(position), rows[self.x].astype(float)
+        middle, half = height + (position + 0.5) / n - 0.5, 0.38 / n
+        y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
+        if self.low is not None and self.high is not None:
+            axes.hlines(y, rows[self.low], rows[self.high], color=look["color"], lw=1.0)
+        some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
+        for chosen, face in ((~some, look["color"]), (some, "white")):
+            if chosen.any():
+                axes.plot(
+                    x[chosen], y[chosen], ls="none", marker=look["marker"], color=look["color"],
+                    markerfacecolor=face, markersize=4, alpha=0.65, clip_on=False,
+                    label=label or None,
+                )  # fmt: skip
+        if len(x) > 1:
+            axes.vlines(x.median(), middle - half, middle + half, color=INK, lw=1.6, zorder=3)
