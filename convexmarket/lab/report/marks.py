@@ -6,7 +6,7 @@ panels; how it looks is the same in all reports. A kind draws by itself only wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    SymmetricalLogLocator,
+)
 
-from convexmarket.lab.report.figures import INK, WIDTH, series_label, series_style
+from convexmarket.lab.report.figures import INK, WIDE, WIDTH, series_label, series_style
 from convexmarket.lab.report.words import format_number
 
 __all__ = ["Curve", "Dots", "Scatter"]
@@ -45,8 +51,15 @@ class _Mark:
         The column whose values are panels side by side.
     log : str
         The axes that are logarithmic, of "xy"; values that are not positive are left out there.
+    wide : bool
+        Whether y is logarithmic where its values span widely, on both sides of zero if need be; the
+        title says so.
+    free : str
+        The axes, of "xy", that each panel has for itself.
+    columns : int
+        Of panels; more of them stand below each other.
     height : float
-        In inches.
+        Of a row of panels, in inches.
     levels : mapping of str to float
         Horizontal lines, by their label.
     """
@@ -59,14 +72,24 @@ class _Mark:
     hue: str | None = None
     panels: str | None = None
     log: str = ""
+    wide: bool = False
+    free: str = ""
+    columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self) -> Figure:
         """Draw it."""
         groups = _by(self.frame, self.panels)
-        figure = Figure(figsize=(WIDTH, self.height))
-        row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        columns = min(self.columns, len(groups))
+        n_rows = -(-len(groups) // columns)
+        figure = Figure(figsize=(WIDTH, self.height * n_rows))
+        grid = figure.subplots(
+            n_rows, columns, squeeze=False, sharex="x" not in self.free, sharey="y" not in self.free
+        ).ravel()
+        row = grid[: len(groups)]
+        for axes in grid[len(groups) :]:
+            axes.remove()
         names = [name for name, _ in _by(self.frame, self.hue)]
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, series in _by(rows, self.hue):
@@ -74,28 +97,34 @@ class _Mark:
                 self._draw(axes, series, series_label(name), position, len(names))
             for label, level in self.levels.items():
                 axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
-            axes.set_title(title if len(groups) > 1 else self.y_label)
+            scale = self._scales(axes, rows)
+            axes.set_title(f"{title if len(groups) > 1 else self.y_label}{scale}")
+        for axes in row[-columns:]:
             axes.set_xlabel(self.x_label)
+            axes.tick_params(labelbottom=True)
         if len(groups) > 1:
-            row[0].set_ylabel(self.y_label)
-        self._scales(row)
+            for axes in row[::columns]:
+                axes.set_ylabel(self.y_label)
         _legend(figure)
         return figure
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         raise NotImplementedError
 
-    def _values(self) -> dict[str, pd.Series]:
-        return {"x": self.frame[self.x], "y": self.frame[self.y]}
+    def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
+        """Return what an axis has to show."""
+        return rows[self.x if which == "x" else self.y]
 
-    def _scales(self, row: Sequence[Axes]) -> None:
-        values = self._values()
-        for axes in row:
-            for which in "xy":
-                if which in self.log:
-                    _logarithmic(axes, which, values[which])
-                else:
-                    _linear(axes, which, values[which])
+    def _scales(self, axes: Axes, rows: pd.DataFrame) -> str:
+        """Scale the axes of a panel, and return what its title says of that."""
+        words = ""
+        for which in "xy":
+            values = self._values(rows if which in self.free else self.frame, which).astype(float)
+            if which in self.log:
+                _logarithmic(axes, which, values)
+            elif not (which == "y" and self.wide and (words := _wide(axes, values))):
+                _linear(axes, which, values)
+        return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +166,12 @@ class Curve(_Mark):
                 markerfacecolor="white", markeredgecolor=look["color"],
             )  # fmt: skip
 
-    def _values(self) -> dict[str, pd.Series]:
-        found = super()._values()
-        others = [self.frame[column] for column in self.thin.values()]
-        levels = pd.Series(list(self.levels.values()), dtype=float)
-        return found | {"y": pd.concat([found["y"], *others, levels])}
+    def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
+        found = super()._values(rows, which)
+        if which == "x":
+            return found
+        others = [rows[column] for column in self.thin.values()]
+        return pd.concat([found, *others, pd.Series(list(self.levels.values()), dtype=float)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +217,28 @@ def _by(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame
     return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
 
 
+def _wide(axes: Axes, values: pd.Series) -> str:
+    """Make y logarithmic where its values span widely, and return what the title then says."""
+    known = values[np.isfinite(values)]
+    sizes = known[known != 0].abs()
+    if not len(sizes) or known.min() == 0 or sizes.max() <= WIDE * sizes.min():
+        return ""
+    if known.min() > 0:
+        _logarithmic(axes, "y", values)
+        return " (log scale)"
+    least = max(1.0, 10.0 ** np.floor(np.log10(sizes.min())))
+    axes.set_yscale("symlog", linthresh=least)
+    axes.autoscale_view()
+    axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=least))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return f" (log scale beyond ±{format_number(least)})"
+
+
 def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
     """Make an axis logarithmic, with ticks at round numbers however narrow the range."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
-    numbers = values.astype(float)
-    known = numbers[np.isfinite(numbers) & (numbers > 0)]
+    known = values[np.isfinite(values) & (values > 0)]
     axes.set(**{f"{which}scale": "log"})
     ratio = float(known.max() / known.min()) if len(known) else 1.0
     if ratio == 1.0 and len(known):
@@ -208,8 +255,7 @@ def _linear(axes: Axes, which: str, values: pd.Series) -> None:
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     axis.set_major_locator(MaxNLocator(6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
-    numbers = values.astype(float)
-    if which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
+    if which == "y" and len(values) and np.nanmin([*values, np.inf]) >= 0:
         axes.set_ylim(bottom=0)
 
 
@@ -252,7 +298,8 @@ class Dots(_Mark):
                     self._row(axes, values, label, height, series.index(name), len(series))
             for label, level in self.levels.items():
                 axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
-            (_logarithmic if "x" in self.log else _linear)(axes, "x", self.frame[self.x])
+            scale = _logarithmic if "x" in self.log else _linear
+            scale(axes, "x", self.frame[self.x].astype(float))
         axes.set_xlabel(self.x_label)
         _legend(figure)
         return figure
