@@ -6,7 +6,7 @@ panels; how it looks is the same in all reports. A kind draws by itself only wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,14 @@ from matplotlib.ticker import (
     SymmetricalLogLocator,
 )
 
-from convexmarket.lab.report.figures import INK, WIDE, WIDTH, series_label, series_style
+from convexmarket.lab.report.figures import (
+    INK,
+    MANY_POINTS,
+    WIDE,
+    WIDTH,
+    series_label,
+    series_style,
+)
 from convexmarket.lab.report.words import format_number
 
 __all__ = ["Curve", "Dots", "Scatter"]
@@ -32,6 +39,10 @@ __all__ = ["Curve", "Dots", "Scatter"]
 _NARROW, _WIDE = 8.0, 200.0
 _STEP = 1.045
 _GREY = (0, (8, 3))
+#: Points of a line that have a marker each, at most; and markers of a line of more.
+_MARKERS, _FEW = 25, 6
+#: Characters in a row of the legend.
+_LEGEND = 92
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +73,8 @@ class _Mark:
         Of a row of panels, in inches.
     levels : mapping of str to float
         Horizontal lines, by their label.
+    rug : mapping of str to sequence of float
+        Values of x, by their label: short lines at the bottom of each panel.
     """
 
     frame: pd.DataFrame
@@ -77,6 +90,7 @@ class _Mark:
     columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
+    rug: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __call__(self) -> Figure:
         """Draw it."""
@@ -97,6 +111,8 @@ class _Mark:
                 self._draw(axes, series, series_label(name), position, len(names))
             for label, level in self.levels.items():
                 axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
+            for label, places in self.rug.items():
+                _rug(axes, places, label)
             scale = self._scales(axes, rows)
             axes.set_title(f"{title if len(groups) > 1 else self.y_label}{scale}")
         for axes in row[-columns:]:
@@ -158,7 +174,13 @@ class Curve(_Mark):
             x = x * _STEP**shift if "x" in self.log else x
             ends = y - known[self.low], known[self.high] - y
             errors = [np.fmax(end.astype(float).fillna(0.0), 0.0) for end in ends]
-        axes.errorbar(x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, **look)
+        every = None  # beyond so many points it is a curve, with a few markers to tell it by
+        if len(known) > _MARKERS:
+            step = len(known) // _FEW
+            every = (position * step // n, step)
+        axes.errorbar(
+            x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, markevery=every, **look
+        )
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
             axes.plot(
@@ -190,13 +212,23 @@ class Scatter(_Mark):
         look = series_style(position)
         axes.scatter(
             rows[self.x], rows[self.y], s=14, marker=look["marker"], facecolors="none",
-            edgecolors=look["color"], linewidths=0.9, label=label, rasterized=len(rows) > 200,
+            edgecolors=look["color"], linewidths=0.9, label=label,
+            rasterized=len(rows) > MANY_POINTS,
         )  # fmt: skip
         if self.labels is not None:
             for x, y, words in zip(rows[self.x], rows[self.y], rows[self.labels], strict=True):
                 axes.annotate(
                     str(words), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7
                 )
+
+
+def _rug(axes: Axes, places: Sequence[float], label: str) -> None:
+    """Draw short lines in the lowest tenth of a panel, whatever the scale of y is."""
+    many = len(places) > MANY_POINTS
+    axes.vlines(
+        places, 0.0, 0.055, transform=axes.get_xaxis_transform(), color=INK, lw=0.6,
+        alpha=0.2 if many else 0.55, rasterized=many, label=label,
+    )  # fmt: skip
 
 
 def _legend(figure: Figure) -> None:
@@ -206,9 +238,8 @@ def _legend(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if len(handles) > 1:
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside upper left", ncols=min(4, len(handles))
-        )
+        columns = min(4, len(handles), max(1, _LEGEND // (max(map(len, handles)) + 7)))
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
 
 def _by(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame]]:
