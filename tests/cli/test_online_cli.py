@@ -383,7 +383,7 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert done.exit_code == 0, done.output
     report = opened / "m" / "report"
     assert str(report / "index.html") in done.stdout.replace("\n", "")
-    assert "sellers accepted" in said(done.stdout)
+    assert "In this market, 4 of 8 expected sellers sold" in said(done.stdout)
     model = json.loads((report / "model.json").read_text())
     offers = quoted()
     sold = offers[offers["status"] == "accepted"].set_index("id")["epsilon"]
@@ -549,7 +549,8 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     problem = str(CLINIC.parent / "online-wdbc.toml")
     done = builders.invoke("run", problem, *changes)
     assert done.exit_code == 0, done.output
-    assert "30 came and were quoted" in said(done.stdout)
+    assert "In this simulated market," in said(done.stdout)
+    assert "30 of 341 expected" in said(done.stdout)
     assert (tmp_path / "reports/online-wdbc/model.json").is_file()
 
 

@@ -14,18 +14,35 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    SymmetricalLogLocator,
+)
 
-from convexmarket.lab.report.figures import INK, WIDTH, series_label, series_style
+from convexmarket.lab.report.figures import (
+    INK,
+    MANY_POINTS,
+    WIDE,
+    WIDTH,
+    series_label,
+    series_style,
+)
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Scatter"]
+__all__ = ["Curve", "Dots", "Scatter"]
 
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
 _NARROW, _WIDE = 8.0, 200.0
 _STEP = 1.045
 _GREY = (0, (8, 3))
+#: Points of a line that have a marker each, at most; and markers of a line of more.
+_MARKERS, _FEW = 25, 6
+#: Characters in a row of the legend.
+_LEGEND = 92
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +62,19 @@ class _Mark:
         The column whose values are panels side by side.
     log : str
         The axes that are logarithmic, of "xy"; values that are not positive are left out there.
+    wide : bool
+        Whether y is logarithmic where its values span widely, on both sides of zero if need be; the
+        title says so.
+    free : str
+        The axes, of "xy", that each panel has for itself.
+    columns : int
+        Of panels; more of them stand below each other.
     height : float
-        In inches.
+        Of a row of panels, in inches.
     levels : mapping of str to float
         Horizontal lines, by their label.
+    rug : mapping of str to sequence of float
+        Values of x, by their label: short lines at the bottom of each panel.
     """
 
     frame: pd.DataFrame
@@ -59,14 +85,25 @@ class _Mark:
     hue: str | None = None
     panels: str | None = None
     log: str = ""
+    wide: bool = False
+    free: str = ""
+    columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
+    rug: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __call__(self) -> Figure:
         """Draw it."""
         groups = _by(self.frame, self.panels)
-        figure = Figure(figsize=(WIDTH, self.height))
-        row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        columns = min(self.columns, len(groups))
+        n_rows = -(-len(groups) // columns)
+        figure = Figure(figsize=(WIDTH, self.height * n_rows))
+        grid = figure.subplots(
+            n_rows, columns, squeeze=False, sharex="x" not in self.free, sharey="y" not in self.free
+        ).ravel()
+        row = grid[: len(groups)]
+        for axes in grid[len(groups) :]:
+            axes.remove()
         names = [name for name, _ in _by(self.frame, self.hue)]
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, series in _by(rows, self.hue):
@@ -74,38 +111,36 @@ class _Mark:
                 self._draw(axes, series, series_label(name), position, len(names))
             for label, level in self.levels.items():
                 axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
-            axes.set_title(title if len(groups) > 1 else self.y_label)
+            for label, places in self.rug.items():
+                _rug(axes, places, label)
+            scale = self._scales(axes, rows)
+            axes.set_title(f"{title if len(groups) > 1 else self.y_label}{scale}")
+        for axes in row[-columns:]:
             axes.set_xlabel(self.x_label)
+            axes.tick_params(labelbottom=True)
         if len(groups) > 1:
-            row[0].set_ylabel(self.y_label)
-        self._scales(row)
-        handles: dict[str, Any] = {}
-        for axes in row:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-        if len(handles) > 1:
-            figure.legend(
-                handles.values(),
-                handles.keys(),
-                loc="outside upper left",
-                ncols=min(4, len(handles)),
-            )
+            for axes in row[::columns]:
+                axes.set_ylabel(self.y_label)
+        _legend(figure)
         return figure
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         raise NotImplementedError
 
-    def _values(self) -> dict[str, pd.Series]:
-        return {"x": self.frame[self.x], "y": self.frame[self.y]}
+    def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
+        """Return what an axis has to show."""
+        return rows[self.x if which == "x" else self.y]
 
-    def _scales(self, row: Sequence[Axes]) -> None:
-        values = self._values()
-        for axes in row:
-            for which in "xy":
-                if which in self.log:
-                    _logarithmic(axes, which, values[which])
-                else:
-                    _linear(axes, which, values[which])
+    def _scales(self, axes: Axes, rows: pd.DataFrame) -> str:
+        """Scale the axes of a panel, and return what its title says of that."""
+        words = ""
+        for which in "xy":
+            values = self._values(rows if which in self.free else self.frame, which).astype(float)
+            if which in self.log:
+                _logarithmic(axes, which, values)
+            elif not (which == "y" and self.wide and (words := _wide(axes, values))):
+                _linear(axes, which, values)
+        return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +174,13 @@ class Curve(_Mark):
             x = x * _STEP**shift if "x" in self.log else x
             ends = y - known[self.low], known[self.high] - y
             errors = [np.fmax(end.astype(float).fillna(0.0), 0.0) for end in ends]
-        axes.errorbar(x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, **look)
+        every = None  # beyond so many points it is a curve, with a few markers to tell it by
+        if len(known) > _MARKERS:
+            step = len(known) // _FEW
+            every = (position * step // n, step)
+        axes.errorbar(
+            x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, markevery=every, **look
+        )
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
             axes.plot(
@@ -147,11 +188,12 @@ class Curve(_Mark):
                 markerfacecolor="white", markeredgecolor=look["color"],
             )  # fmt: skip
 
-    def _values(self) -> dict[str, pd.Series]:
-        found = super()._values()
-        others = [self.frame[column] for column in self.thin.values()]
-        levels = pd.Series(list(self.levels.values()), dtype=float)
-        return found | {"y": pd.concat([found["y"], *others, levels])}
+    def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
+        found = super()._values(rows, which)
+        if which == "x":
+            return found
+        others = [rows[column] for column in self.thin.values()]
+        return pd.concat([found, *others, pd.Series(list(self.levels.values()), dtype=float)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +212,8 @@ class Scatter(_Mark):
         look = series_style(position)
         axes.scatter(
             rows[self.x], rows[self.y], s=14, marker=look["marker"], facecolors="none",
-            edgecolors=look["color"], linewidths=0.9, label=label, rasterized=len(rows) > 200,
+            edgecolors=look["color"], linewidths=0.9, label=label,
+            rasterized=len(rows) > MANY_POINTS,
         )  # fmt: skip
         if self.labels is not None:
             for x, y, words in zip(rows[self.x], rows[self.y], rows[self.labels], strict=True):
@@ -179,17 +222,54 @@ class Scatter(_Mark):
                 )
 
 
+def _rug(axes: Axes, places: Sequence[float], label: str) -> None:
+    """Draw short lines in the lowest tenth of a panel, whatever the scale of y is."""
+    many = len(places) > MANY_POINTS
+    axes.vlines(
+        places, 0.0, 0.055, transform=axes.get_xaxis_transform(), color=INK, lw=0.6,
+        alpha=0.2 if many else 0.55, rasterized=many, label=label,
+    )  # fmt: skip
+
+
+def _legend(figure: Figure) -> None:
+    """Name every series once, where there is more than one."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > 1:
+        columns = min(4, len(handles), max(1, _LEGEND // (max(map(len, handles)) + 7)))
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
+
+
 def _by(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame]]:
     if column is None:
         return [("", frame)]
     return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
 
 
+def _wide(axes: Axes, values: pd.Series) -> str:
+    """Make y logarithmic where its values span widely, and return what the title then says."""
+    known = values[np.isfinite(values)]
+    sizes = known[known != 0].abs()
+    if not len(sizes) or known.min() == 0 or sizes.max() <= WIDE * sizes.min():
+        return ""
+    if known.min() > 0:
+        _logarithmic(axes, "y", values)
+        return " (log scale)"
+    least = max(1.0, 10.0 ** np.floor(np.log10(sizes.min())))
+    axes.set_yscale("symlog", linthresh=least)
+    axes.autoscale_view()
+    axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=least))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return f" (log scale beyond ±{format_number(least)})"
+
+
 def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
     """Make an axis logarithmic, with ticks at round numbers however narrow the range."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
-    numbers = values.astype(float)
-    known = numbers[np.isfinite(numbers) & (numbers > 0)]
+    known = values[np.isfinite(values) & (values > 0)]
     axes.set(**{f"{which}scale": "log"})
     ratio = float(known.max() / known.min()) if len(known) else 1.0
     if ratio == 1.0 and len(known):
@@ -206,6 +286,70 @@ def _linear(axes: Axes, which: str, values: pd.Series) -> None:
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     axis.set_major_locator(MaxNLocator(6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
-    numbers = values.astype(float)
-    if which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
+    if which == "y" and len(values) and np.nanmin([*values, np.inf]) >= 0:
         axes.set_ylim(bottom=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Dots(_Mark):
+    """Values in rows, a row for each category y; panels stand below each other.
+
+    Several values of a category and series are spread over its row, with a bar at their median.
+    The height follows from the rows.
+
+    Attributes
+    ----------
+    low, high : str, optional
+        Columns of the ends of an interval around x.
+    hollow : str, optional
+        A column that is positive where the dot is to be hollow.
+    """
+
+    low: str | None = None
+    high: str | None = None
+    hollow: str | None = None
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        groups = _by(self.frame, self.panels)
+        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
+        sizes = [len(names) + 1.0 for names in own]
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
+        column = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=sizes)
+        series = [name for name, _ in _by(self.frame, self.hue)]
+        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.45, -0.55)
+            axes.grid(axis="y", visible=False)
+            axes.set_title(title if len(groups) > 1 else self.y_label)
+            for name, dots in _by(rows, self.hue):
+                for category, values in _by(dots, self.y):
+                    height = names.index(category)
+                    label = series_label(name) if self.hue else ""
+                    self._row(axes, values, label, height, series.index(name), len(series))
+            for label, level in self.levels.items():
+                axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+            scale = _logarithmic if "x" in self.log else _linear
+            scale(axes, "x", self.frame[self.x].astype(float))
+        axes.set_xlabel(self.x_label)
+        _legend(figure)
+        return figure
+
+    def _row(
+        self, axes: Axes, rows: pd.DataFrame, label: str, height: int, position: int, n: int
+    ) -> None:
+        look, x = series_style(position), rows[self.x].astype(float)
+        middle, half = height + (position + 0.5) / n - 0.5, 0.38 / n
+        y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
+        if self.low is not None and self.high is not None:
+            axes.hlines(y, rows[self.low], rows[self.high], color=look["color"], lw=1.0)
+        some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
+        for chosen, face in ((~some, look["color"]), (some, "white")):
+            if chosen.any():
+                axes.plot(
+                    x[chosen], y[chosen], ls="none", marker=look["marker"], color=look["color"],
+                    markerfacecolor=face, markersize=4, alpha=0.65, clip_on=False,
+                    label=label or None,
+                )  # fmt: skip
+        if len(x) > 1:
+            axes.vlines(x.median(), middle - half, middle + half, color=INK, lw=1.6, zorder=3)

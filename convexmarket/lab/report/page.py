@@ -137,7 +137,7 @@ def _environment(package: str) -> Environment:
             [PackageLoader(package, "."), PackageLoader("convexmarket.lab.report", "templates")]
         ),
         autoescape=False,  # HTML's escaping; finalize escapes for Markdown, HTML included
-        finalize=escape_markdown,
+        finalize=_written,
         undefined=StrictUndefined,
         extensions=[_Lines],
         trim_blocks=True,
@@ -146,6 +146,13 @@ def _environment(package: str) -> Environment:
     environment.filters |= FILTERS
     environment.globals["equals"] = equals
     return environment
+
+
+def _written(value: Any) -> str:
+    """Return what an expression leaves: escaped, with the blanks that part it from other words."""
+    text = str(value)
+    before, after = " " * text.startswith(" "), " " * text.endswith(" ")
+    return f"{before}{escape_markdown(value)}{after}" if text.strip() else before
 
 
 def _blocks(text: str, pieces: Mapping[str, Table | Figure]) -> tuple[Block, ...]:

@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.lab import run_problem
@@ -265,6 +267,33 @@ def test_a_release_is_noise_around_the_same_answer(tmp_path):
     assert len(set(coefs)) == 3  # a fresh seed each time
     seeded = [release_model(problem, sold, seed=np.random.SeedSequence(3)) for _ in range(2)]
     assert seeded[0] == seeded[1]
+
+
+@pytest.mark.parametrize("seed", [None, np.random.SeedSequence(3)])
+def test_only_a_simulation_tells_what_the_model_is_without_noise(tmp_path, seed):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) / 5
+    y = (X[:, 0] + 0.1 * rng.normal(size=60) > 0).astype(int)
+    lines = [f"s{k},{a},{b},{ill}" for k, ((a, b), ill) in enumerate(zip(X, y, strict=True))]
+    (tmp_path / "public.csv").write_text("\n".join(["id,x,z,ill", *lines[40:]]), encoding="utf-8")
+    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], test='public.csv'}"
+    problem = clinic(tmp_path, "\n".join(["id,x,z,ill", *lines[:40]]), data)
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(40)], "epsilon": np.linspace(1, 8, 40)})
+    released = json.loads(release_model(problem, sold, seed=seed))
+    scores = X[40:] @ released["coef"]
+    pairs = np.sign(scores[y[40:] == 1][:, None] - scores[y[40:] == 0])
+    assert released["test"]["auc"] == pytest.approx((1 + pairs.mean()) / 2)
+    assert released["test"]["error"] == np.mean((scores > 0) != y[40:])
+    if seed is None:
+        assert "without_noise" not in released["test"]
+        return
+    plain = LogisticRegression(C=1 / released["regularization"], fit_intercept=False, tol=1e-10)
+    plain.fit(X[:40], y[:40], sample_weight=sold.epsilon / sold.epsilon.sum())
+    told = released["test"]["without_noise"]
+    assert told["error"] == np.mean(plain.predict(X[40:]) != y[40:])
+    assert told["auc"] == pytest.approx(
+        roc_auc_score(y[40:], plain.decision_function(X[40:])), abs=1e-12
+    )
 
 
 def test_a_close_does_not_rest_on_a_perfect_solver(tmp_path):

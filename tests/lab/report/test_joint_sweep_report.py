@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.joint_sweep.run import JointSweepResult, run_joint_sweep
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.claims import JOINT_WARNING
-from tests.lab.report.builders import facts, problem_text, stored, table, words
+from convexmarket.lab.report.words import format_percent
+from tests.lab.report.builders import drawn, facts, plain, problem_text, stored, table, words
 
 MU = "values.objective.spread.weight = [0.1, 1.0, 10.0]\n"
 RANGES = "values.constraints.eta_range = [[0.5, 1000.0], [5.0, 1000.0]]\n"
@@ -79,7 +83,10 @@ def test_failures_are_told_with_their_reason() -> None:
 
 def test_nothing_was_solved() -> None:
     report = build_report(run(MU, "joint.noise='realised'"))
-    assert "all 9 joint problems had no answer" in words(report)
+    text = words(report)
+    assert text.startswith("No joint problem had an answer.")
+    assert "all 9 joint problems had no answer" in text
+    assert "There is no answer to judge." in text
     assert not report.figures
 
 
@@ -89,3 +96,49 @@ def test_payments_are_shown_where_they_count(result) -> None:
     granted = run(MU, *overrides, "guarantees={family='uniform', low=1, high=2}")
     report = build_report(granted)
     assert all("expected_payments" not in table(report, name) for name in ("points", "draws"))
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=1.0), min_size=3, max_size=3))
+def test_it_begins_with_the_course_of_what_is_claimed(errors) -> None:
+    found = stored("joint-sweep")
+    (claim,) = found.problem.claims
+    claim = claim.model_copy(update={"measure": "test_error"})
+    points = found.points.assign(test_error=errors)
+    problem = found.problem.model_copy(update={"claims": (claim,)})
+    text = plain(build_report(replace(found, problem=problem, points=points)).lead[0])
+    first, between, last = errors
+    said = f"the test error goes from {format_percent(first)} to {format_percent(last)}"
+    assert said in text
+    lowest = f", with {format_percent(between)} at 1 the lowest"
+    assert (said + lowest in text) == (between < min(first, last))
+
+
+def test_the_figure_that_shows_what_is_claimed_comes_first(result) -> None:
+    (claim,) = result.problem.claims
+    for measure, name in (
+        ("eta", "purchase"),
+        ("two_step_weight_variance", "purchase"),
+        ("noiseless_test_error", "errors"),
+        ("mean_loss", "losses"),
+    ):
+        claims = (claim.model_copy(update={"measure": measure}),)
+        problem = result.problem.model_copy(update={"claims": claims})
+        report = build_report(replace(result, problem=problem))
+        assert report.figures[0].name == name
+        assert {figure.name for figure in report.figures} == {"errors", "losses", "purchase"}
+
+
+def test_figures_show_the_means_and_their_intervals(result) -> None:
+    points = result.points.assign(objective=[-500.0, -2.0, 30.0])
+    report = build_report(replace(result, points=points))
+    eta, _, variance, objective = drawn(report, "purchase").axes
+    assert [axes.get_yscale() for axes in (eta, objective)] == ["linear", "symlog"]
+    assert objective.get_title("left") == "Objective (log scale beyond ±1)"
+    np.testing.assert_allclose(objective.get_lines()[0].get_ydata().astype(float), points.objective)
+    assert len(variance.containers) == 2
+    (errors,) = drawn(report, "errors").axes
+    for container, name in zip(
+        errors.containers, ("train_error", "test_error", "noiseless_test_error"), strict=True
+    ):
+        drawn_means = container.lines[0].get_ydata().astype(float)
+        np.testing.assert_allclose(drawn_means, 100 * points[name])

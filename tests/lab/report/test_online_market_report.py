@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab import build_report, write_report
-from convexmarket.lab.kinds.online_market.figures import offer_curves, running_totals, shown_plans
 from convexmarket.lab.kinds.online_market.market import OnlineMarketResult
 from convexmarket.lab.kinds.online_market.run import run_online_market
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report import render
+from convexmarket.lab.report.words import format_percent
 from tests.lab.report.builders import (
+    drawn,
     facts,
     headings,
+    plain,
     problem_text,
     save_a_frame,
     stored,
@@ -116,22 +121,86 @@ def test_a_failed_audit_is_said_plainly(result):
     assert "accepting can cost a seller: the smallest surplus is -2" in text
 
 
-def test_figures_show_every_seller_and_every_new_plan(result, replanned):
-    after = dict(zip(replanned.plans.plan, replanned.plans.after, strict=True))
-    curves = offer_curves(replanned.curves, replanned.offers, after)
-    left = curves.axes[0]
-    assert len(left.get_lines()) == len(shown_plans(sorted(after)))
-    rug = left.collections[0].get_segments()
+def test_figures_show_every_seller_and_every_new_plan(replanned):
+    report = build_report(replanned)
+    shown = drawn(report, "offer_curves").axes[0]
+    assert len(shown.containers) == 4 < len(replanned.plans)
+    (rug,) = (lines for lines in shown.collections if lines.get_label() == "reports of sellers")
     seen = replanned.offers.sensitivity <= replanned.curves.sensitivity.max()
-    assert len(rug) == int(seen.sum())
-    totals = running_totals(replanned.offers, replanned.summary["planned"], after)
-    lines = totals.axes[0].get_lines()
-    assert len(lines) == 2 + len(after) - 1
-    assert lines[1].get_ydata()[-1] == pytest.approx(replanned.summary["realised"]["eta"])
-    paid = totals.axes[1].get_lines()[1].get_ydata()
-    assert paid[-1] == pytest.approx(replanned.summary["realised"]["payments"])
+    assert len(rug.get_segments()) == int(seen.sum())
+    for axes, key in zip(drawn(report, "running_totals").axes, ("eta", "payments"), strict=True):
+        sold, planned = (container.lines[0] for container in axes.containers)
+        assert sold.get_ydata()[-1] == pytest.approx(replanned.summary["realised"][key])
+        assert planned.get_ydata()[-1] == pytest.approx(replanned.summary["planned"][key])
+        (stages,) = (lines for lines in axes.collections if lines.get_label() == "a new plan")
+        assert len(stages.get_segments()) == len(replanned.plans) - 1
 
 
-def test_shown_plans_are_the_first_the_last_and_some_between():
-    assert shown_plans([1, 2, 3]) == [1, 2, 3]
-    assert shown_plans(list(range(1, 14))) == [1, 5, 9, 13]
+def test_what_was_sold_rises_by_stairs(result):
+    axes = drawn(build_report(result), "running_totals").axes[0]
+    sold = axes.containers[0].lines[0]
+    x, y = (np.asarray(values, dtype=float) for values in (sold.get_xdata(), sold.get_ydata()))
+    assert not np.any((np.diff(x) > 0) & (np.diff(y) > 0))
+    accepted = result.offers.epsilon.where(result.offers.status == "accepted", 0.0)
+    np.testing.assert_allclose(y[::2], [0, *accepted.cumsum()])
+
+
+def test_a_simulation_is_called_one_first(result):
+    assert plain(build_report(result).lead[0]).startswith("In this simulated market, 11 of 40")
+    real = plain(build_report(replace(result, simulated=False)).lead[0])
+    assert real.startswith("In this market, 11 of 40")
+
+
+@st.composite
+def measured(draw):
+    """Return what may be measured on public rows, in old results and in new ones."""
+    rows = draw(st.integers(min_value=4, max_value=500))
+    rare = draw(st.integers(min_value=1, max_value=rows // 2))
+    shares = st.integers(min_value=0, max_value=rows).map(lambda wrong: wrong / rows)
+    aucs = st.floats(min_value=0.0, max_value=1.0)
+    test = {"rows": rows, "error": draw(shares), "error_of_one_class": rare / rows}
+    if draw(st.booleans()):
+        test["auc"] = draw(aucs)
+        if draw(st.booleans()):
+            test["without_noise"] = {"error": draw(shares), "auc": draw(aucs)}
+    return test
+
+
+@given(measured())
+def test_what_is_said_of_errors_follows_from_the_table(test):
+    result = stored("online-market")
+    report = build_report(replace(result, model=result.model | {"test": test}))
+    text, shown = words(report), table(report, "errors").set_index("answers")
+    assert shown.error["the released model"] == test["error"]
+    assert shown.error["always the more common class"] == test["error_of_one_class"]
+    assert ("auc" in shown) == ("auc" in test)
+    assert ("the same without noise" in shown.index) == ("without_noise" in test)
+    first = plain(report.lead[0])
+    assert f"is wrong on {format_percent(test['error'])} of {test['rows']} public rows" in first
+    useless = test["error"] >= test["error_of_one_class"]
+    assert ("no better than that one class" in text) == useless
+    positive = round(test["error_of_one_class"] * test["rows"])
+    pairs = positive * (test["rows"] - positive)
+    spread = np.sqrt(pairs * (test["rows"] + 1) / 12) / pairs
+    z = (test.get("auc", np.nan) - 0.5) / spread
+    assert ("rank the rows measurably better" in text) == (useless and (z > 1.96 or abs(z) <= 1.96))
+    assert ("do not rank the rows" in text) == (useless and abs(z) <= 1.96)
+    assert ("measurably worse than chance" in text) == (useless and z < -1.96)
+    assert ("was not measured" in text) == (useless and "auc" not in test)
+
+
+def test_a_model_that_ranks_well_is_not_said_to_tell_nothing(result):
+    test = {"rows": 300, "error": 0.31, "auc": 0.71, "error_of_one_class": 0.3}
+    test["without_noise"] = {"error": 0.3, "auc": 0.711}
+    text = words(build_report(replace(result, model=result.model | {"test": test})))
+    assert "AUC on the public rows is 0.71; 0.5 is guessing." in text
+    assert "Without the noise the same model would be wrong on 30.0%, with an AUC of 0.711" in text
+    assert "no better than that one class, but its scores rank the rows measurably better" in text
+
+
+def test_public_rows_of_one_class_have_no_auc(result):
+    test = {"rows": 3, "error": 1 / 3, "auc": None, "error_of_one_class": 0.0}
+    test["without_noise"] = {"error": 0.0, "auc": None}
+    text = words(build_report(replace(result, model=result.model | {"test": test})))
+    assert "AUC on" not in text
+    assert "how its scores rank the rows was not measured" in text

@@ -60,7 +60,7 @@ def test_fractions_have_a_figure_and_words(fractions) -> None:
     last = fractions.points[fractions.points["size"] == 1000].ratio
     text = words(report)
     assert f"{format_number(last.iloc[0])} at ξ = 0.2" in text
-    assert f"{format_number(last.iloc[1])} at ξ = 0.5" in text
+    assert f"{format_number(last.iloc[1])} at ξ = 0.5 and {format_number(last.iloc[0])} at" in text
     theorem = "For many sellers, and a prior with density at zero"
     assert theorem not in text
     assert theorem in words(build_report(run(*FRACTIONS, 'study.policies=["algorithm-3"]')))

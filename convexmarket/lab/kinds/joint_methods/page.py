@@ -1,14 +1,11 @@
-"""The report of the joint problem's methods: who finds the best, and how long it takes."""
+"""What the page of the joint problem's methods shows; its words are in ``page.md.j2``."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import LogLocator, NullLocator
 
 from convexmarket.lab.kinds.joint_methods.claims import (
     AGREE,
@@ -18,18 +15,25 @@ from convexmarket.lab.kinds.joint_methods.claims import (
     SOLVED,
     starts_ranges,
 )
+from convexmarket.lab.kinds.joint_methods.compare import FEWEST, SIGNIFICANT, method_pairs, winner
 from convexmarket.lab.kinds.joint_methods.run import JointMethodsResult
-from convexmarket.lab.report.claims import JOINT_WARNING, claims_section, claims_words
-from convexmarket.lab.report.figures import INK, WIDTH, series_style
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, select, short
-from convexmarket.lab.report.words import count, format_number, listing
+from convexmarket.lab.report.claims import JOINT_WARNING
+from convexmarket.lab.report.marks import Dots
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import select, short
+from convexmarket.lab.report.words import format_number
 
 __all__ = ["joint_methods_report"]
 
 #: Below it an excess is rounding; the figure draws it there.
-_FLOOR = 1e-12
-_HEADERS = {
+FLOOR = 1e-12
+#: Whether an instance is convex for each eta, and where that is.
+REGIONS = {
+    True: "where the problem is convex for each η",
+    False: "where the problem is not convex for each η",
+}
+WORDS = {
     "name": "method",
     "found": f"within {format_number(BEST)} of the best",
     "certified": "proved global",
@@ -60,171 +64,164 @@ _HEADERS = {
     "largest_range": "largest range of objectives",
     "largest_distance": "largest distance of models",
     "own_range": "largest range over the starts of alternating",
+    "other": "and",
+    "shared": "instances of both",
+    "alone": "best found by the first alone",
+    "other_alone": "by the second alone",
+    "faster": "the first is faster",
+    "other_faster": "the second is",
 }
-_TIMES = (
-    "All methods of an instance run one after the other in one job, and times are compared within "
-    "an instance only: as multiples of the time of the group's first alternating method."
-)
 
 
 def joint_methods_report(result: JointMethodsResult) -> Report:
-    """Describe how the joint problem's methods compare.
-
-    Parameters
-    ----------
-    result : JointMethodsResult
-
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
-    """
-    sections = [
-        _comparison_section(result),
-        _ends_section(result),
-        _claims_section(result),
-        _failures_section(result),
-        _runs_section(result),
-        Section("What this does not show", points=result.caveats),
-        reproduction_section(result.problem, result.provenance, result.timings),
+    """Describe how the joint problem's methods compare."""
+    solved, instances = select(result.runs, status=SOLVED), result.instances
+    runs = result.runs.merge(instances[["group", "instance", "inside"]], on=["group", "instance"])
+    regions = [
+        _region(inside, own) for inside in REGIONS if len(own := select(runs, inside=inside))
     ]
-    return Report(
-        title=result.problem.title,
-        summary=_summary(result),
-        sections=tuple(section for section in sections if section is not None),
-        results=result,
-        facts=_facts(result),
-        warning=JOINT_WARNING,
-    )
-
-
-def _solved(result: JointMethodsResult) -> pd.DataFrame:
-    return select(result.runs, status=SOLVED)
-
-
-def _facts(result: JointMethodsResult) -> tuple[Fact, ...]:
-    solved, instances = _solved(result), result.instances
-    inside = int(instances.inside.sum())
-    facts = [
-        Fact("methods", f"{len(set(result.runs.name))}"),
-        Fact("instances", f"{len(instances):,}"),
-        Fact("of them convex for each η", f"{inside:,}"),
-        Fact("runs solved", f"{len(solved):,} of {len(result.runs):,}"),
-    ]
+    failed = result.runs[result.runs.status != SOLVED]
     proved = int((solved.certificate == "global").sum())
-    if proved:
-        facts.append(Fact("runs proved global", f"{proved:,}"))
-    return tuple(facts)
-
-
-# ---------------------------------------------------------------- the first lines
-
-
-def _summary(result: JointMethodsResult) -> tuple[str, ...]:
-    papers = [claim for claim in result.claims if claim.source != OURS]
-    paragraphs = [
-        " ".join(result.problem.description.split()),
-        *(_group_words(result, group.name) for group in result.problem.groups),
-        " ".join(
-            f"{claim.says}: {claim.verdict}. {claim.remark}".strip()
-            for claim in result.claims
-            if claim.source == OURS
-        ),
-        claims_words(papers) if papers else "",
+    facts = [
+        ("methods", f"{len(set(result.runs.name))}"),
+        ("instances", f"{len(instances):,}"),
+        ("of them convex for each η", f"{int(instances.inside.sum()):,}"),
+        ("runs solved", f"{len(solved):,} of {len(result.runs):,}"),
+        *([("runs proved global", f"{proved:,}")] if proved else []),
     ]
-    return tuple(text for text in paragraphs if text)
-
-
-def _group_words(result: JointMethodsResult, group: str) -> str:
-    """Say who found the best on a group of instances, and how often."""
-    rows = select(_solved(result), group=group)
-    instances = len(select(result.instances, group=group))
-    where = f"On “{group}” ({count(instances, 'instance')})"
-    if rows.empty:
-        return f"{where} no method has an answer."
-    wins = (rows.excess <= BEST).groupby(rows.name, sort=False).sum()
-    counts = [f"“{name}” ({int(times):,})" for name, times in wins.items() if times]
-    never = [f"“{name}”" for name, times in wins.items() if not times]
-    missed = f", and never by {listing(never)}" if never else ""
-    return f"{where} the best, within {format_number(BEST)}, is found by {listing(counts)}{missed}."
-
-
-# ---------------------------------------------------------------- the sections
-
-
-def _comparison_section(result: JointMethodsResult) -> Section:
-    solved = _solved(result)
-    groups = [group.name for group in result.problem.groups]
-    names = [method.name for method in result.problem.methods]
-    jobs = result.problem.run.jobs
-    shared = "one job ran at a time" if jobs == 1 else f"{_jobs_words(jobs)} shared the machine"
-    figures = []
-    if len(solved):
-        figures = [
-            Figure(
-                "excess",
-                "How far each method ends above the best objective that any of them found: one dot "
-                f"per instance, a bar at the median. {format_number(_FLOOR)} stands for that and "
-                "less. Further left is better.",
-                partial(
-                    strips, solved, groups, names, "excess", "relative excess over the best", _FLOOR
-                ),
-                "Dots by method, one panel per group of instances. The numbers are in the table "
-                "runs.",
-            ),
-            Figure(
-                "times",
-                "How long each method takes, as a multiple of the time of the group's first "
-                "alternating method on the same instance: one dot per instance, a bar at the "
-                "median. Further left is faster.",
-                partial(
-                    strips,
-                    solved,
-                    groups,
-                    names,
-                    "time_ratio",
-                    "multiple of the time of alternating",
-                ),
-                "Dots by method, one panel per group of instances. The numbers are in the table "
-                "runs.",
-            ),
-        ]
-    return Section(
-        "Who finds the best, and how long it takes",
-        (
-            "The excess of a method on an instance is the relative difference of its objective to "
-            "the best objective that any of the methods found there. “Proved global” counts the "
-            "runs whose own lower bound meets their objective.",
-            f"{_TIMES} In this run {shared}, so that seconds say less than these ratios.",
-        ),
-        figures=tuple(figures),
-        tables=tuple(
-            Table(
-                f"group_{number}",
-                f"{group}: {_instances_words(select(result.instances, group=group))}.",
-                _by_method(select(result.runs, group=group)),
-                _HEADERS,
-            )
-            for number, group in enumerate(groups, start=1)
-        ),
+    return page(
+        "convexmarket.lab.kinds.joint_methods",
+        result,
+        facts=facts,
+        tables=_tables(result, solved, failed, regions),
+        figures=_figures(solved),
+        warning=JOINT_WARNING,
+        regions=regions,
+        ours=[claim for claim in result.claims if claim.source == OURS],
+        papers=[claim for claim in result.claims if claim.source != OURS],
+        failures=failed.groupby(["name", "status"], sort=False).size().items(),
+        limits={"best": BEST, "agree": AGREE, "same": SAME, "fewest": FEWEST},
+        significant=SIGNIFICANT,
     )
 
 
-def _jobs_words(jobs: int) -> str:
-    return "as many jobs as cores" if jobs < 0 else count(jobs, "job")
+def _region(inside: bool, runs: pd.DataFrame) -> dict[str, Any]:
+    """Say which method is measurably the best on the instances of a region, and by what."""
+    pairs = method_pairs(runs)
+    best = winner(pairs)
+    own, beaten = select(runs, name=best), select(pairs, ahead=best)
+    return {
+        "inside": inside,
+        "where": REGIONS[inside],
+        "pairs": pairs.assign(inside=inside),
+        "instances": len(runs.drop_duplicates(["group", "instance"])),
+        "best": best,
+        "by_finding": len(select(beaten, by="finding")),
+        "by_time": len(select(beaten, by="time")),
+        "found": int((own.excess <= BEST).sum()),
+        "of": len(own),
+    }
 
 
-def _instances_words(instances: pd.DataFrame) -> str:
-    """Say how many instances there are, how large, and where they lie."""
-    spans = [
-        f"{_span(instances[name])} {name.removeprefix('n_')}"
-        for name in ("n_sellers", "n_features")
+# ----------------------------------------------------------------------------------- figures
+
+
+def _figures(solved: pd.DataFrame) -> list[Figure]:
+    shown = solved.assign(missed=solved.excess > BEST, excess=solved.excess.clip(lower=FLOOR))
+    dots: dict[str, Any] = {"y": "name", "panels": "group", "log": "x", "hollow": "missed"}
+    hollow = (
+        f"One dot per instance, hollow where the method is not within {format_number(BEST)} of the "
+        "best objective that any of them found; a bar at the median."
+    )
+    alt = "Dots by method, one panel per group of instances. The numbers are in the table runs."
+    drawn = {"times": shown[shown.time_ratio.notna()], "excess": shown}
+    figures = [
+        Figure(
+            "times",
+            "How long each method takes, as a multiple of the time of the group's first "
+            f"alternating method on the same instance. {hollow} Further left is faster.",
+            Dots(
+                drawn["times"], x="time_ratio",
+                x_label="multiple of the time of alternating (log scale)", **dots,
+            ),
+            alt,
+        ),
+        Figure(
+            "excess",
+            "How far each method ends above the best objective that any of them found. "
+            f"{format_number(FLOOR)} stands for that and less. {hollow} Further left is better.",
+            Dots(
+                drawn["excess"], x="excess", x_label="relative excess over the best (log scale)",
+                **dots,
+            ),
+            alt,
+        ),
+    ]  # fmt: skip
+    return [figure for figure in figures if len(drawn[figure.name])]
+
+
+# ------------------------------------------------------------------------------------ tables
+
+
+def _tables(
+    result: JointMethodsResult,
+    solved: pd.DataFrame,
+    failed: pd.DataFrame,
+    regions: list[dict[str, Any]],
+) -> list[Table]:
+    idle = [] if len(failed) else ["status", "message"]
+    runs = result.runs.drop(columns=["method", *idle])
+    pairs = pd.concat([region["pairs"] for region in regions])
+    pairs = pairs[["inside", *pairs.columns.drop("inside")]]
+    tables = [
+        Table(
+            "pairs",
+            "Every two methods on the instances on which both ran.",
+            pairs.replace({"ahead": {"": None}, "by": {"": None}}),
+            WORDS,
+            rows_shown=60,
+        ),
+        Table(
+            "methods",
+            "Every method on every group of instances.",
+            _by_method(result.runs),
+            WORDS,
+            rows_shown=60,
+        ),
+        Table("groups", "The groups of instances.", _groups(result.instances), WORDS),
+        Table("ends", "Where descents end, group by group.", _ends(result, solved), WORDS),
+        Table(
+            "failures",
+            "Runs without an answer.",
+            failed[["group", "instance", "name", "status", "seconds", "message"]],
+            WORDS,
+        ),
+        Table(
+            "runs",
+            "Every method on every instance.",
+            runs.replace({"lower_bound": {-np.inf: np.nan}}),
+            WORDS,
+            rows_shown=40,
+            complete=result.runs,
+        ),
+        Table(
+            "instances",
+            "The instances. The ratio is below 1 where the problem is convex for each η.",
+            result.instances,
+            WORDS,
+            rows_shown=20,
+        ),
     ]
-    inside = int(instances.inside.sum())
-    where = "all" if inside == len(instances) else "none" if inside == 0 else f"{inside:,}"
-    return (
-        f"{count(len(instances), 'instance')} of {listing(spans)}, {where} convex for each η "
-        f"(convexity ratio {_span(instances.convexity)}), Λ {_span(instances.regularization)}"
+    return [table for table in tables if len(table.frame)]
+
+
+def _groups(instances: pd.DataFrame) -> pd.DataFrame:
+    """Say how many instances there are in each group, how large, and where they lie."""
+    spans = ["n_sellers", "n_features", "convexity", "regularization"]
+    return pd.DataFrame(
+        {"group": group, "instances": len(own), "inside": int(own.inside.sum())}
+        | {name: _span(own[name]) for name in spans}
+        for group, own in instances.groupby("group", sort=False)
     )
 
 
@@ -234,12 +231,13 @@ def _span(values: pd.Series) -> str:
 
 
 def _by_method(runs: pd.DataFrame) -> pd.DataFrame:
-    """Sum up the runs of a group, a row for each method."""
+    """Sum up the runs of each method on each group."""
     rows = []
-    for name, own in runs.groupby("name", sort=False):
+    for (group, name), own in runs.groupby(["group", "name"], sort=False):
         solved = select(own, status=SOLVED)
         rows.append(
             {
+                "group": group,
                 "name": name,
                 "solved": f"{len(solved)} of {len(own)}",
                 "found": int((solved.excess <= BEST).sum()),
@@ -255,12 +253,10 @@ def _by_method(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ends_section(result: JointMethodsResult) -> Section | None:
-    ranges = starts_ranges(result.descents, result.instances)
-    if ranges.empty:
-        return None
-    alternating = select(_solved(result), method="alternating")
+def _ends(result: JointMethodsResult, solved: pd.DataFrame) -> pd.DataFrame:
+    alternating = select(solved, method="alternating")
     rows = []
+    ranges = starts_ranges(result.descents, result.instances)
     for group, own in ranges.groupby("group", sort=False):
         starts = select(alternating, group=group)
         rows.append(
@@ -273,144 +269,4 @@ def _ends_section(result: JointMethodsResult) -> Section | None:
                 "own_range": starts.starts_range[starts.starts > 1].max(),
             }
         )
-    restarts = result.problem.run.restarts
-    return Section(
-        "Whether descents end at one point",
-        (
-            f"On each instance {restarts} projected gradient descents start from random models "
-            "and equal weights, at the η of the best answer. They have one end if their "
-            f"objectives lie within {format_number(SAME)} of each other, relative to the lowest. "
-            "The distance of two models is relative to the norm of the best.",
-            "Alternation starts from no model, from the direction of the class means, and from "
-            "random models, and chooses η as it goes. It makes one descent where the problem is "
-            "convex for each η, and perhaps a second at another η.",
-        ),
-        tables=(
-            Table(
-                "ends",
-                "Where descents end, group by group.",
-                pd.DataFrame(rows),
-                _HEADERS,
-            ),
-        ),
-    )
-
-
-def _claims_section(result: JointMethodsResult) -> Section | None:
-    if not result.claims:
-        return None
-    how = (
-        "Verdicts follow from the numbers: methods agree if their objectives do to "
-        f"{format_number(AGREE)}, and descents have one end if theirs do to {format_number(SAME)}, "
-        "relative to the best."
-    )
-    return claims_section(result.claims, how)
-
-
-def _failures_section(result: JointMethodsResult) -> Section | None:
-    failed = result.runs[result.runs.status != SOLVED]
-    if failed.empty:
-        return None
-    kinds = [
-        f"{name}: {status} on {count(times, 'instance')}"
-        for (name, status), times in Counter(zip(failed.name, failed.status, strict=True)).items()
-    ]
-    return Section(
-        "What has no answer",
-        ("A method without an answer counts neither as slow nor as wrong in the figures above.",),
-        points=tuple(kinds),
-        tables=(
-            Table(
-                "failures",
-                "Runs without an answer.",
-                failed[["group", "instance", "name", "status", "seconds", "message"]],
-                _HEADERS,
-            ),
-        ),
-    )
-
-
-def _runs_section(result: JointMethodsResult) -> Section:
-    idle = [] if (result.runs.status != SOLVED).any() else ["status", "message"]
-    runs = result.runs.drop(columns=["method", *idle])
-    runs = runs.replace({"lower_bound": {-np.inf: np.nan}})
-    return Section(
-        "Every run",
-        (
-            "What is left to gain is how much the model alone, or the purchase alone, would still "
-            "improve the objective, relative to it. Steps are the entries of a method's trace, "
-            "which are not the same amount of work for each.",
-        ),
-        tables=(
-            Table(
-                "runs",
-                "Every method on every instance.",
-                runs,
-                _HEADERS,
-                rows_shown=40,
-                complete=result.runs,
-            ),
-            Table(
-                "instances",
-                "The instances. The ratio is below 1 where the problem is convex for each η.",
-                result.instances,
-                _HEADERS,
-                rows_shown=20,
-            ),
-        ),
-    )
-
-
-# ---------------------------------------------------------------- the figure
-
-
-def strips(
-    runs: pd.DataFrame,
-    groups: list[str],
-    names: list[str],
-    column: str,
-    label: str,
-    floor: float = 0.0,
-) -> Drawing:
-    """Draw a column of the runs: a row of dots for each method, a panel for each group.
-
-    Parameters
-    ----------
-    runs : pandas.DataFrame
-        Columns group, name and ``column``.
-    groups, names : list of str
-        In the order of panels and of styles.
-    column, label : str
-    floor : float
-        Smaller values are drawn here.
-    """
-    present = {group: set(select(runs, group=group).name) for group in groups}
-    shown = {g: [name for name in names if name in own] for g, own in present.items() if own}
-    rows = [len(own) + 1.0 for own in shown.values()]
-    figure = Drawing(figsize=(WIDTH, 0.6 + 0.24 * sum(rows) + 0.2 * len(rows)))
-    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False, height_ratios=rows)[:, 0]
-    for axes, (group, own) in zip(panels, shown.items(), strict=True):
-        for height, name in enumerate(own):
-            values = runs[column][(runs.group == group) & (runs.name == name)].clip(lower=floor)
-            look = series_style(names.index(name))
-            jitter = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [0.0]
-            axes.plot(
-                values,
-                height + np.asarray(jitter),
-                linestyle="",
-                marker=look["marker"],
-                color=look["color"],
-                markersize=4,
-                alpha=0.65,
-                clip_on=False,
-            )
-            axes.vlines(values.median(), height - 0.38, height + 0.38, color=INK, lw=1.6, zorder=3)
-        axes.set_title(group)
-        axes.set_yticks(range(len(own)), own)
-        axes.set_ylim(len(own) - 0.45, -0.55)
-        axes.set_xscale("log")
-        axes.grid(axis="y", visible=False)
-        axes.xaxis.set_major_locator(LogLocator(numticks=9))
-        axes.xaxis.set_minor_locator(NullLocator())
-    panels[-1].set_xlabel(f"{label} (log scale)")
-    return figure
+    return pd.DataFrame(rows)

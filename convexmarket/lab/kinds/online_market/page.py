@@ -1,48 +1,25 @@
-"""The report of an online market that was closed: what was sold, paid and released.
+"""What the page of an online market that was closed shows; its words are in ``page.md.j2``.
 
-The words are generated from the results. A report shows reports and payments of single sellers, so
-it is for the buyer: it says so.
+It shows reports and payments of single sellers, so it is for the buyer: it says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.online_market import figures
 from convexmarket.lab.kinds.online_market.market import OnlineMarketResult
-from convexmarket.lab.kinds.online_market.words import (
-    bought_words,
-    came_words,
-    cap_words,
-    error_words,
-    fraction_words,
-    kept_words,
-    largest_words,
-    loss_words,
-    optimality_words,
-    prior_words,
-    rounded,
-    unused_words,
-    why_words,
-)
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, short
-from convexmarket.lab.report.words import (
-    count,
-    equals,
-    format_number,
-    format_percent,
-    listing,
-    share,
-)
+from convexmarket.lab.report.marks import Curve
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import promise_words, short
+from convexmarket.lab.report.words import format_number, format_percent
 
 __all__ = ["online_market_report"]
 
-HEADERS = {
+WORDS = {
     "epsilon": "ε offered",
     "virtual_cost": "virtual cost",
     "guarantee": "total ε",
@@ -55,6 +32,8 @@ HEADERS = {
     "max_gain": "largest gain from a misreport",
     "min_surplus": "smallest surplus",
     "gap": "relative gap",
+    "error": "wrong on public rows",
+    "auc": "AUC",
 }
 QUANTITIES = {
     "sellers": "sellers quoted",
@@ -66,320 +45,237 @@ QUANTITIES = {
     "largest_epsilon": "largest ε sold",
     "largest_weight": "largest weight of a seller",
 }
+#: Plans whose terms are drawn, more would not be told apart; reports that are drawn.
+MOST_CURVES, MOST_REPORTS = 4, 2_000
+#: Standard deviations within which 95% of what chance gives lies.
+_CHANCE = 1.96
 
 
 def online_market_report(result: OnlineMarketResult) -> Report:
-    """Describe an online market that was closed.
-
-    Parameters
-    ----------
-    result : OnlineMarketResult
-        Of :func:`convexmarket.lab.kinds.online_market.market.close_market`, or of a simulation.
-
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
-    """
-    return Report(
-        title=result.problem.title,
-        summary=_summary(result),
-        sections=(
-            _terms_section(result),
-            _course_section(result),
-            _compared_section(result),
-            _model_section(result),
-            _guarantee_section(result),
-            _audit_section(result),
-            _offers_section(result),
-            Section("What this does not show", points=result.caveats),
-            _origin_section(result),
-        ),
-        results=result,
-        facts=_facts(result),
-        model=result.release,
-    )
-
-
-# ---------------------------------------------------------------- the summary
-
-
-def _facts(result: OnlineMarketResult) -> tuple[Fact, ...]:
-    realised, counts = result.summary["realised"], result.summary["counts"]
-    expected = result.problem.buyer.expected_sellers
+    """Describe an online market that was closed, really or in a simulation."""
+    problem, offers, audits = result.problem, result.offers, result.audits
+    summary, model = result.summary, result.model
+    realised, counts = summary["realised"], summary["counts"]
+    expected = problem.buyer.expected_sellers
+    largest = float(offers.guarantee.max())
     facts = [
-        Fact("sellers quoted", f"{counts['quoted']:,} of {expected:,} expected"),
-        Fact("accepted an offer", f"{counts['accepted']:,}"),
-        Fact("total privacy sold, η", short(realised["eta"])),
-        Fact("paid for it", short(realised["payments"])),
-        Fact("largest guarantee, total ε", short(float(result.offers.guarantee.max()))),
+        ("sellers quoted", f"{counts['quoted']:,} of {expected:,} expected"),
+        ("accepted an offer", f"{counts['accepted']:,}"),
+        ("total privacy sold, η", short(realised["eta"])),
+        ("paid for it", short(realised["payments"])),
+        ("largest guarantee, total ε", short(largest)),
     ]
     if result.errors:
-        facts.append(Fact("error on public rows", format_percent(result.errors["error"])))
-    return tuple(facts)
-
-
-def _summary(result: OnlineMarketResult) -> tuple[str, ...]:
-    words = [
-        came_words(result),
-        f"{kept_words(result)} {largest_words(result)}",
-        error_words(result),
-        " ".join(result.problem.description.split()),
-    ]
-    return tuple(text for text in words if text)
-
-
-# ---------------------------------------------------------------- the sections
-
-
-def _after(result: OnlineMarketResult) -> dict[int, int]:
-    return dict(zip(result.plans.plan.tolist(), result.plans.after.tolist(), strict=True))
-
-
-def _terms_section(result: OnlineMarketResult) -> Section:
-    after, first = _after(result), result.plans.iloc[0]
-    last = float(result.curves.sensitivity.max())
-    beyond = int((result.offers.sensitivity > last).sum())
-    unseen = (
-        f" {count(beyond, 'report')} above {short(last)} {'is' if beyond == 1 else 'are'} to the "
-        "right of the picture."
-        if beyond
-        else ""
-    )
-    told = " on what earlier sellers reported and sold," if len(after) > 1 else ""
-    prose = [
-        "Every seller is quoted on arrival. What it is offered depends on its own report, on the "
-        f"prior,{told} and on nothing that comes later: a dearer report sells less or as much, and "
-        f"{bought_words(result)}{' in the first plan' if len(after) > 1 else ''}. The payment is "
-        "the seller's cost and a rent that falls with its report (A, Eq. 8), so that no other "
-        "report would earn it more."
-    ]
-    if len(after) > 1:
-        prose.append(
-            f"New plans were made after {listing([f'{seen:,}' for seen in after.values() if seen])}"
-            f" sellers{why_words(result)}. Whoever comes next is quoted by the new plan; what was "
-            "offered before stays."
-        )
-    bound = (
-        " No plan has a smaller loss with expectations in the place of sums than "
-        f"{format_number(first.lower_bound, 6)}; the relative gap is "
-        f"{format_number(first.gap, 2)}."
-        if np.isfinite(first.lower_bound)
-        else ""
-    )
-    prose.append(
-        "Under the prior of the problem file a loss of "
-        f"{format_number(result.summary['planned']['loss'], 6)} is expected.{bound}"
-    )
-    return Section(
-        "The terms",
-        tuple(prose),
-        figures=(
-            Figure(
-                "offer_curves",
-                "What a report sells and what is paid for it, under "
-                f"{'the one plan' if len(after) == 1 else 'some of the plans'}; every short line "
-                f"at the bottom is the report of a seller.{unseen}",
-                partial(figures.offer_curves, result.curves, result.offers, after),
-                "Two falling curves over the reported sensitivity: privacy bought, and payment. "
-                f"Of the first plan, {bought_words(result)}.",
-            ),
-        ),
-        tables=(
-            Table(
-                "plans",
-                f"Every plan. The expected η includes what was sold before{loss_words(result)}",
-                _plans(result),
-                HEADERS,
-                {"gap": ".1e", "payment_error": ".1e"},
-            ),
-        ),
-    )
-
-
-def _plans(result: OnlineMarketResult) -> pd.DataFrame:
-    """Return the plans without columns that say nothing."""
-    plans = result.plans.dropna(axis="columns", how="all")
-    return plans if plans.payment_error.any() else plans.drop(columns="payment_error")
-
-
-def _course_section(result: OnlineMarketResult) -> Section:
-    planned, realised = result.summary["planned"], result.summary["realised"]
-    eta, paid = realised["eta"] / planned["eta"], realised["payments"] / planned["payments"]
-    words = (
-        f"At the end {format_percent(eta)} of the planned privacy was sold, for "
-        f"{format_percent(paid)} of the planned payments."
-    )
-    return Section(
-        "How it went",
-        (words, fraction_words(result)),
-        figures=(
-            Figure(
-                "running_totals",
-                "What was sold and paid after each seller, counting those who accepted, beside "
-                "what a plan under the prior of the file expects on average"
-                f"{', and where new plans were made' if len(result.plans) > 1 else ''}.",
-                partial(figures.running_totals, result.offers, planned, _after(result)),
-                f"Two rising staircases over the sellers who came. {words}",
-            ),
-        ),
-    )
-
-
-def _compared_section(result: OnlineMarketResult) -> Section:
-    summary = result.summary
-    planned, realised = summary["planned"], summary["realised"]
-    rows = [
-        {"quantity": words, "planned": planned.get(key, np.nan), "realised": realised[key]}
-        for key, words in QUANTITIES.items()
-    ]
-    ratio = planned["eta"] / realised["eta"]
-    norm = "The loss is μ‖a‖ + σ/η + γ times the expected payments ψ(c)·ε."
-    return Section(
-        "Planned and realised",
-        (
-            "A plan is made of expectations. What came is one draw of the sellers, and of their "
-            f"answers. {norm} {prior_words(result)}",
-            f"Weights are shares of what was sold, {cap_words(summary, ratio)}",
-        ),
-        tables=(
-            Table(
-                "comparison",
-                "What was to be expected if all came and accepted, and what came of it.",
-                pd.DataFrame(rows),
-            ),
-        ),
-    )
-
-
-def _model_section(result: OnlineMarketResult) -> Section:
-    model = result.model
-    negative, positive = model["classes"]
-    table = pd.DataFrame({"feature": model["features"], "coefficient": model["coef"]})
-    return Section(
-        "The model that was released",
-        (
-            f"Logistic regression with {equals('Λ', model['regularization'])} on "
-            f"{count(model['sellers'], 'row')}, each weighted by its share of what was sold. It "
-            f"says {positive!r} where the sum of coefficients times features is above zero, and "
-            f"{negative!r} elsewhere. It is trained once: closing the market again gives this "
-            "model again, because another one would spend the same guarantees twice. "
-            f"{unused_words(model['rows_not_used'])} {model['data']}",
-            error_words(result),
-        ),
-        tables=(
-            Table(
-                "coefficients",
-                "The released coefficients, noise included; model.json has them in full.",
-                table,
-                rows_shown=50,
-            ),
-        ),
-    )
-
-
-def _guarantee_section(result: OnlineMarketResult) -> Section:
-    model = result.model
-    seed = (
-        " In this simulation the seed is that of the problem file, so whoever knows the file "
-        "knows the noise."
-        if result.simulated
-        else ""
-    )
-    return Section(
-        "What is guaranteed, and on which assumptions",
-        points=(
-            "Privacy of the model: each seller's ε holds for the released coefficients, replacing "
-            f"that seller's row by any other. Mechanism: {model['mechanism']}, by the "
-            f"“{model['accounting']}” accounting. {kept_words(result)}",
-            f"That assumes: {'; '.join(model['assumptions'])}.{seed}",
-            "Incentives: truth is each seller's best reply to its own terms, which are fixed "
-            "before it reports, fall with the report and pay by Eq. (8); this needs neither a "
-            "correct prior nor an optimal plan. Where plans follow from earlier reports, it is "
-            "about each seller alone. It assumes that a seller cannot choose when to "
-            "come, comes once, and can misstate its sensitivity but not its row.",
-            "Participation: every offer pays at least the reported sensitivity times ε, so a "
-            "truthful seller does not lose by accepting.",
-            optimality_words(result),
-            "Reports, offers and payments carry no privacy guarantee.",
-        ),
-    )
-
-
-def _audit_section(result: OnlineMarketResult) -> Section:
-    audits = result.audits
-    gain, surplus = float(audits.max_gain.max()), float(audits.min_surplus.min())
+        facts.append(("error on public rows", format_percent(result.errors["error"])))
+    weights = offers.weight[offers.status == "accepted"].to_numpy()
     tolerance = float(audits.tolerance.max())
-    menus = "The terms were" if len(audits) == 1 else f"The terms of {len(audits)} plans were"
-    lying = (
-        "and finds nothing to gain from lying"
-        if bool(audits.incentive_compatible.all())
-        else "and finds that lying pays"
+    return page(
+        "convexmarket.lab.kinds.online_market",
+        result,
+        facts=facts,
+        tables=_tables(result),
+        figures=_figures(result),
+        model=result.release,
+        expected=expected,
+        counts=counts,
+        realised=realised,
+        planned=summary["planned"],
+        limit=summary["weight_limit"],
+        largest=largest,
+        promise=promise_words(largest),
+        test=result.errors,
+        ranks=_ranks(result.errors),
+        excess=model["largest_excess_over_sold"],
+        first=result.plans.iloc[0].to_dict(),
+        bounded=bool(np.isfinite(result.plans.lower_bound.iloc[0])),
+        stages=[f"{seen:,}" for seen in result.plans.after if seen],
+        beyond=int((offers.sensitivity > result.curves.sensitivity.max()).sum()),
+        classes=[repr(name) for name in model["classes"]],
+        sold=offers.epsilon[offers.epsilon > 0],
+        effective=1.0 / float(weights @ weights),
+        gain=_rounded(float(audits.max_gain.max()), tolerance),
+        surplus=_rounded(float(audits.min_surplus.min()), tolerance),
+        truthful=bool(audits.incentive_compatible.all()),
+        rational=bool(audits.individually_rational.all()),
     )
-    losing = (
-        "nobody loses by accepting"
-        if bool(audits.individually_rational.all())
-        else "accepting can cost a seller"
-    )
-    return Section(
-        "The audit of incentives",
-        (
-            f"{menus} tried out: sellers over the whole support, each with many misreports. The "
-            f"audit looks at the quotes themselves {lying}: the largest gain is "
-            f"{rounded(gain, tolerance)}; {losing}: the smallest surplus is "
-            f"{rounded(surplus, tolerance)}.",
+
+
+def _ranks(test: dict[str, Any] | None) -> str:
+    """Say how the model ranks public rows: "better" or "worse" than chance, "like" it, or nothing.
+
+    Chance gives an AUC with mean 1/2 and variance (n + 1)/(12 p q), for p and q rows of n.
+    """
+    if test is None or test.get("auc") is None:
+        return ""
+    n, rare = test["rows"], round(test["error_of_one_class"] * test["rows"])
+    apart = test["auc"] - 0.5
+    if abs(apart) <= _CHANCE * np.sqrt((n + 1) / (12 * rare * (n - rare))):
+        return "like"
+    return "better" if apart > 0 else "worse"
+
+
+def _rounded(money: float, tolerance: float) -> str:
+    """Write an amount; what is within the tolerance is nothing."""
+    if 0 < abs(money) <= tolerance:
+        return "zero up to rounding"
+    return format_number(money, digits=2)
+
+
+# ----------------------------------------------------------------------------------- figures
+
+
+def _figures(result: OnlineMarketResult) -> list[Figure]:
+    after = dict(zip(result.plans.plan.tolist(), result.plans.after.tolist(), strict=True))
+    curves = result.curves[result.curves.plan.isin(_shown(sorted(after)))]
+    names = {plan: f"plan {plan}, after {seen:,} sellers" for plan, seen in after.items()}
+    names = names if len(after) > 1 else dict.fromkeys(after, "the terms")
+    terms = {"epsilon": "Privacy bought, ε", "payment": "Payment (money)"}
+    reports = np.sort(result.offers.sensitivity)
+    reports = reports[reports <= curves.sensitivity.max()]
+    panels: dict[str, Any] = {"y": "value", "panels": "what", "free": "y"}
+    stages = [seen for seen in after.values() if seen]
+    return [
+        Figure(
+            "offer_curves",
+            "What a report sells and what is paid for it, under "
+            f"{'the one plan' if len(after) == 1 else 'some of the plans'}; every short line at "
+            "the bottom is the report of a seller.",
+            Curve(
+                pd.concat(
+                    pd.DataFrame(
+                        {
+                            "report": curves.sensitivity,
+                            "value": curves[column],
+                            "what": title,
+                            "plan": curves.plan.map(names),
+                        }
+                    )
+                    for column, title in terms.items()
+                ),
+                x="report",
+                x_label="reported sensitivity c (money per unit of ε)",
+                hue="plan",
+                rug={"reports of sellers": reports[:: max(1, -(-reports.size // MOST_REPORTS))]},
+                **panels,
+            ),
+            "Two falling curves over the reported sensitivity: privacy bought, and payment.",
         ),
-        tables=(
-            Table(
-                "audits",
-                "Largest gain from any misreport, and smallest surplus of a truthful seller; up "
-                "to the tolerance they are rounding.",
-                audits,
-                HEADERS,
-                {"max_gain": ".1e", "min_surplus": ".1e", "tolerance": ".1e"},
+        Figure(
+            "running_totals",
+            "What was sold and paid after each seller, counting those who accepted, beside "
+            "what a plan under the prior of the file expects on average"
+            f"{', and where new plans were made' if stages else ''}.",
+            Curve(
+                _totals(result),
+                x="number",
+                x_label="sellers who came",
+                hue="whose",
+                rug={"a new plan": stages} if stages else {},
+                **panels,
+            ),
+            "Two rising staircases over the sellers who came. The ends are in the table "
+            "comparison.",
+        ),
+    ]
+
+
+def _shown(plans: list[int]) -> list[int]:
+    """Return the plans whose terms are drawn: the first, the last, and some between."""
+    places = np.linspace(0, len(plans) - 1, min(len(plans), MOST_CURVES)).round().astype(int)
+    return [plans[place] for place in places]
+
+
+def _totals(result: OnlineMarketResult) -> pd.DataFrame:
+    """Return what was sold and paid after each seller, as stairs, and what was planned."""
+    offers, planned = result.offers, result.summary["planned"]
+    sold = (offers.status == "accepted").to_numpy()
+    stairs = np.repeat(np.concatenate(([0], offers.number.to_numpy())), 2)[1:]
+    frames = []
+    for column, key, what in (
+        ("epsilon", "eta", "Privacy sold so far, η"),
+        ("payment", "payments", "Payments so far (money)"),
+    ):
+        totals = np.concatenate(([0.0], np.cumsum(np.where(sold, offers[column], 0.0))))
+        frames += [
+            pd.DataFrame({"number": stairs, "value": np.repeat(totals, 2)[:-1]}).assign(
+                whose="sold to sellers who accepted", what=what
+            ),
+            pd.DataFrame({"number": [0, planned["sellers"]], "value": [0.0, planned[key]]}).assign(
+                whose="first plan, if all come and accept", what=what
+            ),
+        ]
+    return pd.concat(frames)
+
+
+# ------------------------------------------------------------------------------------ tables
+
+
+def _tables(result: OnlineMarketResult) -> list[Table]:
+    planned, realised = result.summary["planned"], result.summary["realised"]
+    plans = result.plans.dropna(axis="columns", how="all")
+    plans = plans if plans.payment_error.any() else plans.drop(columns="payment_error")
+    later = len(plans) > 1 and result.problem.plan.replan
+    unpaid = "; the expected loss of a later plan leaves out what was paid before" if later else ""
+    return [
+        Table(
+            "plans",
+            f"Every plan. The expected η includes what was sold before{unpaid}.",
+            plans,
+            WORDS,
+            {"gap": ".1e", "payment_error": ".1e"},
+        ),
+        Table(
+            "comparison",
+            "What was to be expected if all came and accepted, and what came of it.",
+            pd.DataFrame(
+                {"quantity": words, "planned": planned.get(key, np.nan), "realised": realised[key]}
+                for key, words in QUANTITIES.items()
             ),
         ),
-    )
-
-
-def _origin_section(result: OnlineMarketResult) -> Section:
-    section = reproduction_section(result.problem, result.provenance, result.timings)
-    if result.simulated:
-        return section
-    words = (
-        "A market happens once: its sellers came when they came, and the noise in its model came "
-        "from a fresh seed that nobody kept. The database of the market has every step with its "
-        "time, and from it this report can be written again, with the same model."
-    )
-    return replace(section, heading="Where this comes from", prose=(words,))
-
-
-def _offers_section(result: OnlineMarketResult) -> Section:
-    offers = result.offers
-    sold = offers[offers.epsilon > 0]
-    accepted = offers[offers.status == "accepted"]
-    weights = accepted.weight.to_numpy()
-    effective = 1.0 / float(weights @ weights)
-    return Section(
-        "The offers, one by one",
-        (
-            f"{share(len(sold), len(offers), 'seller').capitalize()} were offered something, "
-            f"between {equals('ε', float(sold.epsilon.min()))} and "
-            f"{equals('ε', float(sold.epsilon.max()))}. The rows of those who accepted weigh as "
-            f"much as {short(effective)} equal ones.",
-            "Privacy: this table, and results.json, hold what each seller reported and was paid. "
-            "They are the buyer's, for its books, and not covered by any guarantee: do not publish "
-            "them with the model.",
-        ),
-        tables=(
-            Table(
-                "offers",
-                "Every offer, in the order of arrival. The surplus is the payment minus the "
-                "seller's cost at its report; the total ε is the guarantee of the model that was "
-                "released.",
-                offers,
-                HEADERS,
-                rows_shown=15,
+        *([_errors(result.errors)] if result.errors else []),
+        Table(
+            "coefficients",
+            "The released coefficients, noise included; model.json has them in full.",
+            pd.DataFrame(
+                {"feature": result.model["features"], "coefficient": result.model["coef"]}
             ),
+            rows_shown=50,
         ),
+        Table(
+            "audits",
+            "Largest gain from any misreport, and smallest surplus of a truthful seller; up "
+            "to the tolerance they are rounding.",
+            result.audits,
+            WORDS,
+            {"max_gain": ".1e", "min_surplus": ".1e", "tolerance": ".1e"},
+        ),
+        Table(
+            "offers",
+            "Every offer, in the order of arrival. The surplus is the payment minus the "
+            "seller's cost at its report; the total ε is the guarantee of the model that was "
+            "released.",
+            result.offers,
+            WORDS,
+            rows_shown=15,
+        ),
+    ]
+
+
+def _errors(test: dict[str, Any]) -> Table:
+    rows = {
+        "the released model": test,
+        "the same without noise": test.get("without_noise", {}),
+        "always the more common class": {"error": test["error_of_one_class"], "auc": 0.5},
+    }
+    frame = pd.DataFrame(
+        {"answers": name, "error": of["error"], "auc": of.get("auc")}
+        for name, of in rows.items()
+        if of
+    ).astype({"auc": float})
+    return Table(
+        "errors",
+        f"Errors on {test['rows']:,} public rows, as shares of them. An AUC of 0.5 is guessing.",
+        frame if "auc" in test else frame.drop(columns="auc"),
+        WORDS,
+        {"error": ".3f", "auc": ".3f"},
     )

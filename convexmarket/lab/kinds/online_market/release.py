@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from convexmarket.errors import ParameterError
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.kinds.online_market.rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.minimiser import LogisticObjective, minimise
 from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
@@ -242,7 +244,7 @@ def release_model(
         "accounting": model.guarantee_.accounting,
         "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
         "largest_excess_over_sold": excess,
-        "test": _measured(model, rows),
+        "test": _measured(model, rows, None if seed is None else _without_noise(training)),
         "to_publish": "features, coef and classes are what the guarantees cover; what single "
         "sellers sold, below, is not",
         "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
@@ -250,13 +252,35 @@ def release_model(
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _measured(model: PrivateLogisticRegression, rows: MarketRows) -> dict[str, Any] | None:
-    """Return the errors on public rows: of the model, and of always naming the same class."""
+def _without_noise(training: Training) -> Floats:
+    """Return the coefficients that the noise hides; only a simulation may know them."""
+    X, y = training.X, training.y
+    none = np.zeros(X.shape[1])
+    objective = LogisticObjective(X, y, training.weights, none, training.regularization)
+    return minimise(objective, training.rows.data_norm, 1e-9)
+
+
+def _measured(
+    model: PrivateLogisticRegression, rows: MarketRows, plain: Floats | None
+) -> dict[str, Any] | None:
+    """Return errors and AUC on public rows: of the model, of one class, and without noise."""
     if not rows.y_test.size:
         return None
     positive = float(np.mean(rows.y_test > 0))
-    return {
+    measured: dict[str, Any] = {
         "rows": int(rows.y_test.size),
-        "error": float(np.mean(model.predict(rows.X_test) != rows.labels(rows.y_test))),
+        **_on_public_rows(model.coef_, rows),
         "error_of_one_class": min(positive, 1.0 - positive),
+    }
+    if plain is not None:
+        measured["without_noise"] = _on_public_rows(plain, rows)
+    return measured
+
+
+def _on_public_rows(coef: Floats, rows: MarketRows) -> dict[str, float | None]:
+    scores, positive = rows.X_test @ coef, rows.y_test > 0
+    both = bool(positive.any() and not positive.all())
+    return {
+        "error": float(np.mean((scores > 0) != positive)),
+        "auc": float(roc_auc_score(positive, scores)) if both else None,
     }
