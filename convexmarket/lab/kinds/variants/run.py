@@ -30,7 +30,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.terms import Objective
 
-__all__ = ["SOLVED", "VariantsResult", "run_variants"]
+__all__ = ["SOLVED", "VariantsResult", "run_variants", "without_dust"]
 
 Floats = NDArray[np.float64]
 
@@ -342,6 +342,18 @@ def _bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
     """Count who is bought from, without the weights that a solver leaves where none belongs."""
     array = np.asarray(weights)
     return int(np.count_nonzero(array * (n_sellers or array.size) > _DUST))
+
+
+def without_dust(sellers: pd.DataFrame) -> pd.DataFrame:
+    """Return the sellers of a result where the weights of a solver's rounding buy nothing."""
+    if sellers.empty:
+        return sellers
+    size = sellers.groupby(["variant", "value"], dropna=False).weight.transform("size")
+    dust = sellers.weight * size <= _DUST
+    bought = ["weight", "epsilon", "expected_payment", "payment"]
+    return sellers.assign(
+        **{name: sellers[name].mask(dust & (sellers[name].notna()), 0.0) for name in bought}
+    )
 
 
 def _without_payments(market: Market, found: Allocation) -> float:
