@@ -150,7 +150,8 @@ class Curve(_Mark):
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         rows = rows.sort_values(self.order or self.x, kind="stable")
         for thin, column in self.thin.items():
-            axes.plot(rows[self.x], rows[column], color=INK, lw=1.0, ls=_GREY, label=thin)
+            seen = rows[rows[column].notna()]
+            axes.plot(seen[self.x], seen[column], color=INK, lw=1.0, ls=_GREY, label=thin)
         known = rows[np.isfinite(rows[self.y].astype(float))]
         look = series_style(position)
         x, y, errors = known[self.x].astype(float), known[self.y], None
