@@ -10,18 +10,18 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
 from convexmarket.terms import Objective
 
-__all__ = ["expected_payments", "n_bought", "without_payments"]
+__all__ = ["DUST", "expected_payments", "n_bought", "without_payments"]
 
 Floats = NDArray[np.float64]
 
 #: Weights below this share of the average are a solver's rounding.
-_DUST = 1e-6
+DUST = 1e-6
 
 
 def n_bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
     """Count who is bought from, without the weights that a solver leaves where none belongs."""
     array = np.asarray(weights)
-    return int(np.count_nonzero(array * (n_sellers or array.size) > _DUST))
+    return int(np.count_nonzero(array * (n_sellers or array.size) > DUST))
 
 
 def without_payments(market: Market, found: Allocation) -> float:

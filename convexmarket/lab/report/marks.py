@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from matplotlib.ticker import (
     LogLocator,
     MaxNLocator,
     NullLocator,
+    PercentFormatter,
     SymmetricalLogLocator,
 )
 
@@ -27,22 +29,26 @@ from convexmarket.lab.report.figures import (
     MANY_POINTS,
     WIDE,
     WIDTH,
+    mark_series,
     series_label,
     series_style,
 )
+from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Dots", "Scatter"]
+__all__ = ["Curve", "Dots", "Profile", "Scatter"]
 
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
 _NARROW, _WIDE = 8.0, 200.0
 _STEP = 1.045
+#: Ticks on the logarithmic axes of all panels side by side, and the steps between even ticks.
+_TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
 _GREY = (0, (8, 3))
 #: Points of a line that have a marker each, at most; and markers of a line of more.
 _MARKERS, _FEW = 25, 6
-#: Characters in a row of the legend.
-_LEGEND = 92
+#: Characters of all titles, or of all labels, side by side; and of a row of the legend.
+_TITLES, _LABELS, _LEGEND = 70, 84, 92
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,8 @@ class _Mark:
         With the unit.
     hue : str, optional
         The column whose values are series, in the order of their appearance.
+    names : sequence of str
+        The series in another order, or some that this frame does not have: their looks are kept.
     panels : str, optional
         The column whose values are panels side by side.
     log : str
@@ -83,6 +91,7 @@ class _Mark:
     x_label: str = ""
     y_label: str = ""
     hue: str | None = None
+    names: Sequence[str] = ()
     panels: str | None = None
     log: str = ""
     wide: bool = False
@@ -104,19 +113,20 @@ class _Mark:
         row = grid[: len(groups)]
         for axes in grid[len(groups) :]:
             axes.remove()
-        names = [name for name, _ in _by(self.frame, self.hue)]
+        names = self._names
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, series in _by(rows, self.hue):
                 position = names.index(name)
                 self._draw(axes, series, series_label(name), position, len(names))
             for label, level in self.levels.items():
-                axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
+                self._level(axes, level, label)
             for label, places in self.rug.items():
                 _rug(axes, places, label)
-            scale = self._scales(axes, rows)
-            axes.set_title(f"{title if len(groups) > 1 else self.y_label}{scale}")
+            scale = self._scales(axes, rows, columns)
+            told = title if len(groups) > 1 else self.y_label
+            axes.set_title(fill(f"{told}{scale}", max(8, _TITLES // columns)))
         for axes in row[-columns:]:
-            axes.set_xlabel(self.x_label)
+            axes.set_xlabel(fill(self.x_label, max(8, _LABELS // columns)))
             axes.tick_params(labelbottom=True)
         if len(groups) > 1:
             for axes in row[::columns]:
@@ -124,22 +134,35 @@ class _Mark:
         _legend(figure)
         return figure
 
+    @property
+    def _names(self) -> list[str]:
+        return list(self.names) or [name for name, _ in _by(self.frame, self.hue)]
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """What the reader of the page can hide and show."""
+        looks = (series_style(place)["color"] for place in range(len(self._names)))
+        return tuple(Series(name, colour) for name, colour in zip(self._names, looks, strict=True))
+
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         raise NotImplementedError
+
+    def _level(self, axes: Axes, level: float, label: str) -> None:
+        axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
 
     def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
         """Return what an axis has to show."""
         return rows[self.x if which == "x" else self.y]
 
-    def _scales(self, axes: Axes, rows: pd.DataFrame) -> str:
+    def _scales(self, axes: Axes, rows: pd.DataFrame, beside: int) -> str:
         """Scale the axes of a panel, and return what its title says of that."""
         words = ""
         for which in "xy":
             values = self._values(rows if which in self.free else self.frame, which).astype(float)
             if which in self.log:
-                _logarithmic(axes, which, values)
+                _logarithmic(axes, which, values, beside)
             elif not (which == "y" and self.wide and (words := _wide(axes, values))):
-                _linear(axes, which, values)
+                _linear(axes, which, values, beside)
         return words
 
 
@@ -155,17 +178,21 @@ class Curve(_Mark):
         Columns that are drawn as thin dashed lines, by their label: what y is compared with.
     hollow : str, optional
         A column that is positive where the marker is to be hollow.
+    order : str, optional
+        The column along which points are joined; by default x.
     """
 
     low: str | None = None
     high: str | None = None
     thin: Mapping[str, str] = field(default_factory=dict)
     hollow: str | None = None
+    order: str | None = None
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
-        rows = rows.sort_values(self.x, kind="stable")
+        rows = rows.sort_values(self.order or self.x, kind="stable")
         for thin, column in self.thin.items():
-            axes.plot(rows[self.x], rows[column], color=INK, lw=1.0, ls=_GREY, label=thin)
+            seen = rows[rows[column].notna()]
+            axes.plot(seen[self.x], seen[column], color=INK, lw=1.0, ls=_GREY, label=thin)
         known = rows[np.isfinite(rows[self.y].astype(float))]
         look = series_style(position)
         x, y, errors = known[self.x].astype(float), known[self.y], None
@@ -178,15 +205,18 @@ class Curve(_Mark):
         if len(known) > _MARKERS:
             step = len(known) // _FEW
             every = (position * step // n, step)
-        axes.errorbar(
+        bars = axes.errorbar(
             x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, markevery=every, **look
         )
+        artists = bars.get_children()
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
-            axes.plot(
+            artists += axes.plot(
                 x[some], y[some], ls="none", marker=look["marker"], zorder=4,
                 markerfacecolor="white", markeredgecolor=look["color"],
             )  # fmt: skip
+        for artist in artists:
+            mark_series(artist, position)
 
     def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
         found = super()._values(rows, which)
@@ -220,6 +250,126 @@ class Scatter(_Mark):
                 axes.annotate(
                     str(words), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7
                 )
+
+
+@dataclass(frozen=True, eq=False)
+class Dots(_Mark):
+    """Values in rows, a row for each category y; panels stand below each other.
+
+    Several values of a category and series are spread over its row, with a bar at their median.
+    The height follows from the rows.
+
+    Attributes
+    ----------
+    low, high : str, optional
+        Columns of the ends of an interval around x.
+    hollow : str, optional
+        A column that is positive where the dot is to be hollow.
+    """
+
+    low: str | None = None
+    high: str | None = None
+    hollow: str | None = None
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        groups = _by(self.frame, self.panels)
+        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
+        sizes = [len(names) + 1.0 for names in own]
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
+        column = figure.subplots(
+            len(groups), 1, sharex="x" not in self.free, squeeze=False, height_ratios=sizes
+        )
+        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
+            axes.set_yticks(range(len(names)), [fill(series_label(name), 30) for name in names])
+            axes.set_ylim(len(names) - 0.45, -0.55)
+            axes.grid(axis="y", visible=False)
+            axes.set_title(title if len(groups) > 1 else self.y_label)
+            for height, (_, values) in enumerate(_by(rows, self.y)):
+                dots = _by(values, self.hue)
+                for place, (name, own_dots) in enumerate(dots):
+                    look = series_style(self._names.index(name))
+                    label = series_label(name) if self.hue else ""
+                    middle = height + (place + 0.5) / len(dots) - 0.5
+                    self._row(axes, own_dots, label, look, middle, 0.38 / len(dots))
+            for label, level in self.levels.items():
+                axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+            shown = (rows if "x" in self.free else self.frame)[self.x].astype(float)
+            if "x" in self.log:
+                _logarithmic(axes, "x", shown)
+            else:
+                _linear(axes, "x", shown)
+                if np.nanmin([*shown, np.inf]) >= 0:
+                    axes.set_xlim(left=0)
+        axes.set_xlabel(self.x_label)
+        _legend(figure)
+        return figure
+
+    def _row(
+        self,
+        axes: Axes,
+        rows: pd.DataFrame,
+        label: str,
+        look: Mapping[str, Any],
+        middle: float,
+        half: float,
+    ) -> None:
+        x = rows[self.x].astype(float)
+        y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
+        if self.low is not None and self.high is not None:
+            axes.hlines(y, rows[self.low], rows[self.high], color=look["color"], lw=1.0)
+        some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
+        dots: dict[str, Any] = {"ls": "none", "markersize": 4, "alpha": 0.65, "clip_on": False}
+        dots |= {"marker": look["marker"], "color": look["color"]}
+        axes.plot([], [], label=label or None, **dots | {"clip_on": True})  # the legend's is filled
+        for chosen, face in ((~some, look["color"]), (some, "white")):
+            if chosen.any():  # the layout cannot measure unclipped lines without points
+                axes.plot(x[chosen], y[chosen], markerfacecolor=face, **dots)
+        if len(x) > 1:
+            axes.vlines(x.median(), middle - half, middle + half, color=INK, lw=1.6, zorder=3)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile(_Mark):
+    """Steps: the share y that is reached at x, and holds up to the next x.
+
+    Each line has a marker where it reaches its last share. Earlier series are drawn wider, so that
+    those that coincide show; ``levels`` are vertical.
+    """
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        figure = super().__call__()
+        for axes in figure.axes:
+            axes.set_xlim(right=self._last)
+            axes.set_ylim(-0.04, 1.08)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        return figure
+
+    @property
+    def _last(self) -> float:
+        """Where the lines end."""
+        return 2.0 * float(self._values(self.frame, "x").max())
+
+    def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
+        rows = rows.sort_values(self.x, kind="stable")
+        look, shares = series_style(position), rows[self.y].to_list()
+        reached = [len(rows) - 1]
+        look |= {"linestyle": "-", "lw": 1.3 + 2.4 * (n - 1 - position) / max(n - 1, 1)}
+        artists = axes.step(
+            [*rows[self.x], self._last], [*shares, shares[-1]], where="post", label=label,
+            markevery=reached, markerfacecolor="white", solid_capstyle="butt", **look,
+        )  # fmt: skip
+        mark_series(artists[0], position)
+
+    def _level(self, axes: Axes, level: float, label: str) -> None:
+        axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+
+    def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
+        found = super()._values(rows, which)
+        if which == "y":
+            return found
+        return pd.concat([found, pd.Series(list(self.levels.values()), dtype=float)])
 
 
 def _rug(axes: Axes, places: Sequence[float], label: str) -> None:
@@ -266,8 +416,11 @@ def _wide(axes: Axes, values: pd.Series) -> str:
     return f" (log scale beyond ±{format_number(least)})"
 
 
-def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
-    """Make an axis logarithmic, with ticks at round numbers however narrow the range."""
+def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> None:
+    """Make an axis logarithmic, with ticks at round numbers however narrow the range.
+
+    There are fewer of them the more panels stand beside each other.
+    """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     known = values[np.isfinite(values) & (values > 0)]
     axes.set(**{f"{which}scale": "log"})
@@ -275,81 +428,21 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
     if ratio == 1.0 and len(known):
         axes.set(**{f"{which}lim": (known.min() / 2, 2 * known.max())})
     if which == "y" and ratio < _NARROW:
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, steps=_STEPS))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < _WIDE else (1,), numticks=10))
+        subs: tuple[int, ...] = (1, 2, 5) if ratio < _WIDE else (1,)
+        if which == "x" and len(subs) * np.log10(ratio) > _TICKS / beside:
+            subs = (1, 3) if 2 * np.log10(ratio) < _TICKS / beside else (1,)
+        most = max(3, _TICKS // beside) if which == "x" else _TICKS
+        axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    digits = 5 if ratio < _NARROW else 3
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
 
 
-def _linear(axes: Axes, which: str, values: pd.Series) -> None:
+def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> None:
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
-    axis.set_major_locator(MaxNLocator(6))
+    axis.set_major_locator(MaxNLocator(4 if which == "x" and beside > 2 else 6, steps=_STEPS))
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
     if which == "y" and len(values) and np.nanmin([*values, np.inf]) >= 0:
         axes.set_ylim(bottom=0)
-
-
-@dataclass(frozen=True, eq=False)
-class Dots(_Mark):
-    """Values in rows, a row for each category y; panels stand below each other.
-
-    Several values of a category and series are spread over its row, with a bar at their median.
-    The height follows from the rows.
-
-    Attributes
-    ----------
-    low, high : str, optional
-        Columns of the ends of an interval around x.
-    hollow : str, optional
-        A column that is positive where the dot is to be hollow.
-    """
-
-    low: str | None = None
-    high: str | None = None
-    hollow: str | None = None
-
-    def __call__(self) -> Figure:
-        """Draw it."""
-        groups = _by(self.frame, self.panels)
-        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
-        sizes = [len(names) + 1.0 for names in own]
-        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
-        column = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=sizes)
-        series = [name for name, _ in _by(self.frame, self.hue)]
-        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
-            axes.set_yticks(range(len(names)), names)
-            axes.set_ylim(len(names) - 0.45, -0.55)
-            axes.grid(axis="y", visible=False)
-            axes.set_title(title if len(groups) > 1 else self.y_label)
-            for name, dots in _by(rows, self.hue):
-                for category, values in _by(dots, self.y):
-                    height = names.index(category)
-                    label = series_label(name) if self.hue else ""
-                    self._row(axes, values, label, height, series.index(name), len(series))
-            for label, level in self.levels.items():
-                axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
-            scale = _logarithmic if "x" in self.log else _linear
-            scale(axes, "x", self.frame[self.x].astype(float))
-        axes.set_xlabel(self.x_label)
-        _legend(figure)
-        return figure
-
-    def _row(
-        self, axes: Axes, rows: pd.DataFrame, label: str, height: int, position: int, n: int
-    ) -> None:
-        look, x = series_style(position), rows[self.x].astype(float)
-        middle, half = height + (position + 0.5) / n - 0.5, 0.38 / n
-        y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
-        if self.low is not None and self.high is not None:
-            axes.hlines(y, rows[self.low], rows[self.high], color=look["color"], lw=1.0)
-        some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
-        for chosen, face in ((~some, look["color"]), (some, "white")):
-            if chosen.any():
-                axes.plot(
-                    x[chosen], y[chosen], ls="none", marker=look["marker"], color=look["color"],
-                    markerfacecolor=face, markersize=4, alpha=0.65, clip_on=False,
-                    label=label or None,
-                )  # fmt: skip
-        if len(x) > 1:
-            axes.vlines(x.median(), middle - half, middle + half, color=INK, lw=1.6, zorder=3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -18,7 +19,13 @@ from markupsafe import Markup
 from convexmarket.errors import ParameterError
 from convexmarket.lab.report.claims import claims_section, claims_words
 from convexmarket.lab.report.model import Block, Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section
+from convexmarket.lab.report.parts import (
+    METHOD_WORDS,
+    audit_words,
+    gap_words,
+    promise_words,
+    reproduction_section,
+)
 from convexmarket.lab.report.words import (
     count,
     equals,
@@ -43,6 +50,9 @@ FILTERS = {
     "pct": format_percent,
     "fine_pct": fine_percent,
     "claims_words": claims_words,
+    "gap_words": gap_words,
+    "audit_words": audit_words,
+    "promise_words": promise_words,
     "count": count,
     "share": share,
     "listing": listing,
@@ -84,18 +94,19 @@ def page(
         If the template asks for a table or a figure that there is not.
     """
     pieces: dict[str, Table | Figure] = {
-        **{table.name: table for table in (*tables, *_of_every_run(result))},
-        **{drawing.name: drawing for drawing in figures},
+        **{f"table {table.name}": table for table in (*tables, *_of_every_run(result))},
+        **{f"figure {drawing.name}": drawing for drawing in figures},
     }
 
-    def place(name: str) -> Markup:
-        if name not in pieces:
-            raise ParameterError(f"{package} has no table or figure {name!r} for its page")
-        return Markup(f"\n\n\x02{name}\x03\n\n")
+    def place(kind: str, name: str) -> Markup:
+        if f"{kind} {name}" not in pieces:
+            raise ParameterError(f"{package} has no {kind} {name!r} for its page")
+        return Markup(f"\n\n\x02{kind} {name}\x03\n\n")
 
     environment = _environment(package)
-    known = {"result": result, "problem": result.problem, "figure": place, "table": place}
-    known["has"] = pieces.__contains__
+    known = {"result": result, "problem": result.problem}
+    known |= {kind: partial(place, kind) for kind in ("figure", "table")}
+    known["has"] = lambda name: any(f"{kind} {name}" in pieces for kind in ("figure", "table"))
     text = environment.get_template(TEMPLATE).render(**known, **words)
     lead, *rest = HEADING.split(text)
     sections = [
@@ -137,22 +148,23 @@ def _environment(package: str) -> Environment:
             [PackageLoader(package, "."), PackageLoader("convexmarket.lab.report", "templates")]
         ),
         autoescape=False,  # HTML's escaping; finalize escapes for Markdown, HTML included
-        finalize=_written,
+        finalize=_escaped,
         undefined=StrictUndefined,
         extensions=[_Lines],
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= FILTERS
-    environment.globals["equals"] = equals
+    environment.globals |= {"equals": equals, "METHOD_WORDS": METHOD_WORDS}
     return environment
 
 
-def _written(value: Any) -> str:
-    """Return what an expression leaves: escaped, with the blanks that part it from other words."""
+def _escaped(value: Any) -> str:
+    """Escape text; a blank before or after it, which parts words, stays."""
     text = str(value)
-    before, after = " " * text.startswith(" "), " " * text.endswith(" ")
-    return f"{before}{escape_markdown(value)}{after}" if text.strip() else before
+    if isinstance(value, Markup) or not text.strip(" "):
+        return text
+    return f"{' ' * text.startswith(' ')}{escape_markdown(value)}{' ' * text.endswith(' ')}"
 
 
 def _blocks(text: str, pieces: Mapping[str, Table | Figure]) -> tuple[Block, ...]:

@@ -16,7 +16,8 @@ from convexmarket.lab import build_report, write_report
 from convexmarket.lab.kinds.variants.run import run_variants
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import report_style, series_label
-from convexmarket.lab.report.model import Report
+from convexmarket.lab.report.model import Block, Report
+from convexmarket.lab.report.model import Figure as Drawing
 from convexmarket.lab.report.render import escape_markdown, html_environment
 from convexmarket.lab.report.saving import one_note_about_glyphs, save_figure
 from tests.lab.report.builders import ALL
@@ -66,12 +67,17 @@ def warned() -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory, warned: list[str]) -> Path:
     report = build_report(run_variants(parse_problem(PROBLEM)))
     sections = tuple(
-        replace(part, figures=tuple(one for one in part.figures if one.name in DRAWN))
+        replace(part, figures=(), tables=(), body=tuple(filter(shown, part.body)))
         for part in report.sections
     )
+    report = replace(report, summary=tuple(filter(shown, report.summary)), sections=sections)
     target = tmp_path_factory.mktemp("hostile") / "report"
-    warned += warnings_of(replace(report, sections=sections), target)
+    warned += warnings_of(report, target)
     return target
+
+
+def shown(block: Block) -> bool:
+    return not isinstance(block, Drawing) or block.name in DRAWN
 
 
 def warnings_of(report: Report, target: Path) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.report.parts import short
 from tests import PROBLEMS
 from tests.lab.report.builders import facts, stored, table, words, words_of
 
@@ -59,7 +61,7 @@ def test_a_minimum_is_said_and_drawn(result) -> None:
 def test_cells_that_are_printed_twice_are_said_to_be(result) -> None:
     again = result.published[result.published.statistic == "mean"].head(5).assign(file="again.csv")
     twice = replace(result, published=pd.concat([result.published, again]))
-    assert "(5 cells printed in two tables counted in both)" in words(build_report(twice))
+    assert "5 cells printed in two tables are counted in both." in words(build_report(twice))
     assert "printed in two tables" not in words(build_report(result))
 
 
@@ -70,3 +72,82 @@ def test_where_a_baseline_is_better_it_is_said() -> None:
     report = build_report(run_problem(problem))
     assert "has a smaller loss than PDP-OP" in words(report)
     assert not any("tight" in label for label in facts(report))
+
+
+def test_the_first_sentence_counts_the_published_cells_and_the_order(result) -> None:
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.3, 1.0):
+        close = rng.random(len(result.published)) < share
+        holds = rng.random(len(result.orderings)) < share
+        doctored = replace(
+            result,
+            published=result.published.assign(close=close),
+            orderings=result.orderings.assign(ours=holds),
+        )
+        text = words(build_report(doctored))
+        first = holds[result.orderings.sweep == 0]
+        assert text.startswith(f"{close.sum()} of {len(close)} published cells are within")
+        assert f"holds in our medians at {first.sum()} of {len(first)} pairs of λ" in text
+        said = f"Of the {(~close).sum()} published cells that are not close" in text
+        assert said == (not close.all())
+
+
+def test_a_published_column_outside_all_draws_is_said_not_to_come_out(result) -> None:
+    published = result.published
+    column = (published.sweep == 1) & (published.method == "pdp_op") & (published.loss == "reg")
+    doctored = published.assign(
+        percentile=published.percentile.where(~column, 1.0), close=published.close & ~column
+    )
+    text = words(build_report(replace(result, published=doctored)))
+    ratios = published.ratio[column]
+    said = "What does not come out: Table 6, PDP-OP, regularised test loss. In the median cell all"
+    assert said in text
+    assert f"lies between {short(ratios.min())} and {short(ratios.max())}. The settings" in text
+    below = doctored.assign(percentile=doctored.percentile.where(~column, 0.0))
+    none = "In the median cell none of our draws lies below"
+    assert none in words(build_report(replace(result, published=below)))
+    close = published.assign(percentile=published.percentile.where(~column, 1.0), close=True)
+    assert "What does not come out" not in words(build_report(replace(result, published=close)))
+
+
+def test_a_smallest_loss_at_an_end_of_its_values_is_said_to_be_there(result) -> None:
+    cells = result.cells
+    said = "an end of the values compared"
+    mine = (cells.parameter == "regularization") & (cells.method == "pdp_op")
+    for value, edge in ((cells.value[mine].min(), True), (0.5, False), (5.0, True)):
+        doctored = cells.assign(mean=cells["mean"].mask(mine & (cells.value == value), 1e-9))
+        text = words(build_report(replace(result, cells=doctored)))
+        assert (said in text) == edge, value
+
+
+def test_a_simulation_that_differs_is_not_said_to_agree(result) -> None:
+    assert "They agree: the largest distance is" in words(build_report(result))
+    far = result.confirmation.assign(z=-7.25)
+    text = words(build_report(replace(result, confirmation=far)))
+    assert "They do not all agree: the largest distance is 7.2 standard errors." in text
+
+
+def test_one_table_may_be_compared_in_two_sweeps(result) -> None:
+    again = result.published[result.published.sweep == 1].assign(sweep=0)
+    both = replace(result, published=pd.concat([again, result.published], ignore_index=True))
+    names = {piece.name for piece in build_report(both).tables}
+    assert {"table_6_unreg", "table_6_unreg_2"} <= names
+
+
+def test_few_tables_stand_before_the_appendix(report) -> None:
+    headings = [section.heading for section in report.sections]
+    body = report.sections[: headings.index("Appendix: all tables")]
+    assert 0 < sum(len(section.tables) for section in body) <= 8
+
+
+def test_table_11_has_other_fractions_than_its_caption_says() -> None:
+    """With all rows it is Table 7's experiment (fractions .54 and .37), and not Table 1's."""
+    printed = {
+        number: pd.read_csv(PROBLEMS / f"published/table{number:02}.csv", index_col=0)
+        for number in (1, 7, 11)
+    }
+    all_rows = printed[11].loc[1.0, "reg_pdp_op"]
+    said = printed[1].loc[100, "reg_pdp_op"]  # fractions .34 and .43, as the caption of Table 11
+    fits = printed[7].loc[0.2, "reg_pdp_op"]  # fractions .54 and .37, all else alike
+    assert all_rows / said > 2
+    assert abs(all_rows / fits - 1) < 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +10,13 @@ import pandas as pd
 import pytest
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.variants import figures
-from convexmarket.lab.kinds.variants.figures import flat_pieces
+from convexmarket.lab.kinds.variants.comparing import CLOSE, at_equal, flat_pieces
 from convexmarket.lab.kinds.variants.run import VariantsResult, run_variants
-from convexmarket.lab.kinds.variants.words import at_equal
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.parts import METHOD_WORDS, select, short
-from tests.lab.report.builders import facts, problem_text, stored, table, words
+from convexmarket.lab.report.words import fine_percent
+from tests.lab.report.builders import crowded, drawn, facts, problem_text, stored, table, words
 
 CURVES = """
 [[variants]]
@@ -67,6 +67,7 @@ TWO_GROUPS = (
 )
 
 
+HEARD = r"“(.*?)”, [\d.]+% of the sellers, carries (.*? per seller [\d.]+\)) and (.*?\))\."
 IMPOSSIBLE = """
 [[variants]]
 name = "impossible"
@@ -105,7 +106,7 @@ def test_facts_count_what_was_solved_and_is_truthful(report: Report) -> None:
 def test_objectives_of_different_terms_are_not_compared(result, report: Report) -> None:
     rows = result.points.drop_duplicates("variant").set_index("variant")
     rise = rows.objective["capped"] / rows.objective["plain"] - 1
-    assert f"{100 * rise:.1f}% more in “capped”" in words(report)
+    assert f"{fine_percent(rise)} more in “capped”" in words(report)
     assert "more in “p = inf”" not in words(report)
     assert "cannot be compared" in words(report)
     assert "error" not in table(report, "variants")
@@ -137,19 +138,20 @@ def test_the_certificate_names_methods_and_solves(result, report: Report) -> Non
 def test_curves_are_compared_at_equal_payments(curves) -> None:
     report = build_report(curves)
     assert {figure.name for figure in report.figures} == {
-        "frontier", "sweep_1", "sweep_2", "sweep_3"
+        "frontier", "parts", "sweep_1", "sweep_2", "sweep_3"
     }  # fmt: skip
     for figure in report.figures[1:]:
         assert figure.draw().axes
     text = words(report)
     assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
-    assert "the error of “over budget” is that of “over gamma”, within" in text
+    assert text.startswith("At equal expected payments (all 3 points) the error of “over budget”")
+    assert "“over budget” is that of “over gamma”, within" in text
     assert "the error of “over cap” is" in text
-    assert "the most at cap k = 1" in text
+    assert "(at cap k = 1)" in text
     equal = table(report, "equal_payments")
     assert (equal.variant == "over budget").sum() == 3
     assert equal.change[equal.variant == "over budget"].abs().max() < 0.01
-    assert list(report.tables[0].frame.value) == list(curves.points.value)
+    assert list(table(report, "variants").value) == list(curves.points.value)
 
 
 def test_where_truthful_prices_exist_is_counted_with_the_reasons(curves) -> None:
@@ -163,23 +165,33 @@ def test_where_truthful_prices_exist_is_counted_with_the_reasons(curves) -> None
 def test_groups_and_ironing() -> None:
     result = run(GROUPS, f"sellers={TWO_GROUPS}")
     report = build_report(result)
-    assert {figure.name for figure in report.figures} == {"allocations", "groups", "virtual_costs"}
+    assert {figure.name for figure in report.figures} == {
+        "allocations", "groups", "virtual_costs", "densities"
+    }  # fmt: skip
     for figure in report.figures[1:]:
         assert figure.draw().axes
     text = words(report)
     groups = result.groups.set_index(["variant", "group"])
     assert groups.payment_mean.isna().any(), "so that expected payments are what is compared"
-    paid = groups.expected_payment_mean["equal", "land"]
-    assert "“land”, 40.0% of the sellers, has this share of the weight and expected payment" in text
-    assert f"50.0% and {short(paid)} in “equal”" in text
+    group, free, equal = re.match(HEARD, text).groups()
+    shares = groups.share_of_weight.xs(group, level="group")
+    paid = groups.expected_payment_mean.xs(group, level="group")
+    least, most = shares.idxmin(), shares.idxmax()
+    assert (
+        free
+        == f"{shares[least]:.1%} of the weight in “{least}” (expected payment per seller "
+        + (f"{short(paid[least])})")
+    )
+    assert equal == f"{shares[most]:.1%} in “{most}” ({short(paid[most])})"
+    np.testing.assert_array_equal(table(report, "groups").share_of_weight, groups.share_of_weight)
     curves = result.virtual_costs
     ((low, high),) = flat_pieces(curves[~curves.regular])
-    assert "The prior of “free” (land) is not regular." in text
-    assert f"virtual cost flat from c = {short(low)} to {short(high)}, an interval of" in text
+    assert "The prior of “free” (land) is not regular" in text
+    assert f"virtual cost flat from c = {short(low)} to {short(high)}, on" in text
     pooled = select(result.sellers, variant="free", group="land")
     pooled = pooled[pooled.sensitivity.between(low, high)]
     assert pooled.epsilon.nunique() == 1
-    assert f"the {len(pooled)} sellers in it sell ε = {short(pooled.epsilon.iloc[0])} each" in text
+    assert f"the {len(pooled)} sellers there sell ε = {short(pooled.epsilon.iloc[0])} each" in text
 
 
 def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
@@ -187,7 +199,10 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     report = build_report(result)
     (limits,) = (figure for figure in report.figures if figure.name == "limits")
     assert limits.draw().axes
-    assert "At equal largest guarantees the objective of “over cap” is" in words(report)
+    assert re.match(
+        r"At equal largest guarantees \(.*\) the objective of “over cap” is", words(report)
+    )
+    assert report.figures[0] is limits
     assert METHOD_WORDS["projections"] in words(report)
     rows = at_equal(
         select(result.points, variant="over epsilon"),
@@ -216,15 +231,62 @@ def test_another_prior_is_compared_by_the_objective() -> None:
     result = run(PRIORS)
     rows = result.points.set_index("variant").objective
     rise = rows["dearer"] / rows["plain"] - 1
-    assert f"{100 * rise:.1f}% more in “dearer”" in words(build_report(result))
+    assert f"{fine_percent(rise)} more in “dearer”" in words(build_report(result))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0002, 0.2), (4, 200), (0.9, 1.1), (1, 4.1)])
-def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, high: float) -> None:
-    for most in (3, 5, 9):
-        ticks = figures._log_ticks(low, high, most)
-        assert len(ticks) <= max(most, np.log10(high / low) + 1), most
-        assert all(0.98 * low <= tick <= 1.02 * high for tick in ticks), most
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_comparison_says_follows_from_its_table(curves, seed: int) -> None:
+    """Whatever the errors are: lower, higher, both, or the same but for the interpolation."""
+    rng = np.random.default_rng(seed)
+    size, centre = 10.0 ** rng.uniform(-5, -1), rng.choice([-1.0, 0.0, 1.0])
+    points = curves.points.copy()
+    others = points.variant != "over gamma"
+    points.loc[others, "error"] *= 1 + size * rng.uniform(centre - 1, centre + 1, others.sum())
+    report = build_report(replace(curves, points=points))
+    changes = table(report, "equal_payments").set_index("variant").change
+    for name in ("over budget", "over cap"):
+        found = changes[name].dropna()
+        (said,) = re.findall(rf"the error of “{name}” is (.*?)\.(?= |$)", words(report))
+        numbers = [float(number) / 100 for number in re.findall(r"([\d.]+)%", said)]
+        if "within" in said:
+            assert found.abs().max() <= numbers[0]
+        elif said.startswith("between"):
+            assert found.min() < 0 < found.max()
+            np.testing.assert_allclose(numbers, [-found.min(), found.max()], rtol=0.01)
+        else:
+            sign = 1 if "above that" in said else -1
+            np.testing.assert_allclose(numbers[0], (sign * found).max(), rtol=0.01)
+            assert ((sign * found).min() < 0) == ("nowhere more than" in said)
+            assert (sign * found).min() >= -CLOSE
+
+
+def test_negative_objectives_are_compared_by_their_size(curves) -> None:
+    """The sign of a change is that of the difference, also where objectives are negative."""
+    known = pd.DataFrame({"variant": "a", "value": 1.0, "x": [1.0, 2.0, 4.0], "y": [-8, -4, -2.0]})
+    found = at_equal(known, known.assign(y=known.y - 1), "x", "y")
+    np.testing.assert_allclose(found.change, [-1 / 8, -1 / 4, -1 / 2])
+
+
+def test_what_rounding_leaves_is_not_listed_as_sold(result) -> None:
+    sellers = result.sellers.copy()
+    dust = sellers.index[sellers.weight == 0][:3]
+    sellers.loc[dust, ["weight", "epsilon", "expected_payment"]] = [1e-13, 1e-12, 1e-12]
+    report = build_report(replace(result, sellers=sellers))
+    assert len(dust) == 3
+    (shown,) = (piece for piece in report.tables if piece.name == "sellers")
+    for frame in (shown.frame, shown.stored):
+        assert (frame.loc[dust, ["weight", "epsilon", "expected_payment"]] == 0).all(axis=None)
+        kept = frame.epsilon.drop(dust)
+        np.testing.assert_array_equal(kept, sellers.epsilon.drop(dust))
+
+
+def test_the_labels_of_panels_do_not_touch() -> None:
+    report = build_report(run(GROUPS, f"sellers={TWO_GROUPS}"))
+    for name in ("allocations", "groups", "virtual_costs"):
+        assert not crowded(drawn(report, name)), name
+    limits = build_report(run(LIMITS))
+    for name in ("limits", "frontier", "parts", "sweep_1", "sweep_2"):
+        assert not crowded(drawn(limits, name)), name
 
 
 def test_an_audit_is_reported() -> None:
@@ -233,7 +295,9 @@ def test_an_audit_is_reported() -> None:
     assert facts(report)["no lie of one seller pays and nobody loses, audited"] == "yes"
     assert "finds nothing to gain from lying" in words(report)
     failed = replace(result, audits=pd.DataFrame([{"variant": "plain", "message": "too hard"}]))
-    assert "plain: too hard" in words(build_report(failed))
+    text = words(build_report(failed))
+    assert "No variant could be audited." in text
+    assert "Not audited: plain. too hard" in text
     partly = replace(
         result,
         audits=pd.concat(
@@ -245,5 +309,6 @@ def test_an_audit_is_reported() -> None:
 
 def test_nothing_was_solved() -> None:
     report = build_report(run(IMPOSSIBLE))
+    assert words(report).startswith("0 of 1 market solved.")
     assert facts(report)["markets solved"] == "0 of 1"
     assert "infeasible" in words(report)

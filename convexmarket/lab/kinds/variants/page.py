@@ -1,40 +1,22 @@
-"""The report of a market and its variants: side by side, in words, tables and figures."""
+"""What the page of a market and its variants shows; its words are in ``page.md.j2``."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.variants import figures
-from convexmarket.lab.kinds.variants.run import VariantsResult
-from convexmarket.lab.kinds.variants.words import (
-    CLOSE,
-    Scene,
-    at_equal,
-    bought_words,
-    compared_words,
-    failure_words,
-    group_words,
-    incentive_words,
-    ironing_words,
-    key_words,
-    objective_words,
-    payment_per_seller,
-    quoted,
-    span_words,
-)
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import (
-    METHOD_WORDS,
-    audit_section,
-    audit_words,
-    gap_words,
-    reproduction_section,
-    short,
-)
-from convexmarket.lab.report.words import NO_BREAK, format_number, share
-from convexmarket.terms import PrivacyCost
+from convexmarket.lab.kinds.variants.comparing import CLOSE, at_equal, compared, flat_pieces
+from convexmarket.lab.kinds.variants.run import SOLVED, VariantsResult, without_dust
+from convexmarket.lab.problem.declared import MarketTable
+from convexmarket.lab.report.marks import Curve, Dots
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import select
+from convexmarket.lab.report.words import NO_BREAK, format_number
 
 __all__ = ["variants_report"]
 
@@ -66,438 +48,598 @@ HEADERS = {
     "payments_method": "computed by",
     "solve_statuses": "what the solver said",
     "max_rise": "largest rise of ε with the report",
+    "max_gain": "largest gain from a misreport",
+    "min_surplus": "smallest surplus",
+    "change": "difference",
 }
-_PAID_BY = {
+FORMATS = {
+    **dict.fromkeys(("share_of_sellers", "share_of_weight"), ".1%"),
+    **dict.fromkeys(("objective", "lower_bound"), ".6g"),
+    "change": "+.2%",
+}
+PAID_BY = {
     "exact": "exact rule",
     "constant": "reports do not matter",
     "envelope": "optimal objectives",
     "quadrature": "quadrature",
 }
-_MIDDLE = "Of a sweep the market in its middle is audited."
-_LOGARITHMIC = (
-    f"Axes are logarithmic where values span more than a factor {format_number(figures.WIDE)}."
-)
+#: Swept keys that limit what a single seller may be asked for.
+LIMITS = ("constraints.cap", "constraints.max_epsilon")
+#: What the papers call the weight of a term.
+GREEK = {"spread": "μ", "noise": "σ", "payments": "γ"}
+#: Relative differences below this are called none.
+SAME = 1e-4
+#: Above this ratio of the largest to the smallest value a horizontal axis is logarithmic.
+WIDE = 4.0
+#: The figures that do not stand where the variants are side by side.
+ELSEWHERE = ("groups", "virtual_costs", "densities")
+_SENSITIVITY = "sensitivity c (money per ε)"
+_EXPECTED = "expected payments (money)"
 
 
 def variants_report(result: VariantsResult) -> Report:
-    """Describe a market and its variants.
-
-    Parameters
-    ----------
-    result : VariantsResult
-
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
-    """
+    """Describe a market and its variants."""
     scene = Scene(result)
-    sections = [
-        _side_by_side_section(scene),
-        _failures_section(scene),
-        _groups_section(scene),
-        _virtual_costs_section(scene),
-        _incentives_section(scene),
-        _audit_section(scene),
-        _certificate_section(scene),
-        Section("What this does not show", points=result.caveats),
-        reproduction_section(result.problem, result.provenance, result.timings),
-    ]
-    return Report(
-        title=result.problem.title,
-        summary=_summary(scene),
-        sections=tuple(section for section in sections if section is not None),
-        results=result,
+    solved, audited = scene.solved, scene.audited
+    figures = _figures(scene)
+    return page(
+        "convexmarket.lab.kinds.variants",
+        result,
         facts=_facts(scene),
+        tables=_tables(scene),
+        figures=figures,
+        scene=scene,
+        compare=[drawing.name for drawing in figures if drawing.name not in ELSEWHERE],
+        close=CLOSE,
+        same=SAME,
+        comparisons=_comparisons(scene),
+        bought=sorted(scene.single.to_dict("records"), key=lambda row: row["n_effective"]),
+        ranges=_ranges(scene),
+        objectives=_objectives(scene),
+        heard=_heard(scene),
+        ironed=_ironed(scene),
+        audited=audited,
+        missed=[
+            row for row in result.audits.to_dict("records") if pd.isna(row.get("max_gain", np.nan))
+        ],
+        largest_payment=solved.expected_payments.max() if len(solved) else 0.0,
+        largest_gap=scene.largest_gap,
+        where="in every market",
+        methods=list(dict.fromkeys(solved.method)) if len(solved) else [],
+        unpaid=[name for name in scene.names if not scene.is_paid(name)],
     )
 
 
-def _largest_gap(scene: Scene) -> float:
-    return float(scene.solved.gap.max()) if len(scene.solved) else 0.0
+@dataclass(frozen=True)
+class Scene:
+    """The result with what all of the page asks for."""
+
+    result: VariantsResult
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The variants, in the order of the file."""
+        return [variant.name for variant in self.result.problem.variants]
+
+    @cached_property
+    def swept(self) -> dict[str, str]:
+        """The swept key of each variant that has one."""
+        variants = self.result.problem.variants
+        return {item.name: item.sweep.key for item in variants if item.sweep is not None}
+
+    @cached_property
+    def solved(self) -> pd.DataFrame:
+        """The points that have an answer."""
+        return select(self.result.points, status=SOLVED)
+
+    @cached_property
+    def single(self) -> pd.DataFrame:
+        """Those of variants that are one market each."""
+        return self.solved[~self.solved.variant.isin(list(self.swept))]
+
+    @cached_property
+    def failed(self) -> pd.DataFrame:
+        """The points without an answer."""
+        return self.result.points[self.result.points.status != SOLVED]
+
+    @cached_property
+    def curves(self) -> list[str]:
+        """The variants with a sweep of which two points or more have an answer."""
+        return [name for name in self.swept if len(self.curve(name)) > 1]
+
+    @cached_property
+    def tables(self) -> dict[str, MarketTable]:
+        """What each variant states; of a sweep, at its first value."""
+        return {item.name: item.markets[0] for item in self.result.problem.variants}
+
+    @cached_property
+    def one_error(self) -> bool:
+        """Whether all variants measure spread and noise alike, so that errors can be compared."""
+        errors = [
+            {label: term for label, term in table.objective.items() if not term.builds.pays}
+            for table in self.tables.values()
+        ]
+        return all(error == errors[0] for error in errors)
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """The curves that tighten a limit on single sellers of the same market."""
+        names = [name for name in self.curves if self.swept[name] in LIMITS]
+        same = [name for name in names if self.differ(names[0], name) <= {"constraints"}]
+        by_kind = sorted(same, key=lambda name: -LIMITS.index(self.swept[name]))
+        return by_kind if len(same) > 1 else []
+
+    @cached_property
+    def audited(self) -> pd.DataFrame:
+        """The audits that could be made."""
+        audits = self.result.audits
+        return audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
+
+    @property
+    def largest_gap(self) -> float:
+        """The largest relative gap of any market."""
+        return float(self.solved.gap.max()) if len(self.solved) else 0.0
+
+    def differ(self, first: str, second: str) -> set[str]:
+        """Return the parts of the market in which two variants differ."""
+        left, right = self.tables[first], self.tables[second]
+        parts = ("sellers", "prior", "objective", "constraints")
+        return {part for part in parts if getattr(left, part) != getattr(right, part)}
+
+    def curve(self, name: str) -> pd.DataFrame:
+        """Return the answered points of one variant, in the order of what is swept."""
+        return select(self.solved, variant=name).sort_values("value")
+
+    def key(self, name: str) -> str:
+        """Return what the swept key of a variant is called."""
+        *_, table, last = self.swept[name].split(".")
+        if last == "weight":
+            return " ".join(filter(None, ["weight", GREEK.get(table), "of", table]))
+        return {"cap": "cap k", "max_epsilon": "largest ε allowed"}.get(last, last)
+
+    def is_paid(self, name: str) -> bool:
+        """Return whether the payments of a variant are known."""
+        rows = select(self.solved, variant=name)
+        return bool(len(rows)) and bool(rows.payments.notna().all())
 
 
-def _audited(scene: Scene) -> pd.DataFrame:
-    """Return the audits that could be made."""
-    audits = scene.result.audits
-    return audits.dropna(subset=["max_gain"]) if "max_gain" in audits else pd.DataFrame()
+# ------------------------------------------------------------------------------- what was found
 
 
-def _facts(scene: Scene) -> tuple[Fact, ...]:
-    points, solved, audited = scene.result.points, scene.solved, _audited(scene)
+def _facts(scene: Scene) -> list[tuple[str, str]]:
+    points, audited = scene.result.points, scene.audited
+    sizes = sorted(set(points.n_sellers))
     facts = [
-        Fact("variants", f"{len(scene.names)}"),
-        Fact("markets solved", f"{len(solved)} of {len(points)}"),
-        Fact("sellers", " to ".join(f"{n:,}" for n in sorted(set(points.n_sellers))[::-1][::-1])),
+        ("variants", f"{len(scene.names)}"),
+        ("markets solved", f"{len(scene.solved)} of {len(points)}"),
+        ("sellers", " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))),
     ]
-    if len(solved):
-        facts.append(Fact("largest relative gap", format_number(_largest_gap(scene), digits=2)))
+    if len(scene.solved):
+        facts.append(("largest relative gap", format_number(scene.largest_gap, digits=2)))
     truthful = points.drop_duplicates("variant").incentives == "by construction"
-    facts.append(
-        Fact("truthful prices by construction", f"{int(truthful.sum())} of {len(scene.names)}")
-    )
+    facts.append(("truthful prices by construction", f"{truthful.sum()} of {len(scene.names)}"))
     if len(audited):
         honest = audited.incentive_compatible.all() and audited.individually_rational.all()
-        facts.append(
-            Fact(
-                "no lie of one seller pays and nobody loses, audited",
-                "yes" if honest else "no",
+        words = "no lie of one seller pays and nobody loses, audited"
+        facts.append((words, "yes" if honest else "no"))
+    return facts
+
+
+def _comparisons(scene: Scene) -> list[dict[str, Any]]:
+    """Compare limits at equal largest guarantees, and curves at equal expected payments."""
+    pairs = [("largest guarantees", "objective", scene.limits)]
+    pairs += [("expected payments", "error", scene.curves if scene.one_error else [])]
+    return [
+        compared(_against(scene, names[0], other, equal))
+        | {"first": names[0], "other": other, "equal": equal, "column": column}
+        for equal, column, names in pairs
+        for other in names[1:]
+    ]
+
+
+def _against(scene: Scene, first: str, other: str, equal: str) -> pd.DataFrame:
+    columns = {
+        "largest guarantees": ("epsilon_max", "objective"),
+        "expected payments": ("expected_payments", "error"),
+    }[equal]
+    return at_equal(scene.curve(first), scene.curve(other), *columns)
+
+
+def _ranges(scene: Scene) -> list[dict[str, Any]]:
+    """Return which variant has the least, and which the most, of what can be compared."""
+    columns = [
+        ("epsilon_max", "largest guarantee sold", "ε"),
+        ("expected_payments", "sum of expected payments", ""),
+        *([("error", "error", "")] if scene.one_error else []),
+    ]
+    found = []
+    for column, subject, symbol in columns if len(scene.single) > 1 else []:
+        rows = scene.single.set_index("variant")[column].dropna()
+        if len(rows):
+            low, high = str(rows.idxmin()), str(rows.idxmax())
+            found.append(
+                {"subject": subject, "symbol": symbol, "low": rows[low], "in_low": low}
+                | {"high": rows[high], "in_high": high}
+                | {"one": rows[high] <= rows[low] + SAME * abs(rows[low])}
             )
+    return found
+
+
+def _objectives(scene: Scene) -> dict[str, Any]:
+    """Return what another constraint, or another prior, does to the objective of the first."""
+    found: dict[str, Any] = {"constrained": [], "others": []}
+    rows = scene.single
+    if len(rows) > 1 and rows.variant.iloc[0] == scene.names[0]:
+        found["first"] = first = rows.iloc[0]
+        for row in rows.iloc[1:].itertuples():
+            change = (row.objective - first.objective) / abs(first.objective)
+            parts = scene.differ(first.variant, str(row.variant))
+            if parts and (parts == {"constraints"} or parts <= {"sellers", "prior"}):
+                which = "constrained" if parts == {"constraints"} else "others"
+                found[which].append({"variant": row.variant, "change": change})
+    return found
+
+
+def _heard(scene: Scene) -> dict[str, Any] | None:
+    """Return the group whose share of the weight differs most between variants."""
+    groups = _single_groups(scene)
+    if groups.empty:
+        return None
+    weight = groups.groupby("group", sort=False).share_of_weight.agg(["min", "max"])
+    group = (weight["max"] - weight["min"]).idxmax()
+    rows = select(groups, group=group).sort_values("share_of_weight").to_dict("records")
+    return {"low": rows[0], "high": rows[-1], "column": (paid := _paid(groups))} | {
+        "paid": HEADERS[paid]
+    }
+
+
+def _single_groups(scene: Scene) -> pd.DataFrame:
+    groups = scene.result.groups
+    return groups[groups.variant.isin(scene.single.variant)] if len(groups) else groups
+
+
+def _paid(groups: pd.DataFrame) -> str:
+    """Return the column of payments where all are computed, else of their average."""
+    return "payment_mean" if groups.payment_mean.notna().all() else "expected_payment_mean"
+
+
+def _ironed(scene: Scene) -> list[dict[str, Any]]:
+    """Return which priors are ironed, where, and what that does to the sellers there."""
+    curves, found = scene.result.virtual_costs, []
+    irregular = curves[~curves.regular] if len(curves) else pd.DataFrame()
+    for place, rows in irregular.groupby(["variant", "group"], sort=False) if len(curves) else ():
+        variant, group = map(str, place)
+        pieces = flat_pieces(rows)
+        inside = [rows[rows.sensitivity.between(*piece)] for piece in pieces]
+        pools = []
+        if variant in set(scene.single.variant):
+            sellers = select(scene.result.sellers, variant=variant)
+            sellers = select(sellers, group=group) if group else sellers
+            levels = [part.ironed.iloc[0] for part in inside]
+            pools = [sellers[np.isclose(sellers.virtual_cost, x, rtol=1e-6)] for x in levels]
+        found.append(
+            {
+                "variant": variant,
+                "group": group,
+                "pieces": pieces,
+                "share": sum(len(part) - 1 for part in inside) / len(rows),  # of the quantiles
+                "pools": [pool.epsilon for pool in pools if len(pool)],
+            }
         )
-    return tuple(facts)
+    return found
 
 
-def _summary(scene: Scene) -> tuple[str, ...]:
-    paragraphs = [
-        " ".join(scene.result.problem.description.split()),
-        compared_words(scene),
-        span_words(scene),
-        ironing_words(scene),
-        objective_words(scene),
-        group_words(scene),
-        bought_words(scene),
-        failure_words(scene),
-        _assurance_words(scene),
+# --------------------------------------------------------------------------------------- figures
+
+
+def _figures(scene: Scene) -> list[Figure]:
+    found = _curve_figures(scene) if scene.curves else []
+    found += _allocation_figures(scene) if len(scene.single) else []
+    groups = _single_groups(scene)
+    found += [_group_figure(groups)] if len(groups) else []
+    curves = scene.result.virtual_costs
+    return found + (_virtual_cost_figures(curves) if len(curves) else [])
+
+
+def _panels(
+    scene: Scene, points: pd.DataFrame, x: str, x_label: str, columns: dict[str, str], height: float
+) -> Curve:
+    """Draw several columns over another, each in a panel of its own, one series per variant."""
+    shown = points.assign(order=points.value.fillna(0.0))
+    long = [
+        shown[["variant", "order", x]].assign(y=shown[column], panel=words)
+        for column, words in columns.items()
     ]
-    return tuple(text for text in paragraphs if text)
+    wide = bool(0 < WIDE * shown[x].min() < shown[x].max())
+    positive = bool((shown[list(columns)].min() > 0).all())
+    return Curve(
+        pd.concat(long, ignore_index=True), x=x, y="y", hue="variant", names=_series(scene),
+        panels="panel", free="y", order="order", x_label=x_label + wide * f" (log{NO_BREAK}scale)",
+        height=height, log="x" * wide + "y" * positive,
+    )  # fmt: skip
 
 
-def _assurance_words(scene: Scene) -> str:
-    words = [incentive_words(scene)]
-    if len(scene.solved):
-        words.insert(0, gap_words(_largest_gap(scene), "in every market"))
-    if len(_audited(scene)):
-        words.append(audit_words(_audited(scene), _largest_payment(scene)))
-        words.append(_MIDDLE if scene.swept else "")
-    return " ".join(filter(None, words))
-
-
-def _largest_payment(scene: Scene) -> float:
-    return float(scene.solved.expected_payments.max())
-
-
-# ---------------------------------------------------------------- the sections
-
-
-def _side_by_side_section(scene: Scene) -> Section:
-    prose = [
-        "The guarantees sold are what variants have in common: η is their sum, and the weights a "
-        "are their shares of it. A spread of ‖a‖ is that of 1/‖a‖² sellers with equal weights.",
-        "The error is the objective without its payments: what spread and noise are taken to cost."
-        if scene.one_error
-        else "The variants measure spread differently, so that neither their objectives nor their "
-        "errors can be compared. The Euclidean norm and the noise are what they are for each.",
-    ]
-    return Section(
-        "Side by side",
-        (" ".join(prose),),
-        figures=(*_curve_figures(scene), *_point_figures(scene)),
-        tables=(
-            _side_by_side_table(scene),
-            *_equal_payments_tables(scene),
-            *_seller_tables(scene),
-        ),
-    )
+def _series(scene: Scene) -> list[str]:
+    """Return all that has an answer, so that a variant looks the same in every figure."""
+    return list(dict.fromkeys(scene.solved.variant))
 
 
 def _curve_figures(scene: Scene) -> list[Figure]:
-    if not scene.curves:
-        return []
-    shown = [name for name in scene.names if name in set(scene.solved.variant)]
+    points, first = scene.solved.copy(), scene.curves[0]
     single = "; single markers are variants without a sweep" if len(scene.single) else ""
-    found = [
-        Figure(
-            "frontier",
-            "Error against expected payments, and what it consists of: spread falls with more and "
-            "more equal weights, noise with more privacy. Lower is better for the buyer, further "
-            f"left is cheaper. One point per swept value{single}. {_LOGARITHMIC}",
-            partial(figures.frontier, scene.solved, shown, scene.curves),
-            "Error against expected payments, one curve per variant, and two panels with its "
-            "spread and noise. The numbers are in the table variants.",
+    found = []
+    if scene.one_error:
+        words, columns = "", {"error": "error: spread and noise terms"}
+        if len(scene.curves) > 1:
+            points["ratio"] = _ratios(scene, scene.curves, "expected payments")
+            columns["ratio"] = f"error, as a multiple of that of “{first}”"
+            words = (
+                f" On the right each error is divided by that of “{first}” at equal expected "
+                "payments: curves that lie on each other are told apart there."
+            )
+        found.append(
+            Figure(
+                "frontier",
+                "Error against expected payments. Lower is better for the buyer, further left is "
+                f"cheaper.{words} One point per swept value{single}.",
+                _panels(scene, points, "expected_payments", _EXPECTED, columns, 3.6),
+                "Error against expected payments, one curve per variant. The numbers are in the "
+                "table variants.",
+            )
         )
-    ]
+    found.append(
+        Figure(
+            "parts",
+            "What an error consists of: spread falls with more and more equal weights, noise with "
+            f"more privacy. One point per swept value{single}.",
+            _panels(
+                scene, points, "expected_payments", _EXPECTED,
+                {"spread": "spread ‖a‖", "noise": "noise 1/η"}, 3.2,
+            ),
+            "Spread and noise against expected payments, one curve per variant. The numbers are "
+            "in the table variants.",
+        )
+    )  # fmt: skip
     if scene.limits:
+        best = scene.limits[0]
+        shown = points.assign(ratio=_ratios(scene, scene.limits, "largest guarantees"))
         found.append(
             Figure(
                 "limits",
                 "What it costs to hold the largest guarantee down: the objective against the "
-                "largest guarantee sold, one curve per limit. The lower curve protects as much for "
-                f"less. {_LOGARITHMIC}",
-                partial(figures.limits, scene.solved, shown, scene.limits),
+                "largest guarantee sold, one curve per limit, and on the right as a multiple of "
+                f"that of “{best}” at equal largest guarantees. The lower curve protects as much "
+                "for less.",
+                _panels(
+                    scene, shown[shown.variant.isin(scene.limits)], "epsilon_max", "largest ε sold",
+                    {"objective": "objective", "ratio": f"as a multiple of that of “{best}”"}, 3.6,
+                ),
                 "The objective falls as a larger guarantee is allowed, one curve per limit.",
             )
-        )
-    for number, key in enumerate(
-        dict.fromkeys(scene.swept[name] for name in scene.curves), start=1
-    ):
+        )  # fmt: skip
+    keys = dict.fromkeys(scene.swept[name] for name in scene.curves)
+    for number, key in enumerate(keys, start=1):
         names = [name for name in scene.curves if scene.swept[name] == key]
+        words = scene.key(names[0])
+        columns = {
+            "objective": "objective",
+            "epsilon_max": "largest ε sold",
+            "n_bought": "sellers bought from",
+        }
         found.append(
             Figure(
                 f"sweep_{number}",
-                f"What the {key_words(key)} does to the objective, the largest guarantee and the "
-                f"number of sellers bought from. {_LOGARITHMIC}",
-                partial(
-                    figures.curves_over_key,
-                    scene.solved[scene.solved.variant.isin(names)],
-                    shown,
-                    key_words(key),
-                ),
+                f"What the {words} does to the objective, the largest guarantee and the number of "
+                "sellers bought from.",
+                _panels(scene, points[points.variant.isin(names)], "value", words, columns, 2.9),
                 "Three panels over the swept value. The numbers are in the table variants.",
             )
         )
     return found
 
 
-def _point_figures(scene: Scene) -> list[Figure]:
-    single, sellers = list(scene.single.variant), scene.result.sellers
-    if not single:
-        return []
+def _ratios(scene: Scene, names: list[str], equal: str) -> pd.Series:
+    """Return one more than the change of every point against the first curve, by its index."""
+    return 1.0 + pd.concat([_against(scene, names[0], name, equal).change for name in names])
+
+
+def _allocation_figures(scene: Scene) -> list[Figure]:
+    names = list(scene.single.variant)
+    sellers = without_dust(scene.result.sellers)
+    groups = bool((sellers.group != "").any())
     found = [
         Figure(
             "allocations",
             "Privacy sold by each seller against its sensitivity, one line per variant. A line "
             "ends at zero where the dearer sellers are not bought from; on a flat piece sellers "
             "are treated alike.",
-            partial(figures.allocations, sellers[sellers.variant.isin(single)], single),
+            Curve(
+                sellers[sellers.variant.isin(names)], x="sensitivity", y="epsilon", hue="variant",
+                names=_series(scene), panels="group" if groups else None,
+                x_label=_SENSITIVITY, y_label="privacy sold, ε", height=4.0,
+            ),
             "Lines of epsilon over sensitivity, which fall: who asks for more sells less. The "
             "numbers are in the table sellers.",
         )
-    ]
-    costs = _privacy_costs(scene, single)
-    if len(set(costs.values())) > 1:
-        found.append(
-            Figure(
-                "privacy_costs",
-                "What losing ε of privacy costs a seller, per unit of its sensitivity, up to the "
-                "largest guarantee sold. The steeper a curve, the more the next unit costs.",
-                partial(figures.privacy_costs, costs, float(scene.single.epsilon_max.max())),
-                "Curves of the privacy cost u over epsilon, one per variant.",
-            )
-        )
-    return found
-
-
-def _privacy_costs(scene: Scene, names: list[str]) -> dict[str, PrivacyCost]:
-    """Return the privacy cost of each variant whose objective has one."""
-    return {
+    ]  # fmt: skip
+    costs = {
         name: cost
         for name in names
         for term in scene.tables[name].objective.values()
         if (cost := term.build().privacy_cost) is not None
     }
+    if len(set(costs.values())) > 1:
+        epsilon = np.linspace(0.0, float(scene.single.epsilon_max.max()), 121)
+        rows = [
+            pd.DataFrame({"variant": name, "epsilon": epsilon, "cost": cost(epsilon)})
+            for name, cost in costs.items()
+        ]
+        found.append(
+            Figure(
+                "privacy_costs",
+                "What losing ε of privacy costs a seller, per unit of its sensitivity, up to the "
+                "largest guarantee sold. The steeper a curve, the more the next unit costs.",
+                Curve(
+                    pd.concat(rows), x="epsilon", y="cost", hue="variant", names=_series(scene),
+                    x_label="privacy sold, ε", y_label="privacy cost u(ε)", height=3.0,
+                ),
+                "Curves of the privacy cost u over epsilon, one per variant.",
+            )
+        )  # fmt: skip
+    return found
 
 
-def _columns(scene: Scene, names: list[str]) -> list[str]:
-    """Return the columns of a table of points, the swept value and the status only if needed."""
+def _group_figure(groups: pd.DataFrame) -> Figure:
+    column = _paid(groups)
+    sizes = groups.drop_duplicates("group")
+    weight, paid = "share of the weight, %", f"{HEADERS[column]} (money)"
+    shown = [
+        groups.assign(panel=weight, x=100 * groups.share_of_weight),
+        groups.assign(panel=paid, x=groups[column]),
+        sizes.assign(panel=weight, x=100 * sizes.share_of_sellers, variant="share of the sellers"),
+    ]
+    return Figure(
+        "groups",
+        f"Share of the weight that each group carries, and {HEADERS[column]} of the group, whether "
+        "bought from or not. Right of its share of the sellers a group has more say than its "
+        "numbers.",
+        Dots(
+            pd.concat(shown, ignore_index=True), x="x", y="group", hue="variant", panels="panel",
+            free="x", height=1.6 + 0.16 * len(groups),
+        ),
+        "Two dot plots by group and variant. The numbers are in the table groups.",
+    )  # fmt: skip
+
+
+def _virtual_cost_figures(curves: pd.DataFrame) -> list[Figure]:
+    within = curves.group.astype(str)
+    rows = curves.assign(prior=curves.variant.where(within == "", curves.variant + ", " + within))
+    # Near the top of a support psi may grow without bound.
+    top = 1.3 * rows.groupby("prior")[["raw", "ironed"]].quantile(0.9).max(axis=1)
+    long = [
+        rows.assign(psi=rows[column], cost=words)
+        for column, words in (("ironed", "ironed ψ"), ("raw", "raw ψ, c + F/f"))
+    ]
+    drawn = pd.concat(long, ignore_index=True)
+    drawn = drawn[drawn.psi <= drawn.prior.map(top)]
+    found = [
+        Figure(
+            "virtual_costs",
+            "Virtual cost of each prior, as the formula has it (raw) and as the market uses it "
+            "(ironed). Where the ironed one is flat the raw one is replaced by its average; "
+            "elsewhere, and for a regular prior everywhere, the two are the same.",
+            Curve(
+                drawn, x="sensitivity", y="psi", hue="cost", panels="prior", free="x",
+                x_label=_SENSITIVITY, y_label="virtual cost ψ", height=3.6,
+            ),
+            "The raw curve falls in places; the ironed one is flat there.",
+        )
+    ]  # fmt: skip
+    if rows.density.notna().any():
+        found.append(
+            Figure(
+                "densities",
+                "The density of each prior. Where it falls fast and rises again, the virtual cost "
+                "may fall.",
+                Curve(
+                    rows, x="sensitivity", y="density", hue="prior", x_label=_SENSITIVITY,
+                    y_label="density f(c)", height=2.8,
+                ),
+                "Curves of the densities over the sensitivity. The numbers are in the table "
+                "virtual costs.",
+            )
+        )  # fmt: skip
+    return found
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+
+def _tables(scene: Scene) -> list[Table]:
+    result, solved, groups = scene.result, scene.solved, scene.result.groups
+    points = result.points.astype({"n_bought": "Int64", "solves": "Int64"} if len(solved) else {})
     value = ["value"] if scene.swept else []
-    status = ["status"] if len(scene.failed) else []
-    return ["variant", *value, *status, *(name for name in names if name in scene.result.points)]
+    place = ["variant", *value, *(["status"] if len(scene.failed) else [])]
+    sellers = without_dust(result.sellers)
+    found: list[Table] = []
 
+    def add(name: str, caption: str, frame: pd.DataFrame, rows: int = 60, **more: Any) -> None:
+        kept = frame.drop(columns=[] if value else ["value"], errors="ignore")
+        if len(kept):
+            found.append(Table(name, caption, kept, HEADERS, FORMATS, rows, **more))
 
-def _side_by_side_table(scene: Scene) -> Table:
-    measure = "error" if scene.one_error else "noise"
-    names = ["n_bought", "n_effective", "eta", "epsilon_max", measure, "expected_payments"]
-    if "payments" in scene.solved and scene.solved.payments.notna().any():
-        names.append("payments")
-    frame = scene.result.points[_columns(scene, names)]
-    frame = frame.astype({"n_bought": "Int64"}) if "n_bought" in frame else frame
-    return Table(
+    def known(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+        """Leave out the columns that nothing is known of."""
+        return frame[[name for name in names if name in frame and frame[name].notna().any()]]
+
+    measures = ("n_bought", "n_effective", "eta", "epsilon_max")
+    error = "error" if scene.one_error else "noise"
+    add(
         "variants",
-        f"Every variant{' at every value of its sweep' if scene.swept else ''}: how many are "
-        "bought from and how evenly, how much privacy, and at what price.",
-        frame,
-        HEADERS,
-        rows_shown=60,
+        f"Every variant{' at every value of its sweep' if value else ''}: how many are bought from "
+        "and how evenly, how much privacy, and at what price.",
+        known(points, *place, *measures, error, "expected_payments", "payments"),
     )
-
-
-def _equal_payments_tables(scene: Scene) -> list[Table]:
-    """Compare every curve with the first at equal expected payments, point by point."""
-    first, *others = scene.curves or [""]
-    if not (others and scene.one_error):
-        return []
-    known = scene.curve(first)
-    rows = [at_equal(known, scene.curve(name), "expected_payments", "error") for name in others]
-    return [
-        Table(
+    verdicts = points.drop_duplicates(["variant", "incentives"])
+    add(
+        "incentives",
+        "Whether truthful prices exist, and why.",
+        verdicts[["variant", "incentives", "reason"]],
+    )
+    add(
+        "failures",
+        "Markets without an answer.",
+        scene.failed[["variant", *value, "status", "message"]],
+    )
+    if len(scene.curves) > 1 and scene.one_error:
+        first, *others = scene.curves
+        rows = [_against(scene, first, name, "expected payments") for name in others]
+        add(
             "equal_payments",
-            f"The error of every point beside that of {quoted(first)} at equal expected payments, "
+            f"The error of every point beside that of “{first}” at equal expected payments, "
             f"interpolated between its points: differences below {CLOSE:.1%} may be the "
             "interpolation's.",
-            pd.concat(rows, ignore_index=True),
-            {**HEADERS, "there": f"error of {quoted(first)} there", "change": "difference"},
-            {"change": "+.2%"},
-            rows_shown=60,
-        )
-    ]
-
-
-def _seller_tables(scene: Scene) -> list[Table]:
-    sellers = scene.result.sellers
-    if sellers.empty:
-        return []
-    drop = [] if scene.swept else ["value"]
-    drop += [] if len(scene.result.groups) else ["group"]
-    drop += [] if sellers.payment.notna().any() else ["payment"]
-    caption = (
-        "What each seller sells, variant by variant. What it is paid is, on average over its "
-        "report, the expected payment ψ(c)·u(ε)."
-    )
-    shown = sellers.drop(columns=drop)
-    return [Table("sellers", caption, shown, HEADERS, rows_shown=10, complete=sellers)]
-
-
-def _failures_section(scene: Scene) -> Section | None:
-    if scene.failed.empty:
-        return None
-    columns = ["variant", *(["value"] if scene.swept else []), "status", "message"]
-    table = Table("failures", "Markets without an answer.", scene.failed[columns], HEADERS)
-    prose = "A variant without an answer is a finding too: it says which demands clash."
-    return Section("What has no answer", (prose,), tables=(table,))
-
-
-def _groups_section(scene: Scene) -> Section | None:
-    groups = scene.result.groups
-    if groups.empty:
-        return None
-    names = [name for name in scene.names if name in set(scene.single.variant)]
-    drop = [] if scene.swept else ["value"]
-    drop += [] if groups.payment_mean.notna().any() else ["payment_mean"]
-    column, paid = payment_per_seller(scene)
-    drawn = [
-        Figure(
-            "groups",
-            f"Share of the weight that each group carries, and {paid} of the group, whether bought "
-            "from or not. Above the dashed line a group has more say than its numbers.",
-            partial(figures.group_bars, groups[groups.variant.isin(names)], names, column, paid),
-            "Grouped bars by variant. The numbers are in the table groups.",
-        )
-    ]
-    return Section(
-        "The groups",
-        (
-            "A share of the weight is a share of the privacy bought, and of the say that a "
-            "group's data has in a model. More of it means more pay, and more privacy lost.",
-        ),
-        figures=tuple(drawn) if names else (),
-        tables=(
-            Table(
-                "groups",
-                "The groups in every variant.",
-                groups.drop(columns=drop),
-                HEADERS,
-                {"share_of_sellers": ".1%", "share_of_weight": ".1%"},
-                rows_shown=60,
+            pd.concat(rows, ignore_index=True).rename(
+                columns={"there": f"error of “{first}” there"}
             ),
-        ),
-    )
-
-
-def _virtual_costs_section(scene: Scene) -> Section | None:
-    curves = scene.result.virtual_costs
-    if curves.empty:
-        return None
-    return Section(
-        "Virtual costs, raw and ironed",
-        (
-            "Where the virtual cost ψ(c) = c + F(c)/f(c) falls, a seller that asks for more would "
-            "look cheaper, and no price would keep it honest. Ironing replaces ψ by its average "
-            "over such an interval, so that all sellers in it are treated alike.",
-            ironing_words(scene),
-        ),
-        figures=(
-            Figure(
-                "virtual_costs",
-                "Density of each prior, and its virtual cost as the formula has it (raw) and as "
-                "the market uses it (ironed). In the shaded intervals the raw one is replaced by "
-                "its average; elsewhere, and for a regular prior everywhere, the two are the same.",
-                partial(figures.virtual_costs, curves),
-                "The raw curve falls in places; the ironed one is flat there.",
-            ),
-        ),
-        tables=(
-            Table("virtual_costs", "The curves of the figure.", curves, HEADERS, rows_shown=5),
-        ),
-    )
-
-
-def _incentives_section(scene: Scene) -> Section:
-    points = scene.result.points
-    verdicts = points.drop_duplicates(["variant", "incentives"])[
-        ["variant", "incentives", "reason"]
-    ]
-    prose = [incentive_words(scene)]
-    tables = [Table("incentives", "Whether truthful prices exist, and why.", verdicts, HEADERS)]
-    if "payments" in points and points.payments.notna().any():
-        paid = points[points.payments.notna()].replace({"payments_method": _PAID_BY})
-        prose.append(
-            "Payments are those of A, Eq. (8): the cost of each seller, and what it would have "
-            "sold at every dearer report. They make the truth its best reply, alone. Where no "
-            "rule gives them exactly, the market is solved again at other reports: they follow "
-            "from the optimal objectives there, or from quadrature of what would be sold."
         )
+    if len(sellers):
+        add(
+            "sellers",
+            "What each seller sells, variant by variant. What it is paid is, on average over its "
+            "report, the expected payment ψ(c)·u(ε). Where a solver's rounding leaves next to "
+            "nothing, nothing is sold; results.json has the remainders.",
+            known(sellers if len(groups) else sellers.drop(columns="group"), *sellers.columns),
+            rows=10,
+            complete=sellers,
+        )
+    add("groups", "The groups in every variant.", known(groups, *groups.columns))
+    add(
+        "virtual_costs",
+        "Density, and raw and ironed virtual cost, at equidistant quantiles of each prior.",
+        result.virtual_costs,
+        rows=5,
+    )
+    if "payments" in points:
+        paid = points[points.payments.notna()].replace({"payments_method": PAID_BY})
         columns = ["expected_payments", "payments", "payments_error", "payments_method"]
-        tables.append(
-            Table(
-                "payments",
-                "Payments to these sellers, and what they would be on average over the prior.",
-                paid[["variant", *(["value"] if scene.swept else []), *columns]],
-                HEADERS,
-            )
+        add(
+            "payments",
+            "Payments to these sellers, and what they would be on average over the prior.",
+            paid[["variant", *value, *columns]],
         )
-    unpaid = [name for name in scene.names if not _is_paid(scene, name)]
-    if unpaid:
-        prose.append(
-            "Payments are not computed where they have no closed form and the file does not ask "
-            "for an estimate, or where no price is known to be truthful."
-        )
-    return Section("Do truthful prices exist?", tuple(prose), tables=tuple(tables))
-
-
-def _is_paid(scene: Scene, name: str) -> bool:
-    rows = scene.solved[scene.solved.variant == name]
-    return bool(len(rows)) and bool(rows.payments.notna().all())
-
-
-def _audit_section(scene: Scene) -> Section | None:
-    audits, audited = scene.result.audits, _audited(scene)
-    if audits.empty:
-        return None
-    if audited.empty:
-        points = tuple(f"{row.variant}: {row.message}" for row in audits.itertuples())
-        return Section("The audit of incentives", ("No variant could be audited.",), points)
-    drop = ["message"] if "message" in audited else []
-    drop += [] if scene.swept else ["value"]
-    section = audit_section(audited.drop(columns=drop), _largest_payment(scene), HEADERS)
-    missed = audits[audits.max_gain.isna()]
-    points = tuple(f"Not audited: {row.variant}. {row.message}" for row in missed.itertuples())
-    middle = (_MIDDLE,) if scene.swept else ()
-    prose = (*section.prose, *middle)
-    return Section(section.heading, prose, points, section.figures, section.tables)
-
-
-def _certificate_section(scene: Scene) -> Section | None:
-    solved = scene.solved
-    if solved.empty:
-        return None
-    methods = [METHOD_WORDS.get(name, "") for name in dict.fromkeys(solved.method)]
-    names = ["objective", "lower_bound", "gap", "method", "solver", "solves", "solve_statuses"]
-    frame = scene.result.points[_columns(scene, [*names, "seconds"])]
-    return Section(
-        "The certificate",
-        (
-            " ".join([gap_words(_largest_gap(scene), "in every market"), *methods]).strip(),
-            f"{share(len(solved), len(scene.result.points), 'market').capitalize()} solved, in "
-            f"{short(float(solved.seconds.sum()))} seconds of solving and "
-            f"{format_number(int(solved.solves[solved.solver.notna()].sum()))} conic solves.",
-        ),
-        tables=(
-            Table(
-                "certificates",
-                "Objective, lower bound and relative gap of every market, and how it was solved.",
-                frame.astype({"solves": "Int64"}).assign(method=frame.method.str.replace("_", " ")),
-                HEADERS,
-                {"objective": ".6g", "lower_bound": ".6g"},
-                rows_shown=60,
-            ),
-        ),
+    add(
+        "audits",
+        "Largest gain of any seller alone from any misreport, and smallest surplus of any seller "
+        "who tells the truth.",
+        scene.audited.drop(columns="message", errors="ignore"),
     )
+    if len(solved):
+        columns = ["objective", "lower_bound", "gap", "method", "solver", "solves"]
+        certificates = points[[*place, *columns, "solve_statuses", "seconds"]]
+        add(
+            "certificates",
+            "Objective, lower bound and relative gap of every market, and how it was solved.",
+            certificates.assign(method=certificates.method.str.replace("_", " ")),
+        )
+    return found

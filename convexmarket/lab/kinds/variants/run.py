@@ -24,14 +24,14 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.lab.audits import audit_row
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
-from convexmarket.lab.measures import expected_payments, n_bought, without_payments
+from convexmarket.lab.measures import DUST, expected_payments, n_bought, without_payments
 from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.provenance import problem_file, versions
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
-__all__ = ["SOLVED", "VariantsResult", "run_variants"]
+__all__ = ["SOLVED", "VariantsResult", "run_variants", "without_dust"]
 
 Floats = NDArray[np.float64]
 
@@ -335,6 +335,18 @@ def _point_row(point: Point, answer: Answer, paid: Paid | None) -> dict[str, Any
         "solve_statuses": _counted(record.status for record in found.solves) or None,
         "seconds": found.seconds,
     }
+
+
+def without_dust(sellers: pd.DataFrame) -> pd.DataFrame:
+    """Return the sellers of a result where the weights of a solver's rounding buy nothing."""
+    if sellers.empty:
+        return sellers
+    size = sellers.groupby(["variant", "value"], dropna=False).weight.transform("size")
+    dust = sellers.weight * size <= DUST
+    bought = ["weight", "epsilon", "expected_payment", "payment"]
+    return sellers.assign(
+        **{name: sellers[name].mask(dust & (sellers[name].notna()), 0.0) for name in bought}
+    )
 
 
 def _counted(statuses: Iterable[str]) -> str:
