@@ -14,12 +14,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    PercentFormatter,
+)
 
-from convexmarket.lab.report.figures import INK, WIDTH, series_label, series_style
+from convexmarket.lab.report.figures import INK, WIDTH, mark_series, series_label, series_style
+from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Scatter"]
+__all__ = ["Curve", "Dots", "Profile", "Scatter"]
 
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
@@ -45,8 +52,10 @@ class _Mark:
         The column whose values are panels side by side.
     log : str
         The axes that are logarithmic, of "xy"; values that are not positive are left out there.
+    columns : int
+        Of panels; more of them stand below each other.
     height : float
-        In inches.
+        Of a row of panels, in inches.
     levels : mapping of str to float
         Horizontal lines, by their label.
     """
@@ -59,41 +68,49 @@ class _Mark:
     hue: str | None = None
     panels: str | None = None
     log: str = ""
+    columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self) -> Figure:
         """Draw it."""
         groups = _by(self.frame, self.panels)
-        figure = Figure(figsize=(WIDTH, self.height))
-        row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        columns = min(self.columns, len(groups))
+        n_rows = -(-len(groups) // columns)
+        figure = Figure(figsize=(WIDTH, self.height * n_rows))
+        grid = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False)
+        row = list(grid.flat)[: len(groups)]
+        for axes in list(grid.flat)[len(groups) :]:
+            axes.remove()
         names = [name for name, _ in _by(self.frame, self.hue)]
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, series in _by(rows, self.hue):
                 position = names.index(name)
                 self._draw(axes, series, series_label(name), position, len(names))
             for label, level in self.levels.items():
-                axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
+                self._level(axes, level, label)
             axes.set_title(title if len(groups) > 1 else self.y_label)
+        for axes in row[-columns:]:
             axes.set_xlabel(self.x_label)
+            axes.tick_params(labelbottom=True)
         if len(groups) > 1:
-            row[0].set_ylabel(self.y_label)
+            for axes in row[::columns]:
+                axes.set_ylabel(self.y_label)
         self._scales(row)
-        handles: dict[str, Any] = {}
-        for axes in row:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-        if len(handles) > 1:
-            figure.legend(
-                handles.values(),
-                handles.keys(),
-                loc="outside upper left",
-                ncols=min(4, len(handles)),
-            )
+        _legend(figure)
         return figure
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """What the reader of the page can hide and show."""
+        names = [name for name, _ in _by(self.frame, self.hue)]
+        return tuple(Series(name, series_style(i)["color"]) for i, name in enumerate(names))
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         raise NotImplementedError
+
+    def _level(self, axes: Axes, level: float, label: str) -> None:
+        axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
 
     def _values(self) -> dict[str, pd.Series]:
         return {"x": self.frame[self.x], "y": self.frame[self.y]}
@@ -103,7 +120,8 @@ class _Mark:
         for axes in row:
             for which in "xy":
                 if which in self.log:
-                    _logarithmic(axes, which, values[which])
+                    beside = min(self.columns, len(row)) if which == "x" else 1
+                    _logarithmic(axes, which, values[which], beside)
                 else:
                     _linear(axes, which, values[which])
 
@@ -139,13 +157,16 @@ class Curve(_Mark):
             x = x * _STEP**shift if "x" in self.log else x
             ends = y - known[self.low], known[self.high] - y
             errors = [np.fmax(end.astype(float).fillna(0.0), 0.0) for end in ends]
-        axes.errorbar(x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, **look)
+        bars = axes.errorbar(x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, **look)
+        artists = bars.get_children()
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
-            axes.plot(
+            artists += axes.plot(
                 x[some], y[some], ls="none", marker=look["marker"], zorder=4,
                 markerfacecolor="white", markeredgecolor=look["color"],
             )  # fmt: skip
+        for artist in artists:
+            mark_series(artist, position)
 
     def _values(self) -> dict[str, pd.Series]:
         found = super()._values()
@@ -179,14 +200,29 @@ class Scatter(_Mark):
                 )
 
 
+def _legend(figure: Figure) -> None:
+    """Name every series once, where there is more than one."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > 1:
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside upper left", ncols=min(4, len(handles))
+        )
+
+
 def _by(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame]]:
     if column is None:
         return [("", frame)]
     return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
 
 
-def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
-    """Make an axis logarithmic, with ticks at round numbers however narrow the range."""
+def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> None:
+    """Make an axis logarithmic, with ticks at round numbers however narrow the range.
+
+    There are fewer of them the more panels stand beside each other.
+    """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     numbers = values.astype(float)
     known = numbers[np.isfinite(numbers) & (numbers > 0)]
@@ -197,7 +233,8 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series) -> None:
     if which == "y" and ratio < _NARROW:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < _WIDE else (1,), numticks=10))
+        subs = (1, 2, 5) if ratio < _WIDE / beside**2 else (1,)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=4 + 6 // beside))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
@@ -209,3 +246,115 @@ def _linear(axes: Axes, which: str, values: pd.Series) -> None:
     numbers = values.astype(float)
     if which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
         axes.set_ylim(bottom=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Dots(_Mark):
+    """Values in rows, a row for each category y; panels stand below each other.
+
+    Several values of a category and series are spread over its row, with a bar at their median.
+    The height follows from the rows.
+
+    Attributes
+    ----------
+    low, high : str, optional
+        Columns of the ends of an interval around x.
+    hollow : str, optional
+        A column that is positive where the dot is to be hollow.
+    """
+
+    low: str | None = None
+    high: str | None = None
+    hollow: str | None = None
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        groups = _by(self.frame, self.panels)
+        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
+        sizes = [len(names) + 1.0 for names in own]
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
+        column = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=sizes)
+        series = [name for name, _ in _by(self.frame, self.hue)]
+        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.45, -0.55)
+            axes.grid(axis="y", visible=False)
+            axes.set_title(title if len(groups) > 1 else self.y_label)
+            for height, (_, values) in enumerate(_by(rows, self.y)):
+                dots = _by(values, self.hue)
+                for place, (name, own_dots) in enumerate(dots):
+                    look = series_style(series.index(name))
+                    label = series_label(name) if self.hue else ""
+                    middle = height + (place + 0.5) / len(dots) - 0.5
+                    self._row(axes, own_dots, label, look, middle, 0.38 / len(dots))
+            for label, level in self.levels.items():
+                axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+            (_logarithmic if "x" in self.log else _linear)(axes, "x", self.frame[self.x])
+        axes.set_xlabel(self.x_label)
+        _legend(figure)
+        return figure
+
+    def _row(
+        self,
+        axes: Axes,
+        rows: pd.DataFrame,
+        label: str,
+        look: Mapping[str, Any],
+        middle: float,
+        half: float,
+    ) -> None:
+        x = rows[self.x].astype(float)
+        y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
+        if self.low is not None and self.high is not None:
+            axes.hlines(y, rows[self.low], rows[self.high], color=look["color"], lw=1.0)
+        some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
+        dots: dict[str, Any] = {"ls": "none", "markersize": 4, "alpha": 0.65, "clip_on": False}
+        dots |= {"marker": look["marker"], "color": look["color"]}
+        axes.plot([], [], label=label or None, **dots | {"clip_on": True})  # the legend's is filled
+        for chosen, face in ((~some, look["color"]), (some, "white")):
+            if chosen.any():  # the layout cannot measure unclipped lines without points
+                axes.plot(x[chosen], y[chosen], markerfacecolor=face, **dots)
+        if len(x) > 1:
+            axes.vlines(x.median(), middle - half, middle + half, color=INK, lw=1.6, zorder=3)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile(_Mark):
+    """Steps: the share y that is reached at x, and holds up to the next x.
+
+    Each line has a marker where it reaches its last share. Earlier series are drawn wider, so that
+    those that coincide show; ``levels`` are vertical.
+    """
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        figure = super().__call__()
+        for axes in figure.axes:
+            axes.set_xlim(right=self._last)
+            axes.set_ylim(-0.04, 1.08)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        return figure
+
+    @property
+    def _last(self) -> float:
+        """Where the lines end."""
+        return 2.0 * float(self._values()["x"].max())
+
+    def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
+        rows = rows.sort_values(self.x, kind="stable")
+        look, shares = series_style(position), rows[self.y].to_list()
+        reached = [len(rows) - 1]
+        look |= {"linestyle": "-", "lw": 1.3 + 2.4 * (n - 1 - position) / max(n - 1, 1)}
+        artists = axes.step(
+            [*rows[self.x], self._last], [*shares, shares[-1]], where="post", label=label,
+            markevery=reached, markerfacecolor="white", solid_capstyle="butt", **look,
+        )  # fmt: skip
+        mark_series(artists[0], position)
+
+    def _level(self, axes: Axes, level: float, label: str) -> None:
+        axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+
+    def _values(self) -> dict[str, pd.Series]:
+        found = super()._values()
+        levels = pd.Series(list(self.levels.values()), dtype=float)
+        return found | {"x": pd.concat([found["x"], levels])}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -84,18 +85,21 @@ def page(
         If the template asks for a table or a figure that there is not.
     """
     pieces: dict[str, Table | Figure] = {
-        **{table.name: table for table in (*tables, *_of_every_run(result))},
-        **{drawing.name: drawing for drawing in figures},
+        **{f"table {table.name}": table for table in (*tables, *_of_every_run(result))},
+        **{f"figure {drawing.name}": drawing for drawing in figures},
     }
 
-    def place(name: str) -> Markup:
-        if name not in pieces:
-            raise ParameterError(f"{package} has no table or figure {name!r} for its page")
-        return Markup(f"\n\n\x02{name}\x03\n\n")
+    def place(kind: str, name: str) -> Markup:
+        if f"{kind} {name}" not in pieces:
+            raise ParameterError(f"{package} has no {kind} {name!r} for its page")
+        return Markup(f"\n\n\x02{kind} {name}\x03\n\n")
+
+    def has(name: str, *kinds: str) -> bool:
+        return any(f"{kind} {name}" in pieces for kind in kinds or ("figure", "table"))
 
     environment = _environment(package)
-    known = {"result": result, "problem": result.problem, "figure": place, "table": place}
-    known["has"] = pieces.__contains__
+    known = {"result": result, "problem": result.problem, "has": has}
+    known |= {kind: partial(place, kind) for kind in ("figure", "table")}
     text = environment.get_template(TEMPLATE).render(**known, **words)
     lead, *rest = HEADING.split(text)
     sections = [
