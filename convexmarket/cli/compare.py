@@ -152,6 +152,7 @@ def run_study(
     from convexmarket.lab.report.render import check_replaceable, write_folder
     from convexmarket.lab.report.terminal import summary
     from convexmarket.lab.study.journal import read_journal
+    from convexmarket.lab.study.metrics import counted
     from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())
@@ -175,6 +176,6 @@ def run_study(
     out.print(*summary(report), sep="\n")
     if result.absent:
         out.print(f"Not installed, and left out: {', '.join(result.absent)}.", markup=False)
-    out.print(f"{len(result.runs):,} runs. The report:", highlight=False)
+    out.print(f"{len(counted(result.runs)):,} runs. The report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
     return page

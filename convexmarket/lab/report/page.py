@@ -103,10 +103,12 @@ def page(
             raise ParameterError(f"{package} has no {kind} {name!r} for its page")
         return Markup(f"\n\n\x02{kind} {name}\x03\n\n")
 
+    def has(name: str, *kinds: str) -> bool:
+        return any(f"{kind} {name}" in pieces for kind in kinds or ("figure", "table"))
+
     environment = _environment(package)
-    known = {"result": result, "problem": result.problem}
+    known = {"result": result, "problem": result.problem, "has": has}
     known |= {kind: partial(place, kind) for kind in ("figure", "table")}
-    known["has"] = lambda name: any(f"{kind} {name}" in pieces for kind in ("figure", "table"))
     text = environment.get_template(TEMPLATE).render(**known, **words)
     lead, *rest = HEADING.split(text)
     sections = [

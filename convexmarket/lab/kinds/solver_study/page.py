@@ -1,40 +1,42 @@
-"""The report of a solver study: who solves what, how fast, and who only says so."""
+"""What the page of a solver study shows; its words are in ``page.md.j2``."""
 
 from __future__ import annotations
+
+import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.solver_study.findings import class_words, summary_words
-from convexmarket.lab.kinds.solver_study.panels import (
-    growth_figure,
-    profile_figure,
-    split_figure,
-)
 from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
-from convexmarket.lab.kinds.solver_study.words import (
+from convexmarket.lab.kinds.solver_study.standing import (
+    Standing,
     breaks,
+    choice,
     contender_name,
-    limitations,
     ranked,
-    reference_words,
     settings,
-    time_words,
-    wrong_words,
+    standing,
+    worst_claim,
 )
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, select, settings_table
-from convexmarket.lab.report.words import listing
+from convexmarket.lab.report.marks import Curve, Dots, Profile
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import select, settings_table
+from convexmarket.lab.report.words import format_number
 from convexmarket.lab.study.measure import EXACT
-from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted
+from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
+from convexmarket.lab.study.pairs import FEWEST_PAIRS
 
 __all__ = ["overview", "solver_study_report"]
 
-_WORDS = {
+#: What the columns are called on the page.
+WORDS = {
     "problem_class": "class",
     "total_s": "seconds",
     "relative": "× least",
     "again_ratio": "second / first solve",
+    "again_total_s": "seconds, second solve",
     "exponent_low": "from",
     "exponent_high": "to (95%)",
     "low": "from",
@@ -55,76 +57,338 @@ _WORDS = {
     "ratio": "time ratio",
     "alone": "solved alone",
     "other_alone": "alone by the other",
+    "success": "share solved",
+    "success_low": "from",
+    "success_high": "to (95%)",
+    "wrong_rate": "share wrong",
+    "wrong_rate_low": "from",
+    "wrong_rate_high": "to (95%)",
 }
-_PER_PAGE = 60
-_ALL = 300
-HOW = (
-    "A contender is a solver with a formulation. Seconds are shifted geometric means of the whole "
-    "first solve, from declaration to answer: the geometric mean of the times plus "
-    f"{time_words(SHIFT)}, less {time_words(SHIFT)}. They are over the instances that the "
-    "contenders of a class share, and a run that does not solve counts as long as its time limit. "
-    "A contender that cannot take all instances has no mean. Every run is warmed up: its solver "
-    "solves a trivial problem before anything is timed, so that loading libraries is in no time."
-)
+CHANGED = {
+    "formulation": "another formulation, same solver",
+    "solver": "another solver, same formulation",
+}
+COMPUTED = ["excess", "primal_residual", "violation", "dual_residual", "gap"]
+RUN = ["problem_class", "setting", *CONTENDER, *INSTANCE]
+SHARES = [f"{part}_share" for part in PARTS]
+BEST = "Of each solver, its formulation of the least mean"
 
 
 def solver_study_report(result: SolverStudyResult) -> Report:
-    """Describe a solver study.
+    """Describe a solver study."""
+    runs, ran = counted(result.runs), settings(result)
+    wrong = runs[runs.outcome == "wrong"]
+    failed = runs[~runs.outcome.isin(["solved", "wrong"])]
+    instances = runs.drop_duplicates(["problem_class", *INSTANCE])
+    standings = {setting: _standings(result, setting) for setting in ran}
+    decides = choice(result.means)
+    return page(
+        "convexmarket.lab.kinds.solver_study",
+        result,
+        facts=[
+            ("problem classes", f"{runs.problem_class.nunique()}"),
+            ("contenders, all classes", f"{len(_distinct(runs, CONTENDER)):,}"),
+            ("instances", f"{len(instances):,}"),
+            ("runs", f"{len(runs):,}"),
+            ("of them solved", f"{int((runs.outcome == 'solved').sum()):,}"),
+            ("claimed and wrong", f"{len(wrong):,}"),
+            ("without an answer", f"{len(failed):,}"),
+        ],
+        tables=_tables(result, decides, wrong, failed),
+        figures=_figures(result, decides),
+        runs=runs,
+        ran=ran,
+        files={
+            kind: {name: _file_name(result, kind, name) for name in ran}
+            for kind in ("contenders", "time-profile", "accuracy-profile", "growth")
+        },
+        standings=standings,
+        decided={name: _decided(select(decides, setting=name)) for name in ran},
+        verdicts=_verdicts(standings[ran[0]]),
+        unsupported=len(result.runs) - len(runs),
+        n_wrong=len(wrong),
+        n_failed=len(failed),
+        solved=int((runs.outcome == "solved").sum()),
+        wrong_by=_wrong_by(runs),
+        worst=worst_claim(wrong) if len(wrong) else None,
+        exact_is_wrong=EXACT in set(wrong.solver),
+        has_exact=EXACT in set(runs.solver),
+        failures=[f"{n:,} “{name}”" for name, n in failed.outcome.value_counts().items()],
+        references=_references(instances),
+        refuted=result.references[result.references.certainty == "refuted"].to_dict("records"),
+        breaking={name: len(select(breaks(result.rates), setting=name)) for name in ran},
+        contenders={name: len(_distinct(select(runs, setting=name), CONTENDER)) for name in ran},
+        machine=result.machine,
+        versions=_versions(runs),
+        limits=[_time(limit) for limit in sorted(set(runs.time_limit_s))],
+        FEWEST_PAIRS=FEWEST_PAIRS,
+        SHIFT=_time(SHIFT),
+        EXACT=EXACT,
+        time=_time,
+    )
 
-    Parameters
-    ----------
-    result : SolverStudyResult
 
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
+def _time(value: float) -> str:
+    """Write a time with its unit.
+
+    Examples
+    --------
+    >>> _time(0.0123), _time(2.5)
+    ('12.3 ms', '2.5 s')
     """
-    sections = [
-        _speed_section(result),
-        _growth_section(result),
-        _wrong_section(result),
-        _failures_section(result),
-        _split_section(result),
-        _pairs_section(result),
-        _absent_section(result),
-        _runs_section(result),
-        Section("What this does not show", points=limitations(result)),
-        reproduction_section(result.problem, result.provenance, result.timings),
+    return f"{format_number(1000 * value)} ms" if value < 0.1 else f"{format_number(value)} s"
+
+
+def _distinct(runs: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    return runs[["problem_class", *columns]].drop_duplicates()
+
+
+def _standings(result: SolverStudyResult, setting: str) -> list[Standing]:
+    names = select(counted(result.runs), setting=setting).problem_class.unique()
+    return [standing(result, str(name), setting) for name in names]
+
+
+def _decided(decides: pd.DataFrame) -> dict[str, Any] | None:
+    """Return in how many classes formulation or solver changes the time more, and by how much."""
+    if decides.empty:
+        return None
+    factors = decides.pivot(index="problem_class", columns="changed", values="factor")
+    means = np.exp(np.log(factors).mean())
+    more = {
+        "formulation": int((factors.formulation > factors.solver).sum()),
+        "solver": int((factors.solver > factors.formulation).sum()),
+    }
+    first = max(more, key=lambda name: more[name])
+    other = next(name for name in more if name != first)
+    return {
+        "first": first,
+        "other": other,
+        "classes": more[first],
+        "of": len(factors),
+        "factor": float(means[first]),
+        "other_factor": float(means[other]),
+    }
+
+
+def _verdicts(standings: list[Standing]) -> dict[str, list[str]]:
+    """Group the classes by what can be said of the fastest."""
+    groups: dict[str, list[str]] = {}
+    for one in standings:
+        fastest = one.best is not None and one.verdict == "fastest"
+        named = f"“{one.best['name']}” ({one.problem_class})" if fastest and one.best else ""
+        groups.setdefault(one.verdict, []).append(named or one.problem_class)
+    return groups
+
+
+def _wrong_by(runs: pd.DataFrame) -> list[str]:
+    wrong = runs[runs.outcome == "wrong"]
+    return [
+        f"{solver} in {len(own):,} of {int((runs.solver == solver).sum()):,} runs"
+        for solver, own in wrong.groupby("solver", sort=False)
     ]
-    return Report(
-        title=result.problem.title,
-        summary=summary_words(result),
-        sections=tuple(section for section in sections if section is not None),
-        results=result,
-        facts=_facts(result),
-    )
 
 
-def _facts(result: SolverStudyResult) -> tuple[Fact, ...]:
-    runs = counted(result.runs)
-    instances = runs[["problem_class", *INSTANCE]].drop_duplicates()
-    contenders = runs[["problem_class", *CONTENDER]].drop_duplicates()
-    return (
-        Fact("problem classes", f"{runs.problem_class.nunique()}"),
-        Fact("contenders, all classes", f"{len(contenders):,}"),
-        Fact("instances", f"{len(instances):,}"),
-        Fact("runs", f"{len(runs):,}"),
-        Fact("of them solved", f"{int((runs.outcome == 'solved').sum()):,}"),
-        Fact("claimed and wrong", f"{int((runs.outcome == 'wrong').sum()):,}"),
+def _references(instances: pd.DataFrame) -> dict[str, int]:
+    """Count the instances by what their objectives are compared with."""
+    known = instances.certainty
+    found = {name: int((known == name).sum()) for name in (EXACT, "refuted", "none")}
+    return {**found, "close": len(known) - sum(found.values()), "all": len(known)}
+
+
+def _versions(runs: pd.DataFrame) -> list[str]:
+    known = runs[runs.solver_version.fillna("").astype(str) != ""]
+    pairs = known[["solver", "solver_version"]].drop_duplicates()
+    return [f"{solver} {version}" for solver, version in pairs.itertuples(index=False)]
+
+
+# ----------------------------------------------------------------------------------- figures
+
+
+def _file_name(result: SolverStudyResult, figure: str, setting: str) -> str:
+    """Name the file of a figure by its setting, also where two settings differ in capitals only."""
+    slugs = [re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in settings(result)]
+    place = settings(result).index(setting)
+    number = f"-{place + 1}" if slugs.count(slugs[place]) > 1 else ""
+    return f"{figure}-{slugs[place]}{number}"
+
+
+def _by_solver(result: SolverStudyResult, frame: pd.DataFrame) -> pd.DataFrame:
+    """Put solvers in one order in all figures, so that each keeps its colour; exact is last."""
+    named = [name for name in result.problem.study.solvers if name != EXACT]
+    others = sorted(set(frame.solver) - {*named, EXACT})
+    order = [*named, *others, EXACT]
+    return frame.sort_values("solver", key=lambda s: s.map(order.index), kind="stable")
+
+
+def _figures(result: SolverStudyResult, decides: pd.DataFrame) -> list[Figure]:
+    figures = []
+    if len(decides):
+        named = decides.assign(changed=decides.changed.map(CHANGED))
+        figures.append(
+            Figure(
+                "choice",
+                "By which factor the mean time of a first solve changes if one thing changes and "
+                "the other stays: a dot is the geometric mean over all pairs of a class, a line "
+                "goes from the least pair to the largest. What to see: the class in which it "
+                "pays to reformulate is where blue lies to the right of orange. A run that does "
+                "not solve counts as long as its time limit.",
+                Dots(
+                    named, x="factor", y="problem_class", hue="changed", panels="setting",
+                    low="low", high="high", log="x", x_label="slower over faster (log scale)",
+                    y_label="Factor between two contenders",
+                ),
+                "Dots with ranges, two for each problem class. The numbers are in the table "
+                "choice.",
+            )
+        )  # fmt: skip
+    for setting in settings(result):
+        figures += _of_setting(result, setting)
+    return figures + _split(result)
+
+
+def _of_setting(result: SolverStudyResult, setting: str) -> list[Figure]:
+    """Return means, profiles and growth under one setting, one panel for each class."""
+    runs = select(counted(result.runs), setting=setting)
+    names = [str(name) for name in runs.problem_class.unique()]
+    table = pd.concat([ranked(result, name, setting) for name in names], ignore_index=True)
+    table["unsolved"] = table.runs - table.solved
+    means = _by_solver(result, table[table.total_s.notna()])
+    best = table.drop_duplicates(["problem_class", "solver"])[["problem_class", *CONTENDER]]
+    panels: dict[str, Any] = {"hue": "solver", "panels": "problem_class"}
+    small: dict[str, Any] = {**panels, "columns": 2, "height": 2.3}
+    drawn: list[tuple[str, str, Dots | Profile | Curve, str]] = []
+    if len(means):
+        dots = Dots(
+            means, x="total_s", y="formulation", hollow="unsolved", log="x", **panels,
+            x_label="mean seconds of a first solve (log scale)",
+        )  # fmt: skip
+        drawn.append(
+            (
+                "contenders",
+                f"Mean seconds of every contender, setting “{setting}”: a row is a formulation, a "
+                "dot a solver. What to see: whether dots of a row lie closer together than rows "
+                "do. Hollow: some runs did not solve, and count as long as the time limit.",
+                dots,
+                "Dots, one panel per problem class. The numbers are in the table overview.",
+            )
+        )
+    for of, says in (
+        (
+            "time",
+            f"Performance profiles of time, setting “{setting}”: the share of the instances that a "
+            "contender solves within so many times the time of the fastest solver on each. What to "
+            "see: high at the left is fast, high at the right is reliable; a curve that stays "
+            "below 100% does not solve all.",
+        ),
+        (
+            "accuracy",
+            f"Accuracy, setting “{setting}”: the share of the instances that are answered with at "
+            "most this relative error, whatever the solver says of its answer. What to see: a "
+            "curve that rises to the right of the dotted tolerance has answers that are not what "
+            "was asked for.",
+        ),
+    ):
+        steps = select(result.profiles, of=of, setting=setting).merge(best)
+        if steps.empty:
+            continue
+        time = of == "time"
+        tolerance = {"tolerance": float(runs.tolerance.max())}
+        drawn.append(
+            (
+                f"{of}-profile",
+                f"{says} {BEST}; lines that coincide show as one inside another, and a marker "
+                "stands where a line reaches its last share.",
+                Profile(
+                    _by_solver(result, steps), x="tau", y="share", log="x", **small,
+                    levels={} if time else tolerance,
+                    x_label="× the fastest solver's time (log scale)"
+                    if time else "relative error (log scale)",
+                    y_label="instances solved" if time else "instances answered",
+                ),
+                f"Step curves of {of}, one panel per problem class. The table overview has means.",
+            )
+        )  # fmt: skip
+    growth = _by_solver(result, _growth(runs).merge(best))
+    limit = float(runs.time_limit_s.max())
+    drawn.append(
+        (
+            "growth",
+            f"Time of a first solve over the size, setting “{setting}”, both on log scales: "
+            "geometric means of the solved runs, and bars from the least to the most. What to see: "
+            "a steeper line is overtaken at some size. Hollow: some runs did not solve, for "
+            "whatever reason; a line ends where none did. Where less than half did is in the table "
+            f"breaks. {BEST}.",
+            Curve(
+                growth, x="size", y="seconds", low="low", high="high", hollow="missed",
+                log="xy", **small, levels={f"time limit, {_time(limit)}": limit},
+                x_label="size (log scale)", y_label="seconds (log scale)",
+            ),
+            "Lines of time over size, one panel per problem class. The table exponents has slopes.",
+        )
+    )  # fmt: skip
+    return [
+        Figure(
+            _file_name(result, name, setting), caption, mark, alt,
+            () if isinstance(mark, Dots) else mark.series,
+        )
+        for name, caption, mark, alt in drawn
+    ]  # fmt: skip
+
+
+def _growth(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the geometric mean of the times of solved runs, and how many did not solve."""
+    times = seconds(runs)
+    solved = np.isfinite(times)
+    logs = runs.assign(log=np.log(times.where(solved)), missed=~solved)
+    groups = logs.groupby(["problem_class", *CONTENDER, "size"], sort=False)
+    sizes = groups.agg(
+        log=("log", "mean"), low=("log", "min"), high=("log", "max"), missed=("missed", "sum")
+    ).reset_index()
+    ends = {name: np.exp(sizes[name]) for name in ("low", "high")}
+    return sizes.assign(seconds=np.exp(sizes.log), **ends)
+
+
+def _split(result: SolverStudyResult) -> list[Figure]:
+    """Return the split of the first setting, with each solver's best formulation that solves."""
+    setting = settings(result)[0]
+    means = select(result.means[result.means["size"].isna()], setting=setting)
+    best = means[means.solver_share.notna()].sort_values("total_s", kind="stable")
+    best = best.drop_duplicates(["problem_class", "solver"])
+    if best.empty:
+        return []
+    order = list(means.problem_class.unique())
+    best = best.sort_values("problem_class", key=lambda s: s.map(order.index), kind="stable")
+    names = [contender_name(*pair) for pair in best[CONTENDER].itertuples(index=False)]
+    parts = best.assign(contender=names).melt(
+        ["problem_class", "contender"], SHARES, "part", "share"
     )
+    parts["part"] = parts.part.str.removesuffix("_share")
+    return [
+        Figure(
+            "split",
+            f"What the time of a first solve is spent on, setting “{setting}”, as shares, with the "
+            "best formulation of each solver, the fastest first. What to see: where the solver's "
+            "own part is small, another solver hardly changes the total, and a formulation that "
+            "compiles faster does.",
+            Dots(
+                parts, x="share", y="contender", hue="part", panels="problem_class",
+                x_label="share of the time of a first solve, mean over solved runs",
+            ),
+            "Dots, four per contender. The numbers are in the table split.",
+        )
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ tables
 
 
 def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Write solver and formulation as one column."""
     names = [contender_name(*pair) for pair in frame[CONTENDER].itertuples(index=False)]
-    place = frame.columns.get_loc("solver")
+    place = int(np.asarray(frame.columns.get_loc("solver")))
     frame = frame.drop(columns=CONTENDER)
-    frame.insert(int(np.asarray(place)), "contender", names)
+    frame.insert(place, "contender", names)
     return frame
-
-
-# ------------------------------------------------------------------------------------- sections
 
 
 def overview(result: SolverStudyResult) -> pd.DataFrame:
@@ -143,257 +407,122 @@ def overview(result: SolverStudyResult) -> pd.DataFrame:
     table["other"] = table.runs - table.solved - table.wrong
     columns = [*key, "runs", "solved", "wrong", "other", "total_s", "relative"]
     columns += ["again_ratio", "exponent", "exponent_low", "exponent_high", "accuracy"]
-    return table[[*columns, "peak_memory_mb", "breaks_at"]]
+    return _with_names(table[[*columns, "peak_memory_mb", "breaks_at"]])
 
 
-def _profiles(result: SolverStudyResult, of: str) -> tuple[Figure, ...]:
-    drawn = (profile_figure(result, setting, of) for setting in settings(result))
-    return tuple(figure for figure in drawn if figure is not None)
-
-
-def _speed_section(result: SolverStudyResult) -> Section:
-    runs = counted(result.runs)
-    later = [
-        f"Setting “{setting}”. {class_words(result, str(name), setting)}"
-        for setting in settings(result)[1:]
-        for name in select(runs, setting=setting).problem_class.unique()
-    ]
-    return Section(
-        "Who is fast, and who can be relied on",
-        (HOW,),
-        tuple(later),
-        _profiles(result, "time"),
-        (
-            Table(
-                "overview",
-                "Every contender in every class, the least seconds first; other: neither solved "
-                "nor wrong; second / first solve: the time of solving again with changed numbers, "
-                "as a share of the first; exponent: of the size; relative error: the median, of "
-                "the exact method mostly zero by definition.",
-                _with_names(overview(result)),
-                _WORDS,
-                {
-                    "again_ratio": ".2f",
-                    "accuracy": ".1e",
-                    "peak_memory_mb": ",.0f",
-                    **dict.fromkeys(("exponent", "exponent_low", "exponent_high"), ".2f"),
-                },
-                rows_shown=_ALL,
-            ),
-            Table(
-                "rates",
-                "Shares solved and wrong, with Wilson's 95% intervals; a dash for the size: all "
-                "sizes together.",
-                result.rates,
-                {
-                    **_WORDS,
-                    "success": "share solved",
-                    "success_low": "from",
-                    "success_high": "to (95%)",
-                    "wrong_rate": "share wrong",
-                    "wrong_rate_low": "from",
-                    "wrong_rate_high": "to (95%)",
-                },
-                {"size": ",.0f", **dict.fromkeys(_RATES, ".2f")},
-                rows_shown=_PER_PAGE // 2,
-            ),
-        ),
-    )
-
-
-_RATES = tuple(
-    f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")
-)
-
-
-def _growth_section(result: SolverStudyResult) -> Section:
+def _tables(
+    result: SolverStudyResult, decides: pd.DataFrame, wrong: pd.DataFrame, failed: pd.DataFrame
+) -> list[Table]:
+    rates = [f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")]
+    exponents = ("exponent", "exponent_low", "exponent_high")
+    means = result.means[result.means["size"].isna()]
     broken = breaks(result.rates)
+    unsupported = result.runs[result.runs.outcome == "unsupported"]
+    listed = unsupported.groupby(["problem_class", *CONTENDER, "message"], sort=False).size()
+    claims = [*RUN, "status", "objective", "reference", "certainty", *COMPUTED]
+    claims += ["again_status", "again_accuracy", "tolerance", "message"]
+    ends = [*RUN, "outcome", "status", "again_status", "message", "time_limit_s", "peak_memory_mb"]
     tables = [
+        Table(
+            "choice",
+            "Factors between the mean times of two contenders that differ in one thing: geometric "
+            "mean, least and largest of the pairs.",
+            decides,
+            {**WORDS, "low": "least", "high": "largest"},
+            dict.fromkeys(("factor", "low", "high"), ".2f"),
+        ),
+        Table(
+            "overview",
+            "Every contender in every class, the least seconds first; other: neither solved nor "
+            "wrong; second / first solve: the time of solving again with changed numbers, as a "
+            "share of the first; exponent: of the size; relative error: the median, of the exact "
+            "method mostly zero by definition.",
+            overview(result),
+            WORDS,
+            {
+                "again_ratio": ".2f",
+                "accuracy": ".1e",
+                "peak_memory_mb": ",.0f",
+                **dict.fromkeys(exponents, ".2f"),
+            },
+            rows_shown=300,
+        ),
+        Table(
+            "rates",
+            "Shares solved and wrong, with Wilson's 95% intervals; a dash for the size: all sizes "
+            "together.",
+            result.rates,
+            WORDS,
+            {"size": ",.0f", **dict.fromkeys(rates, ".2f")},
+        ),
         Table(
             "exponents",
             "Fitted exponents of the size, of the first solve and of solving again.",
             _with_names(result.scaling),
-            _WORDS,
+            WORDS,
             dict.fromkeys(("exponent", "low", "high"), ".2f"),
-            rows_shown=_PER_PAGE // 2,
-        )
-    ]
-    if len(broken):
-        tables.append(
-            Table(
-                "breaks",
-                "The sizes at which a contender solves less than half, and what most of the other "
-                "runs there came to.",
-                _with_names(broken),
-                {**_WORDS, "outcome": "main outcome"},
-                {},
-                rows_shown=_PER_PAGE,
-            )
-        )
-    return Section(
-        "How time grows, and where contenders break",
-        (
-            "An exponent is the slope of a straight line through the logarithms of time and size, "
-            "by least squares over the solved runs; every problem has a line of its own with the "
-            "common slope. The interval is Student's, from the scatter around the lines; with two "
-            "sizes there is none.",
         ),
-        figures=tuple(growth_figure(result, setting) for setting in settings(result)),
-        tables=tuple(tables),
-    )
-
-
-_COMPUTED = ["excess", "primal_residual", "violation", "dual_residual", "gap"]
-_RUN = ["problem_class", "setting", *CONTENDER, *INSTANCE]
-_NO_EVIDENCE = (
-    " The exact method returns no multipliers: of its five numbers the residuals of equations and "
-    "of the dual and the gap are zero by definition, which is no evidence of its accuracy."
-)
-
-
-def _wrong_section(result: SolverStudyResult) -> Section:
-    runs = counted(result.runs)
-    wrong = runs[runs.outcome == "wrong"]
-    columns = [*_RUN, "status", "objective", "reference", "certainty", *_COMPUTED]
-    columns += ["again_status", "again_accuracy"]
-    table = Table(
-        "wrong",
-        "Every run whose solver claims an answer and is wrong: what it says, and what we compute.",
-        _with_names(wrong[[*columns, "tolerance", "message"]]),
-        _WORDS,
-        {
-            "objective": ".8g",
-            "reference": ".8g",
-            **dict.fromkeys((*_COMPUTED, "again_accuracy", "tolerance"), ".1e"),
-        },
-        rows_shown=_PER_PAGE,
-    )
-    return Section(
-        "Who says “optimal” and is not",
-        (
-            wrong_words(runs),
-            "The relative error of an answer is the largest of five numbers that we compute from "
-            "the returned point and multipliers: the excess of the objective over the best known, "
-            "the residual of equations, the violation of inequalities, the residual of the dual, "
-            "and the gap between them." + (_NO_EVIDENCE if EXACT in set(runs.solver) else ""),
+        Table(
+            "breaks",
+            "The sizes at which a contender solves less than half, and what most of the other runs "
+            "there came to.",
+            _with_names(broken),
+            {**WORDS, "outcome": "main outcome"},
+            rows_shown=60,
         ),
-        figures=_profiles(result, "accuracy"),
-        tables=(table,) if len(wrong) else (),
-    )
-
-
-def _failures_section(result: SolverStudyResult) -> Section | None:
-    runs = counted(result.runs)
-    failed = runs[~runs.outcome.isin(["solved", "wrong"])]
-    if failed.empty:
-        return None
-    counts = [f"{number:,} “{name}”" for name, number in failed.outcome.value_counts().items()]
-    columns = [*_RUN, "outcome", "status", "again_status", "message"]
-    return Section(
-        "Failures and limits",
-        (
-            f"Of {len(runs):,} runs, {len(failed):,} end without an answer that the solver stands "
-            f"by: {listing(counts)}. “Inaccurate” and “failed” are the solver's own words for it; "
-            "the limits are the study's.",
+        Table(
+            "wrong",
+            "Every run whose solver claims an answer and is wrong: what it says, and what we "
+            "compute.",
+            _with_names(wrong[claims]) if len(wrong) else wrong,
+            WORDS,
+            {
+                "objective": ".8g",
+                "reference": ".8g",
+                **dict.fromkeys((*COMPUTED, "again_accuracy", "tolerance"), ".1e"),
+            },
+            rows_shown=60,
         ),
-        tables=(
-            Table(
-                "failures",
-                "Every run that ends so, and what the solver says.",
-                _with_names(failed[[*columns, "time_limit_s", "peak_memory_mb"]]),
-                _WORDS,
-                {"peak_memory_mb": ",.0f"},
-                rows_shown=_PER_PAGE // 2,
+        Table(
+            "failures",
+            "Every run that ends so, and what the solver says.",
+            _with_names(failed[ends]) if len(failed) else failed,
+            WORDS,
+            {"peak_memory_mb": ",.0f"},
+        ),
+        Table(
+            "split",
+            "Shares of the time of a first solve, means over solved runs; and the second solve "
+            "with changed numbers.",
+            _with_names(
+                means[["problem_class", "setting", *CONTENDER, *SHARES, "again_total_s",
+                       "again_ratio"]]
             ),
+            WORDS,
+            {**dict.fromkeys(SHARES, ".0%"), "again_ratio": ".2f"},
+            rows_shown=60,
         ),
-    )
-
-
-def _split_section(result: SolverStudyResult) -> Section:
-    drawn = split_figure(result)
-    parts = [f"{part}_share" for part in PARTS]
-    columns = ["problem_class", "setting", *CONTENDER, *parts, "again_total_s", "again_ratio"]
-    table = result.means[result.means["size"].isna()][columns]
-    return Section(
-        "Where the time goes",
-        (
-            "Declaring the problem and compiling it for the solver is CVXPY's work; recovery takes "
-            "the answer back to the variables. Solving again after a change of parameters needs no "
-            "declaration and little compilation: the last columns say what that saves.",
+        Table(
+            "pairs",
+            "Every two contenders of a class; a dash for the size: all sizes together.",
+            result.pairs,
+            WORDS,
+            {"size": ",.0f", **dict.fromkeys(("alone", "other_alone"), ".0%")},
         ),
-        figures=() if drawn is None else (drawn,),
-        tables=(
-            Table(
-                "split",
-                "Shares of the time of a first solve, means over solved runs; and the second solve "
-                "with changed numbers.",
-                _with_names(table),
-                {**_WORDS, "again_total_s": "seconds, second solve"},
-                {**dict.fromkeys(parts, ".0%"), "again_ratio": ".2f"},
-                rows_shown=_PER_PAGE,
-            ),
+        Table(
+            "unsupported",
+            "What cannot be run.",
+            _with_names(listed.reset_index(name="combinations")),
+            {**WORDS, "message": "why"},
+            rows_shown=60,
         ),
-    )
-
-
-def _pairs_section(result: SolverStudyResult) -> Section:
-    return Section(
-        "Contenders two by two",
-        (
-            "The ratio is the geometric mean of the time of the first over that of the second, on "
-            "the instances that both solve; below 1 the first is faster. The interval is a "
-            "bootstrap over these instances (BCa, with a fixed seed). A difference is called one "
-            "only if it excludes 1.",
+        Table(
+            "runs",
+            "Every run with all that was measured, and every combination that cannot be run.",
+            result.runs,
+            WORDS,
+            rows_shown=10,
         ),
-        tables=(
-            Table(
-                "pairs",
-                "Every two contenders of a class; a dash for the size: all sizes together.",
-                result.pairs,
-                _WORDS,
-                {"size": ",.0f", **dict.fromkeys(("alone", "other_alone"), ".0%")},
-                rows_shown=_PER_PAGE // 2,
-            ),
-        ),
-    )
-
-
-def _absent_section(result: SolverStudyResult) -> Section | None:
-    unsupported = result.runs[result.runs.outcome == "unsupported"]
-    if unsupported.empty and not result.absent:
-        return None
-    prose = []
-    if result.absent:
-        prose.append(f"Named in the problem file and not installed here: {listing(result.absent)}.")
-    tables = []
-    if len(unsupported):
-        prose.append(
-            f"{len(unsupported):,} runs count nowhere, because the solver cannot take the problem; "
-            "the table says why."
-        )
-        key = ["problem_class", *CONTENDER, "message"]
-        listed = unsupported.groupby(key, sort=False).size().reset_index(name="runs")
-        tables.append(
-            Table(
-                "unsupported",
-                "What cannot be run.",
-                _with_names(listed),
-                {**_WORDS, "message": "why"},
-                rows_shown=_PER_PAGE,
-            )
-        )
-    return Section("What did not take part", tuple(prose), tables=tuple(tables))
-
-
-def _runs_section(result: SolverStudyResult) -> Section:
-    return Section(
-        "Every run",
-        (
-            "Each run is a process of its own, with its limits of time and memory. "
-            f"{reference_words(counted(result.runs))}",
-        ),
-        tables=(
-            Table("runs", "Every run, with all that was measured.", result.runs, _WORDS, {}, 10),
-            settings_table("machine", "The machine.", result.machine),
-        ),
-    )
+        settings_table("machine", "The machine.", result.machine),
+    ]  # fmt: skip
+    return [table for table in tables if len(table.frame) or table.name in ("exponents", "pairs")]
