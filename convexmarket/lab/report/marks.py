@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
     FuncFormatter,
     LogLocator,
@@ -31,8 +35,10 @@ __all__ = ["Curve", "Dots", "Profile", "Scatter"]
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
 _NARROW, _WIDE = 8.0, 200.0
-_STEP = 1.045
+_STEP, _SHIFT = 1.045, 0.008
 _GREY = (0, (8, 3))
+#: Characters of a name above a panel.
+_NAME = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +58,12 @@ class _Mark:
         The column whose values are panels side by side.
     log : str
         The axes that are logarithmic, of "xy"; values that are not positive are left out there.
+    free : str
+        The axes, of "xy", that each panel has for itself.
+    own : bool
+        Whether each panel has series of its own, which are named above it.
+    zero : bool
+        Whether a linear y begins at zero.
     columns : int
         Of panels; more of them stand below each other.
     height : float
@@ -68,6 +80,9 @@ class _Mark:
     hue: str | None = None
     panels: str | None = None
     log: str = ""
+    free: str = ""
+    own: bool = False
+    zero: bool = True
     columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -77,23 +92,33 @@ class _Mark:
         groups = _by(self.frame, self.panels)
         columns = min(self.columns, len(groups))
         n_rows = -(-len(groups) // columns)
-        figure = Figure(figsize=(WIDTH, self.height * n_rows))
-        grid = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False)
-        row = list(grid.flat)[: len(groups)]
-        for axes in list(grid.flat)[len(groups) :]:
+        names = [[name for name, _ in _by(rows, self.hue)] for _, rows in groups]
+        entries = max(fill(name, _NAME).count("\n") + 1 for own in names for name in own)
+        above = 0.2 + 0.16 * entries * max(map(len, names)) if self.own else 0.0
+        figure = Figure(figsize=(WIDTH, (self.height + above) * n_rows))
+        shared_x, shared_y = "x" not in self.free, "y" not in self.free
+        axes_of = figure.subplots(n_rows, columns, sharex=shared_x, sharey=shared_y, squeeze=False)
+        grid = list(axes_of.flat)
+        row = grid[: len(groups)]
+        for axes in grid[len(groups) :]:
             axes.remove()
-        names = [name for name, _ in _by(self.frame, self.hue)]
-        for axes, (title, rows) in zip(row, groups, strict=True):
+        everybody = [name for name, _ in _by(self.frame, self.hue)]
+        for axes, (title, rows), own in zip(row, groups, names, strict=True):
+            among = own if self.own else everybody
             for name, series in _by(rows, self.hue):
-                position = names.index(name)
-                self._draw(axes, series, series_label(name), position, len(names))
+                label = series_label(fill(name, _NAME) if self.own else name)
+                self._draw(axes, series, label, among.index(name), len(among))
             for label, level in self.levels.items():
                 self._level(axes, level, label)
-            axes.set_title(title if len(groups) > 1 else self.y_label)
+            if self.own:
+                _named_above(axes, title, [series_label(fill(name, _NAME)) for name in own])
+            else:
+                wide = 0.76 * WIDTH / columns
+                axes.set_title(_fitted(title, wide) if len(groups) > 1 else self.y_label)
         for axes in row[-columns:]:
             axes.set_xlabel(self.x_label)
             axes.tick_params(labelbottom=True)
-        if len(groups) > 1:
+        if len(groups) > 1 or self.own:
             for axes in row[::columns]:
                 axes.set_ylabel(self.y_label)
         self._scales(row)
@@ -112,18 +137,18 @@ class _Mark:
     def _level(self, axes: Axes, level: float, label: str) -> None:
         axes.axhline(level, color=INK, lw=1.0, ls=":", label=label)
 
-    def _values(self) -> dict[str, pd.Series]:
-        return {"x": self.frame[self.x], "y": self.frame[self.y]}
+    def _values(self, rows: pd.DataFrame) -> dict[str, pd.Series]:
+        return {"x": rows[self.x], "y": rows[self.y]}
 
     def _scales(self, row: Sequence[Axes]) -> None:
-        values = self._values()
-        for axes in row:
+        for axes, (_, rows) in zip(row, _by(self.frame, self.panels), strict=True):
             for which in "xy":
+                values = self._values(rows if which in self.free else self.frame)[which]
                 if which in self.log:
                     beside = min(self.columns, len(row)) if which == "x" else 1
-                    _logarithmic(axes, which, values[which], beside)
+                    _logarithmic(axes, which, values, beside)
                 else:
-                    _linear(axes, which, values[which])
+                    _linear(axes, which, values, self.zero)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +163,15 @@ class Curve(_Mark):
         Columns that are drawn as thin dashed lines, by their label: what y is compared with.
     hollow : str, optional
         A column that is positive where the marker is to be hollow.
+    dotted : str, optional
+        A column that is drawn dotted in the colour of the series, which is then not.
     """
 
     low: str | None = None
     high: str | None = None
     thin: Mapping[str, str] = field(default_factory=dict)
     hollow: str | None = None
+    dotted: str | None = None
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         rows = rows.sort_values(self.x, kind="stable")
@@ -151,14 +179,21 @@ class Curve(_Mark):
             axes.plot(rows[self.x], rows[column], color=INK, lw=1.0, ls=_GREY, label=thin)
         known = rows[np.isfinite(rows[self.y].astype(float))]
         look = series_style(position)
+        if self.dotted is not None:  # smaller and smaller, where markers lie on each other
+            look |= {"linestyle": "-", "markersize": max(8.5 - position, 3.0)}
         x, y, errors = known[self.x].astype(float), known[self.y], None
         if self.low is not None and self.high is not None:
             shift = position - (n - 1) / 2  # side by side, where they would hide each other
-            x = x * _STEP**shift if "x" in self.log else x
+            wide = self.frame[self.x].max() - self.frame[self.x].min()
+            x = x * _STEP**shift if "x" in self.log else x + _SHIFT * wide * shift
             ends = y - known[self.low], known[self.high] - y
             errors = [np.fmax(end.astype(float).fillna(0.0), 0.0) for end in ends]
         bars = axes.errorbar(x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, **look)
-        artists = bars.get_children()
+        artists = list(bars.get_children())
+        if self.dotted is not None:
+            artists += axes.plot(
+                rows[self.x], rows[self.dotted], color=look["color"], lw=1.4, ls=":"
+            )
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
             artists += axes.plot(
@@ -168,9 +203,10 @@ class Curve(_Mark):
         for artist in artists:
             mark_series(artist, position)
 
-    def _values(self) -> dict[str, pd.Series]:
-        found = super()._values()
-        others = [self.frame[column] for column in self.thin.values()]
+    def _values(self, rows: pd.DataFrame) -> dict[str, pd.Series]:
+        found = super()._values(rows)
+        others = [rows[column] for column in self.thin.values()]
+        others += [rows[self.dotted]] if self.dotted else []
         levels = pd.Series(list(self.levels.values()), dtype=float)
         return found | {"y": pd.concat([found["y"], *others, levels])}
 
@@ -200,13 +236,41 @@ class Scatter(_Mark):
                 )
 
 
+def _fitted(title: str, inches: float) -> str:
+    """Break a title into lines that are no wider, as titles are drawn."""
+    font = FontProperties(weight=rcParams["axes.titleweight"], size=rcParams["axes.titlesize"])
+
+    def fits(line: str) -> bool:
+        drawn = TextPath((0, 0), line, size=font.get_size_in_points(), prop=font)
+        return bool(drawn.get_extents().width <= 72.0 * inches)
+
+    def broken(line: str) -> str:
+        tries = (fill(line, characters) for characters in range(max(len(line), 2), 1, -1))
+        return next((lines for lines in tries if all(map(fits, lines.split("\n")))), line)
+
+    return "\n".join(map(broken, title.split("\n")))
+
+
+def _named_above(axes: Axes, title: str, names: Sequence[str]) -> None:
+    """Name the series of a panel above it, under its title."""
+    found = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    legend = axes.legend(
+        [found[name] for name in names], names, title=title, loc="lower left", fontsize=8,
+        bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, alignment="left",
+    )  # fmt: skip
+    legend.get_title().set_fontweight("bold")
+
+
 def _legend(figure: Figure) -> None:
-    """Name every series once, where there is more than one."""
+    """Name once, where there is more than one, all series that no panel names."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
+        legend = axes.get_legend()
+        named = {text.get_text() for text in legend.get_texts()} if legend else set()
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if len(handles) > 1:
+            if label not in named:
+                handles.setdefault(label, handle)
+    if len(handles) > 1 or any(axes.get_legend() for axes in figure.axes):
         figure.legend(
             handles.values(), handles.keys(), loc="outside upper left", ncols=min(4, len(handles))
         )
@@ -234,23 +298,23 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> 
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     else:
         subs = (1, 2, 5) if ratio < _WIDE / beside**2 else (1,)
-        axis.set_major_locator(LogLocator(subs=subs, numticks=4 + 6 // beside))
+        axis.set_major_locator(LogLocator(subs=subs, numticks=max(3, 10 // beside)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
 
-def _linear(axes: Axes, which: str, values: pd.Series) -> None:
+def _linear(axes: Axes, which: str, values: pd.Series, zero: bool = True) -> None:
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     axis.set_major_locator(MaxNLocator(6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
     numbers = values.astype(float)
-    if which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
-        axes.set_ylim(bottom=0)
+    if zero and which == "y" and len(numbers) and np.nanmin([*numbers, np.inf]) >= 0:
+        axes.set_ylim(bottom=0, top=None if np.nanmax([*numbers, 0.0]) > 0 else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Dots(_Mark):
-    """Values in rows, a row for each category y; panels stand below each other.
+    """Values in rows, a row for each category y; panels stand below each other, or ``beside``.
 
     Several values of a category and series are spread over its row, with a bar at their median.
     The height follows from the rows.
@@ -261,22 +325,33 @@ class Dots(_Mark):
         Columns of the ends of an interval around x.
     hollow : str, optional
         A column that is positive where the dot is to be hollow.
+    beside : bool
+        Whether panels, of the same categories, stand beside each other.
     """
 
     low: str | None = None
     high: str | None = None
     hollow: str | None = None
+    beside: bool = False
 
     def __call__(self) -> Figure:
         """Draw it."""
         groups = _by(self.frame, self.panels)
         own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
-        sizes = [len(names) + 1.0 for names in own]
-        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
-        column = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=sizes)
+        sizes = [len(names) + 1.0 for names in own][: 1 if self.beside else None]
+        height = 0.12 + 0.12 * max(name.count("\n") + 1 for names in own for name in names)
+        figure = Figure(figsize=(WIDTH, 0.6 + height * sum(sizes) + 0.2 * len(sizes)))
+        n_columns = len(groups) if self.beside else 1
+        axes_of = figure.subplots(
+            len(sizes), n_columns, sharex=True, sharey=self.beside, squeeze=False,
+            height_ratios=sizes,
+        )  # fmt: skip
+        grid = list(axes_of.flat)
         series = [name for name, _ in _by(self.frame, self.hue)]
-        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
-            axes.set_yticks(range(len(names)), names)
+        some = self.frame if self.hollow is None else self.frame[~(self.frame[self.hollow] > 0)]
+        full = [name for name, _ in _by(some, self.hue)]  # the legend shows them filled
+        for axes, (title, rows), names in zip(grid, groups, own, strict=True):
+            axes.set_yticks(range(len(names)), list(map(series_label, names)))
             axes.set_ylim(len(names) - 0.45, -0.55)
             axes.grid(axis="y", visible=False)
             axes.set_title(title if len(groups) > 1 else self.y_label)
@@ -284,13 +359,20 @@ class Dots(_Mark):
                 dots = _by(values, self.hue)
                 for place, (name, own_dots) in enumerate(dots):
                     look = series_style(series.index(name))
+                    look |= {"full": True} if name in full else {}
                     label = series_label(name) if self.hue else ""
                     middle = height + (place + 0.5) / len(dots) - 0.5
                     self._row(axes, own_dots, label, look, middle, 0.38 / len(dots))
             for label, level in self.levels.items():
                 axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
-            (_logarithmic if "x" in self.log else _linear)(axes, "x", self.frame[self.x])
-        axes.set_xlabel(self.x_label)
+            values = pd.concat(
+                [self.frame[self.x], pd.Series([*self.levels.values()], dtype=float)]
+            )
+            if "x" in self.log:
+                _logarithmic(axes, "x", values, len(groups) if self.beside else 1)
+            else:
+                _linear(axes, "x", values)
+        grid[len(grid) // 2 if self.beside else -1].set_xlabel(self.x_label)
         _legend(figure)
         return figure
 
@@ -310,7 +392,8 @@ class Dots(_Mark):
         some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
         dots: dict[str, Any] = {"ls": "none", "markersize": 4, "alpha": 0.65, "clip_on": False}
         dots |= {"marker": look["marker"], "color": look["color"]}
-        axes.plot([], [], label=label or None, **dots | {"clip_on": True})  # the legend's is filled
+        face = look["color"] if "full" in look else "white"
+        axes.plot([], [], label=label or None, markerfacecolor=face, **dots | {"clip_on": True})
         for chosen, face in ((~some, look["color"]), (some, "white")):
             if chosen.any():  # the layout cannot measure unclipped lines without points
                 axes.plot(x[chosen], y[chosen], markerfacecolor=face, **dots)
@@ -338,7 +421,7 @@ class Profile(_Mark):
     @property
     def _last(self) -> float:
         """Where the lines end."""
-        return 2.0 * float(self._values()["x"].max())
+        return 2.0 * float(self._values(self.frame)["x"].max())
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         rows = rows.sort_values(self.x, kind="stable")
@@ -354,7 +437,7 @@ class Profile(_Mark):
     def _level(self, axes: Axes, level: float, label: str) -> None:
         axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
 
-    def _values(self) -> dict[str, pd.Series]:
-        found = super()._values()
+    def _values(self, rows: pd.DataFrame) -> dict[str, pd.Series]:
+        found = super()._values(rows)
         levels = pd.Series(list(self.levels.values()), dtype=float)
         return found | {"x": pd.concat([found["x"], levels])}
