@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
     FuncFormatter,
     LogLocator,
@@ -41,14 +44,14 @@ __all__ = ["Curve", "Dots", "Profile", "Scatter"]
 #: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
 #: ticks at 1, 2 and 5; beyond, it has powers of ten.
 _NARROW, _WIDE = 8.0, 200.0
-_STEP = 1.045
+_STEP, _SHIFT = 1.045, 0.008
 #: Ticks on the logarithmic axes of all panels side by side, and the steps between even ticks.
 _TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
 _GREY = (0, (8, 3))
 #: Points of a line that have a marker each, at most; and markers of a line of more.
 _MARKERS, _FEW = 25, 6
-#: Characters of all titles, or of all labels, side by side; and of a row of the legend.
-_TITLES, _LABELS, _LEGEND = 70, 84, 92
+#: Characters of all labels side by side, of a row of the legend, and of a name above a panel.
+_LABELS, _LEGEND, _NAME = 84, 92, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,10 @@ class _Mark:
         title says so.
     free : str
         The axes, of "xy", that each panel has for itself.
+    own : bool
+        Whether each panel has series of its own, which are named above it.
+    zero : bool
+        Whether a linear y begins at zero.
     columns : int
         Of panels; more of them stand below each other.
     height : float
@@ -96,6 +103,8 @@ class _Mark:
     log: str = ""
     wide: bool = False
     free: str = ""
+    own: bool = False
+    zero: bool = True
     columns: int = 4
     height: float = 3.5
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -106,29 +115,36 @@ class _Mark:
         groups = _by(self.frame, self.panels)
         columns = min(self.columns, len(groups))
         n_rows = -(-len(groups) // columns)
-        figure = Figure(figsize=(WIDTH, self.height * n_rows))
+        names = [[name for name, _ in _by(rows, self.hue)] for _, rows in groups]
+        lines = max(fill(name, _NAME).count("\n") + 1 for own in names for name in own)
+        above = 0.2 + 0.16 * lines * max(map(len, names)) if self.own else 0.0
+        figure = Figure(figsize=(WIDTH, (self.height + above) * n_rows))
         grid = figure.subplots(
             n_rows, columns, squeeze=False, sharex="x" not in self.free, sharey="y" not in self.free
         ).ravel()
         row = grid[: len(groups)]
         for axes in grid[len(groups) :]:
             axes.remove()
-        names = self._names
-        for axes, (title, rows) in zip(row, groups, strict=True):
+        for axes, (_, rows), own in zip(row, groups, names, strict=True):
+            among = own if self.own else self._names
             for name, series in _by(rows, self.hue):
-                position = names.index(name)
-                self._draw(axes, series, series_label(name), position, len(names))
+                label = series_label(fill(name, _NAME) if self.own else name)
+                self._draw(axes, series, label, among.index(name), len(among))
             for label, level in self.levels.items():
                 self._level(axes, level, label)
             for label, places in self.rug.items():
                 _rug(axes, places, label)
-            scale = self._scales(axes, rows, columns)
-            told = title if len(groups) > 1 else self.y_label
-            axes.set_title(fill(f"{told}{scale}", max(8, _TITLES // columns)))
+        for axes, (title, rows), own in zip(row, groups, names, strict=True):
+            scale = self._scales(axes, rows, columns)  # when all are drawn that share an axis
+            told = f"{title if len(groups) > 1 else self.y_label}{scale}"
+            if self.own:
+                _named_above(axes, told, [series_label(fill(name, _NAME)) for name in own])
+            else:
+                axes.set_title(_fitted(told, 0.76 * WIDTH / columns) if columns > 1 else told)
         for axes in row[-columns:]:
             axes.set_xlabel(fill(self.x_label, max(8, _LABELS // columns)))
             axes.tick_params(labelbottom=True)
-        if len(groups) > 1:
+        if len(groups) > 1 or self.own:
             for axes in row[::columns]:
                 axes.set_ylabel(self.y_label)
         _legend(figure)
@@ -162,7 +178,7 @@ class _Mark:
             if which in self.log:
                 _logarithmic(axes, which, values, beside)
             elif not (which == "y" and self.wide and (words := _wide(axes, values))):
-                _linear(axes, which, values, beside)
+                _linear(axes, which, values, beside, self.zero)
         return words
 
 
@@ -180,6 +196,8 @@ class Curve(_Mark):
         A column that is positive where the marker is to be hollow.
     order : str, optional
         The column along which points are joined; by default x.
+    dotted : str, optional
+        A column that is drawn dotted in the colour of the series, which is then not.
     """
 
     low: str | None = None
@@ -187,6 +205,7 @@ class Curve(_Mark):
     thin: Mapping[str, str] = field(default_factory=dict)
     hollow: str | None = None
     order: str | None = None
+    dotted: str | None = None
 
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         rows = rows.sort_values(self.order or self.x, kind="stable")
@@ -195,10 +214,13 @@ class Curve(_Mark):
             axes.plot(seen[self.x], seen[column], color=INK, lw=1.0, ls=_GREY, label=thin)
         known = rows[np.isfinite(rows[self.y].astype(float))]
         look = series_style(position)
+        if self.dotted is not None:  # smaller and smaller, where markers lie on each other
+            look |= {"linestyle": "-", "markersize": max(8.5 - position, 3.0)}
         x, y, errors = known[self.x].astype(float), known[self.y], None
         if self.low is not None and self.high is not None:
             shift = position - (n - 1) / 2  # side by side, where they would hide each other
-            x = x * _STEP**shift if "x" in self.log else x
+            wide = float(self.frame[self.x].max() - self.frame[self.x].min())
+            x = x * _STEP**shift if "x" in self.log else x + _SHIFT * wide * shift
             ends = y - known[self.low], known[self.high] - y
             errors = [np.fmax(end.astype(float).fillna(0.0), 0.0) for end in ends]
         every = None  # beyond so many points it is a curve, with a few markers to tell it by
@@ -208,7 +230,11 @@ class Curve(_Mark):
         bars = axes.errorbar(
             x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, markevery=every, **look
         )
-        artists = bars.get_children()
+        artists = list(bars.get_children())
+        if self.dotted is not None:
+            artists += axes.plot(
+                rows[self.x], rows[self.dotted], color=look["color"], lw=1.4, ls=":"
+            )
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
             artists += axes.plot(
@@ -222,7 +248,7 @@ class Curve(_Mark):
         found = super()._values(rows, which)
         if which == "x":
             return found
-        others = [rows[column] for column in self.thin.values()]
+        others = [rows[column] for column in (*self.thin.values(), self.dotted) if column]
         return pd.concat([found, *others, pd.Series(list(self.levels.values()), dtype=float)])
 
 
@@ -254,7 +280,7 @@ class Scatter(_Mark):
 
 @dataclass(frozen=True, eq=False)
 class Dots(_Mark):
-    """Values in rows, a row for each category y; panels stand below each other.
+    """Values in rows, a row for each category y; panels stand below each other, or ``beside``.
 
     Several values of a category and series are spread over its row, with a bar at their median.
     The height follows from the rows.
@@ -265,43 +291,59 @@ class Dots(_Mark):
         Columns of the ends of an interval around x.
     hollow : str, optional
         A column that is positive where the dot is to be hollow.
+    beside : bool
+        Whether panels, of the same categories, stand beside each other.
     """
 
     low: str | None = None
     high: str | None = None
     hollow: str | None = None
+    beside: bool = False
 
     def __call__(self) -> Figure:
         """Draw it."""
         groups = _by(self.frame, self.panels)
-        own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
-        sizes = [len(names) + 1.0 for names in own]
-        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
-        column = figure.subplots(
-            len(groups), 1, sharex="x" not in self.free, squeeze=False, height_ratios=sizes
-        )
-        for axes, (title, rows), names in zip(column[:, 0], groups, own, strict=True):
-            axes.set_yticks(range(len(names)), [fill(series_label(name), 30) for name in names])
+        own = [
+            [fill(series_label(name), 34) for name, _ in _by(rows, self.y)] for _, rows in groups
+        ]
+        sizes = [len(names) + 1.0 for names in own][: 1 if self.beside else None]
+        lines = max(name.count("\n") + 1 for names in own for name in names)
+        most = max(rows.groupby(self.y)[self.hue or self.y].nunique().max() for _, rows in groups)
+        height = max(0.12 + 0.12 * lines, 0.16 + 0.08 * most)
+        figure = Figure(figsize=(WIDTH, 0.6 + height * sum(sizes) + 0.2 * len(sizes)))
+        columns = len(groups) if self.beside else 1
+        grid = figure.subplots(
+            len(sizes), columns, sharex="x" not in self.free, sharey=self.beside, squeeze=False,
+            height_ratios=sizes,
+        ).ravel()  # fmt: skip
+        some = self.frame if self.hollow is None else self.frame[~(self.frame[self.hollow] > 0)]
+        full = {name for name, _ in _by(some, self.hue)}  # the legend shows them filled
+        for axes, (title, rows), names in zip(grid, groups, own, strict=True):
+            axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.45, -0.55)
             axes.grid(axis="y", visible=False)
             axes.set_title(title if len(groups) > 1 else self.y_label)
-            for height, (_, values) in enumerate(_by(rows, self.y)):
+            for place, (_, values) in enumerate(_by(rows, self.y)):
                 dots = _by(values, self.hue)
-                for place, (name, own_dots) in enumerate(dots):
+                for number, (name, own_dots) in enumerate(dots):
                     look = series_style(self._names.index(name))
                     label = series_label(name) if self.hue else ""
-                    middle = height + (place + 0.5) / len(dots) - 0.5
-                    self._row(axes, own_dots, label, look, middle, 0.38 / len(dots))
+                    middle = place + (number + 0.5) / len(dots) - 0.5
+                    self._row(
+                        axes, own_dots, label, look, middle, 0.38 / len(dots), full=name in full
+                    )
             for label, level in self.levels.items():
                 axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+        for axes, (_, rows) in zip(grid, groups, strict=True):
             shown = (rows if "x" in self.free else self.frame)[self.x].astype(float)
+            shown = pd.concat([shown, pd.Series(list(self.levels.values()), dtype=float)])
             if "x" in self.log:
-                _logarithmic(axes, "x", shown)
+                _logarithmic(axes, "x", shown, columns)
             else:
-                _linear(axes, "x", shown)
+                _linear(axes, "x", shown, columns)
                 if np.nanmin([*shown, np.inf]) >= 0:
                     axes.set_xlim(left=0)
-        axes.set_xlabel(self.x_label)
+        grid[len(grid) // 2 if self.beside else -1].set_xlabel(self.x_label)
         _legend(figure)
         return figure
 
@@ -313,6 +355,8 @@ class Dots(_Mark):
         look: Mapping[str, Any],
         middle: float,
         half: float,
+        *,
+        full: bool,
     ) -> None:
         x = rows[self.x].astype(float)
         y = middle + (np.linspace(-0.6, 0.6, len(x)) * half if len(x) > 1 else np.zeros(1))
@@ -321,7 +365,8 @@ class Dots(_Mark):
         some = np.zeros(len(x), bool) if self.hollow is None else (rows[self.hollow] > 0).to_numpy()
         dots: dict[str, Any] = {"ls": "none", "markersize": 4, "alpha": 0.65, "clip_on": False}
         dots |= {"marker": look["marker"], "color": look["color"]}
-        axes.plot([], [], label=label or None, **dots | {"clip_on": True})  # the legend's is filled
+        face = look["color"] if full else "white"
+        axes.plot([], [], label=label or None, markerfacecolor=face, **dots | {"clip_on": True})
         for chosen, face in ((~some, look["color"]), (some, "white")):
             if chosen.any():  # the layout cannot measure unclipped lines without points
                 axes.plot(x[chosen], y[chosen], markerfacecolor=face, **dots)
@@ -381,13 +426,41 @@ def _rug(axes: Axes, places: Sequence[float], label: str) -> None:
     )  # fmt: skip
 
 
+def _fitted(title: str, inches: float) -> str:
+    """Break a title into lines that are no wider, as titles are drawn."""
+    font = FontProperties(weight=rcParams["axes.titleweight"], size=rcParams["axes.titlesize"])
+
+    def fits(line: str) -> bool:
+        drawn = TextPath((0, 0), line, size=font.get_size_in_points(), prop=font)
+        return bool(drawn.get_extents().width <= 72.0 * inches)
+
+    def broken(line: str) -> str:
+        tries = (fill(line, characters) for characters in range(max(len(line), 2), 1, -1))
+        return next((lines for lines in tries if all(map(fits, lines.split("\n")))), line)
+
+    return "\n".join(map(broken, title.split("\n")))
+
+
+def _named_above(axes: Axes, title: str, names: Sequence[str]) -> None:
+    """Name the series of a panel above it, under its title."""
+    found = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    legend = axes.legend(
+        [found[name] for name in names], names, title=title, loc="lower left", fontsize=8,
+        bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, alignment="left",
+    )  # fmt: skip
+    legend.get_title().set_fontweight("bold")
+
+
 def _legend(figure: Figure) -> None:
-    """Name every series once, where there is more than one."""
+    """Name once, where there is more than one, all series that no panel names."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
+        legend = axes.get_legend()
+        named = {text.get_text() for text in legend.get_texts()} if legend else set()
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if len(handles) > 1:
+            if label not in named:
+                handles.setdefault(label, handle)
+    if len(handles) > 1 or (handles and any(axes.get_legend() for axes in figure.axes)):
         columns = min(4, len(handles), max(1, _LEGEND // (max(map(len, handles)) + 7)))
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
 
@@ -440,9 +513,9 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> 
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
 
 
-def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> None:
+def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1, zero: bool = True) -> None:
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     axis.set_major_locator(MaxNLocator(4 if which == "x" and beside > 2 else 6, steps=_STEPS))
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits=5)))
-    if which == "y" and len(values) and np.nanmin([*values, np.inf]) >= 0:
-        axes.set_ylim(bottom=0)
+    if zero and which == "y" and len(values) and np.nanmin([*values, np.inf]) >= 0:
+        axes.set_ylim(bottom=0, top=None if np.nanmax([*values, 0.0]) > 0 else 1.0)

@@ -1,37 +1,42 @@
-"""The report of releases side by side: what each loses, what theory promised, from which n on."""
+"""What the page of releases side by side shows; its words are in ``page.md.j2``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
+from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.claims import power_fit
-from convexmarket.lab.kinds.release_comparison import figures
-from convexmarket.lab.kinds.release_comparison.figures import Panel
-from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
-from convexmarket.lab.kinds.release_comparison.useful import LARGEST_N
-from convexmarket.lab.kinds.release_comparison.words import (
-    HEADINGS,
+from convexmarket.lab.kinds.release_comparison.outcome import (
+    KEY,
+    LINEAR,
     accounting_ratios,
+    at_the_end,
+    bounded,
+    exponents,
+    linear_against_kernel,
     main_epsilon,
     majority,
-    promises,
+    more_is_worse,
+    process_against_others,
     questions,
-    summary_words,
-    updates_words,
-    useless,
     without_noise,
 )
-from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.parts import reproduction_section, select
-from convexmarket.lab.report.words import equals, format_number, format_percent
+from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
+from convexmarket.lab.kinds.release_comparison.useful import LARGEST_N, most_points
+from convexmarket.lab.report.marks import Curve, Dots
+from convexmarket.lab.report.model import Figure, Report, Table
+from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import select
+from convexmarket.lab.report.words import equals, format_number, format_percent, listing
+from convexmarket.release.non_interactive import MOST_BYTES
 
 __all__ = ["release_comparison_report"]
 
-_WORDS = {
+#: What the columns are called on the page.
+WORDS = {
     "size": "n",
     "epsilon": "ε",
     "accuracy_low": "accuracy, from",
@@ -49,259 +54,362 @@ _WORDS = {
     "typical": "median |prediction|",
     "norm_bound": "largest norm",
 }
-_SHARES = dict.fromkeys(
+#: The papers' models, and the yardsticks, as headings.
+HEADINGS = {
+    "interactive": "Interactive",
+    "semi-interactive": "Semi-interactive",
+    "non-interactive": "Non-interactive",
+    "function": "Yardsticks",
+    LINEAR: "Yardsticks",
+}
+SHARES = dict.fromkeys(
     ("accuracy", "accuracy_low", "accuracy_high", "lost", "linear_accuracy"), "z.1%"
 )
-#: What is measured is set beside a bound of the same thing.
-_MEAN_IS_BOUNDED = "semi-interactive"
 _MOST_CURVES = 6  # of a panel
-_MOST_PANELS = 3  # side by side
-_INTERVALS = "Error bars: 95% interval of the mean over fits and draws."
+_MOST_POINTS = 8  # of a curve of updates
+_FAR = 5  # times the updates used: so many allowed are above the panel
+_NAME = 34  # characters beside the chart of sizes
+INTERVALS = "Error bars: 95% interval of the mean over fits and draws."
 
 
 def release_comparison_report(result: ReleaseComparisonResult) -> Report:
-    """Describe a comparison of releases.
+    """Describe a comparison of releases."""
+    problem, study = result.problem, result.problem.study
+    epsilon, last = main_epsilon(problem), study.sizes[-1]
+    end, useful = at_the_end(result), select(result.useful, epsilon=epsilon)
+    ratios, process = accounting_ratios(result), process_against_others(result)
+    linear = linear_against_kernel(result)
+    known = useful[np.isfinite(useful.n_bound)].sort_values("n_bound")
+    late = known[known.n_bound > last]
+    rows = select(result.points, size=last, refused="")
+    out = rows[rows.answered < questions(problem)]
+    return page(
+        "convexmarket.lab.kinds.release_comparison",
+        result,
+        facts=_facts(result, end, ratios),
+        tables=_tables(result, ratios),
+        figures=_figures(result),
+        quoted=lambda labels: listing([f"“{label}”" for label in labels]),
+        epsilon=epsilon,
+        last=last,
+        reference=without_noise(result, last),
+        linear_reference=without_noise(result, last, "linear_accuracy"),
+        commoner=majority(problem),
+        asked=questions(problem),
+        end={name: end[end.group == name].to_dict("records") for name in GROUPS},
+        best=next(iter(end.nlargest(1, "accuracy").to_dict("records")), None),
+        others={
+            value: int((select(result.points, size=last, epsilon=value).lost
+                        <= study.useful_loss).sum())
+            for value in dict.fromkeys((study.epsilons[0], study.epsilons[-1]))
+            if value != epsilon
+        },
+        smallest=list(end.release[end.n_measured == study.sizes[0]])
+        if len(study.sizes) > 1 else [],
+        known=known.to_dict("records"),
+        late=list(late.release),
+        earlier=list(late.release[late.n_measured <= last]),
+        no_n=_no_n(result, useful[useful.n_bound.isna()]),
+        ratios=[
+            {"paper": paper, "tight": tight, "low": own.ratio.min(), "high": own.ratio.max()}
+            for (paper, tight), own in ratios.groupby(["paper", "tight"], sort=False)
+        ] if len(ratios) else [],
+        process=process,
+        process_here=_here(process, last, epsilon),
+        linear=linear,
+        linear_here=_here(linear, last, epsilon),
+        refused=_counts(result.points, result.points.refused != ""),
+        idle=_counts(rows, rows.updates == 0, len(study.epsilons)),
+        out=[(name, own.to_dict("records")) for name, own in out.groupby("release", sort=False)],
+        worse=more_is_worse(result, out),
+        promised=_by((release.kind, release.label) for release in problem.releases),
+        most_points=most_points(problem),
+        gigabytes=f"{1e-9 * MOST_BYTES:g} GB",
+        LARGEST_N=float(LARGEST_N),
+        LINEAR=LINEAR,
+    )  # fmt: skip
 
-    Parameters
-    ----------
-    result : ReleaseComparisonResult
 
-    Returns
-    -------
-    Report
-        To be written by :func:`convexmarket.lab.report.render.write_folder`.
-    """
-    sections = [
-        _accuracy_section(result),
-        _useful_section(result),
-        _error_section(result),
-        _accounting_section(result),
-        _updates_section(result),
-        _promise_section(result),
-        _refused_section(result),
-        _models_section(result),
-        Section("What this does not show", points=result.caveats),
-        reproduction_section(result.problem, result.provenance, result.timings),
+#: What a release can be at the largest size; see :func:`at_the_end`.
+GROUPS = ("near", "far", "vague", "useless")
+
+
+def _by(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind, label in pairs:
+        found.setdefault(kind, []).append(label)
+    return found
+
+
+def _here(frame: pd.DataFrame, size: int, epsilon: float) -> dict[Any, Any] | None:
+    return next(iter(select(frame, size=size, epsilon=epsilon).to_dict("records")), None)
+
+
+def _counts(points: pd.DataFrame, some: pd.Series, of: int = 0) -> list[tuple[str, int, int]]:
+    """Return of each release with some such points how many, and of how many."""
+    return [
+        (str(name), len(own), of or int((points.release == name).sum()))
+        for name, own in points[some].groupby("release", sort=False)
     ]
-    return Report(
-        title=result.problem.title,
-        summary=summary_words(result),
-        sections=tuple(section for section in sections if section is not None),
-        results=result,
-        facts=_facts(result),
-    )
 
 
-def _facts(result: ReleaseComparisonResult) -> tuple[Fact, ...]:
-    study, epsilon = result.problem.study, main_epsilon(result.problem)
-    last = select(result.points, size=study.sizes[-1], epsilon=epsilon)
-    at = f"n = {study.sizes[-1]:,}, ε = {format_number(epsilon)}"
-    known = last[last.refused == ""]
-    near = known.lost <= study.useful_loss
-    empty = useless(result, known) & ~near
+def _no_n(result: ReleaseComparisonResult, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return of which releases theory names no n, and what errors remain with those of a kind."""
+    kinds = rows.release.map({release.label: release.kind for release in result.problem.releases})
+    remaining = [
+        {
+            "kind": str(kind),
+            "releases": list(own.release),
+            "low": own.least.min(),
+            "high": own.least.max(),
+        }
+        for kind, own in rows[rows.least.notna()].groupby(kinds, sort=False)
+    ]
+    return {
+        "silent": list(rows.release[rows.least.isna() & (kinds != LINEAR)]),
+        "remaining": remaining,
+    }
+
+
+def _facts(
+    result: ReleaseComparisonResult, end: pd.DataFrame, ratios: pd.DataFrame
+) -> list[tuple[str, str]]:
+    study, n = result.problem.study, len(result.problem.releases)
+    at = f"n = {study.sizes[-1]:,}, ε = {format_number(main_epsilon(result.problem))}"
     facts = [
-        Fact("private rows", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
-        Fact("accuracy without noise", format_percent(without_noise(result, study.sizes[-1]))),
-        Fact(f"of use at {at}", f"{int(near.sum())} of {len(last)}"),
-        Fact(f"useless at {at}", f"{int(empty.sum())} of {len(last)}"),
+        ("private rows", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
+        ("accuracy without noise", format_percent(without_noise(result, study.sizes[-1]))),
+        (f"of use at {at}", f"{int((end.group == 'near').sum())} of {n}"),
+        (f"useless at {at}", f"{int((end.group == 'useless').sum())} of {n}"),
     ]
-    ratios = accounting_ratios(result)
     if len(ratios):
         largest = format_number(ratios.ratio.max())
-        facts.append(
-            Fact("noise of the paper's accounting, against ours", f"up to {largest} times")
-        )
-    return tuple(facts)
+        facts.append(("noise of the paper's accounting, against ours", f"up to {largest} times"))
+    return facts
 
 
-def _panels(result: ReleaseComparisonResult, rows_of: Callable[[str], pd.DataFrame]) -> list[Panel]:
-    """Return panels by kind of release, with what there is to draw of each release."""
-    curves: dict[str, list[figures.Curve]] = {}
-    for release in result.problem.releases:
-        rows = rows_of(release.label)
-        if len(rows):
-            curves.setdefault(HEADINGS[release.kind], []).append((release.label, rows))
-    panels: list[Panel] = []
+# ----------------------------------------------------------------------------------- figures
+
+
+def _panelled(result: ReleaseComparisonResult, rows: pd.DataFrame) -> pd.DataFrame:
+    """Sort rows into panels by kind of release, of no more curves than a reader can follow."""
+    there = set(rows.release)
+    places: dict[str, str] = {}
     for heading in dict.fromkeys(HEADINGS.values()):
-        several = curves.get(heading, [])
-        for start in range(0, len(several), _MOST_CURVES):
-            more = " (continued)" if start else ""
-            panels.append((f"{heading}{more}", several[start : start + _MOST_CURVES]))
-    return panels
+        labels = [
+            release.label
+            for release in result.problem.releases
+            if HEADINGS[release.kind] == heading and release.label in there
+        ]
+        for number, label in enumerate(labels):
+            places[label] = f"{heading}{' (continued)' * (number >= _MOST_CURVES)}"
+    order = list(places)
+    rows = rows.sort_values("release", key=lambda s: s.map(order.index), kind="stable")
+    return rows.assign(panel=rows.release.map(places))
 
 
-def _known(result: ReleaseComparisonResult, **place: object) -> pd.DataFrame:
-    """Return the points of some place that were not refused."""
-    return select(result.points, refused="", **place)
-
-
-# ------------------------------------------------------------------------------------- sections
-
-
-def _accuracy_section(result: ReleaseComparisonResult) -> Section:
-    sizes, epsilon = result.problem.study.sizes, main_epsilon(result.problem)
-    smaller = sizes[(len(sizes) - 1) // 2]
-    drawn = [
-        _over_epsilon(result, "accuracy-epsilon", sizes[-1]),
-        _over_epsilon(result, "accuracy-epsilon-fewer", smaller) if smaller < sizes[-1] else None,
-        _over_size(result, epsilon),
-    ]
-    shown = _known(result).sort_values(["size", "epsilon"], ascending=[False, True], kind="stable")
-    return Section(
-        "What is left of the accuracy",
-        (
-            "Every release answers the same questions, the test rows, from the same fitted models. "
-            "Where updates run out, the remaining test rows are labelled by the public model, "
-            "which costs nothing. “Accuracy lost” is that of the model without noise less that of "
-            "the release.",
-        ),
-        figures=tuple(figure for figure in drawn if figure is not None),
-        tables=(
-            Table(
-                "points",
-                "Means over fits and draws; errors are distances from the model's predictions, of "
-                "which objective perturbation, another model, has none.",
-                shown.drop(columns="refused"),
-                _WORDS,
-                _SHARES,
-                rows_shown=40,
-                complete=result.points,
-            ),
-            Table(
-                "draws",
-                "Every fit and draw.",
-                result.draws,
-                _WORDS,
-                {"accuracy": "z.1%"},
-                rows_shown=8,
-            ),
-        ),
+def _figures(result: ReleaseComparisonResult) -> list[Figure]:
+    study, epsilon = result.problem.study, main_epsilon(result.problem)
+    smaller = study.sizes[(len(study.sizes) - 1) // 2]
+    without = result.models.groupby("size").accuracy.mean()
+    known = select(result.points, refused="")
+    known = known.assign(without=known["size"].map(without))
+    drawn = _panelled(result, known)
+    panels: dict[str, Any] = {
+        "hue": "release",
+        "panels": "panel",
+        "own": True,
+        "columns": 2,
+        "height": 2.45,
+    }
+    accuracy: dict[str, Any] = {
+        **panels,
+        "y": "percent",
+        "low": "from",
+        "high": "to",
+        "log": "x",
+        "zero": False,
+        "levels": {"always the commoner label": 100 * majority(result.problem)},
+        "thin": {"without noise": "reference"},
+        "y_label": "accuracy on test rows, %",
+    }
+    percents = drawn.assign(
+        percent=100 * drawn.accuracy,
+        **{"from": 100 * drawn.accuracy_low, "to": 100 * drawn.accuracy_high},
+        reference=100 * drawn.without,
     )
+    figures = []
+    over_size = select(percents, epsilon=epsilon)
+    if len(over_size):
+        figures.append(
+            Figure(
+                "accuracy-size",
+                f"Accuracy over n, {equals('ε', epsilon)}. What to see: noise falls like 1/n, so "
+                "curves climb towards the dashed line; how far to the right they do is the price "
+                f"of a release's constant. {INTERVALS}",
+                Curve(over_size, x="size", x_label="n, private rows (log scale)", **accuracy),
+                "Curves of the accuracy over n. The numbers are in the table points.",
+            )
+        )
+    for name, size in (("accuracy-epsilon", study.sizes[-1]), ("accuracy-epsilon-fewer", smaller)):
+        over = select(percents, size=size)
+        if over.empty or (name == "accuracy-epsilon-fewer" and smaller == study.sizes[-1]):
+            continue
+        figures.append(
+            Figure(
+                name,
+                f"Accuracy over ε, {equals('n', size)}. What to see: where a curve leaves the line "
+                "of the commoner label, the release begins to say something, and where it reaches "
+                f"the dashed line, noise costs nothing that can be seen. {INTERVALS}",
+                Curve(over, x="epsilon", x_label="ε of the whole release (log scale)", **accuracy),
+                "Curves of the accuracy over epsilon. The numbers are in the table points.",
+            )
+        )
+    errors = select(bounded(result), epsilon=epsilon)
+    if len(errors):
+        useful = study.useful_error
+        figures.append(
+            Figure(
+                "error-size",
+                f"Error over n, {equals('ε', epsilon)}, on log scales: measured, and theory's "
+                "bound on it, dotted in the same colour. For semi-interactive releases it is the "
+                "mean error, for the others the largest over the test rows, as far as updates "
+                "last. What to see: parallel lines are theory with the right rate and a generous "
+                "constant; exponents are in the table.",
+                Curve(
+                    _panelled(result, errors), x="size", y="measured", dotted="bound", log="xy",
+                    levels={f"of use in theory: {format_number(useful)}": useful},
+                    x_label="n, private rows (log scale)",
+                    y_label="error of a prediction (log scale)", **panels,
+                ),
+                "Curves of measured errors and bounds over n. The numbers are in the table points.",
+            )
+        )  # fmt: skip
+    return figures + _needed(result) + _updates(result)
 
 
-def _over_epsilon(result: ReleaseComparisonResult, name: str, size: int) -> Figure | None:
-    rows = _known(result, size=size)
-    panels = _panels(result, lambda label: select(rows, release=label))
-    if not panels:
-        return None
-    return Figure(
-        name,
-        f"Accuracy over ε, {equals('n', size)}. What to see: where a curve leaves the line of the "
-        "commoner label, the release begins to say something, and where it reaches the dashed "
-        f"line, noise costs nothing that can be seen. {_INTERVALS}",
-        partial(
-            figures.accuracy_over_epsilon,
-            panels,
-            without_noise(result, size),
-            majority(result.problem),
-        ),
-        "Curves of the accuracy over epsilon. The numbers are in the table points.",
-    )
-
-
-def _over_size(result: ReleaseComparisonResult, epsilon: float) -> Figure | None:
-    rows = _known(result, epsilon=epsilon)
-    panels = _panels(result, lambda label: select(rows, release=label))
-    if not panels:
-        return None
-    without = result.models.groupby("size")[["accuracy"]].mean().reset_index()
-    return Figure(
-        "accuracy-size",
-        f"Accuracy over n, {equals('ε', epsilon)}. What to see: noise falls like 1/n, so curves "
-        "climb towards the dashed line; how far to the right they do is the price of a release's "
-        f"constant. {_INTERVALS}",
-        partial(figures.accuracy_over_size, panels, without, majority(result.problem)),
-        "Curves of the accuracy over n. The numbers are in the table points.",
-    )
-
-
-def _useful_section(result: ReleaseComparisonResult) -> Section:
+def _needed(result: ReleaseComparisonResult) -> list[Figure]:
+    """Return from which n on every release is of use, at the ends and in the middle of epsilon."""
     study = result.problem.study
-    middle = main_epsilon(result.problem)
-    chosen = list(dict.fromkeys([study.epsilons[0], middle, study.epsilons[-1]]))[:_MOST_PANELS]
-    panels = [(equals("ε", value), select(result.useful, epsilon=value)) for value in chosen]
-    shown = [rows[["n_bound", "n_measured"]].notna().any(axis=None) for _, rows in panels]
-    drawn = Figure(
-        "sizes-needed",
-        "From which n on a release is of use. What to see: the marks of a row answer different "
-        "questions, the hollow one how far predictions can be off, the filled one how many labels "
-        "were wrong in this study; hollow marks of two accountings of the same release are "
-        "apart by what the paper's constants cost. A missing mark: at no n.",
-        partial(figures.sizes_needed, panels, (study.sizes[0], study.sizes[-1])),
-        "Marks of the sizes needed. The numbers are in the table useful.",
+    chosen = dict.fromkeys([study.epsilons[0], main_epsilon(result.problem), study.epsilons[-1]])
+    rows = result.useful[result.useful.epsilon.isin(list(chosen))]
+    if rows[["n_bound", "n_measured"]].isna().all(axis=None):
+        return []
+    kinds = {"n_bound": "by theory's bound", "n_measured": "as measured"}
+    long = rows.melt(["epsilon", "release"], list(kinds), "how", "n")
+    drawn = long.assign(
+        how=long.how.map(kinds),
+        panel=[equals("ε", value) for value in long.epsilon],
+        release=[fill(str(name), _NAME) for name in long.release],
+        theory=(long.how == "n_bound").astype(int),
     )
-    return Section(
-        "From which n on",
-        (
-            "By theory: the smallest n at which none of the "
-            f"{questions(result.problem):,} answers is further than "
-            f"{format_number(study.useful_error)} from the model's (for non-interactive releases: "
-            "no prediction in the ball; for semi-interactive releases: predictions on average), "
-            f"except with probability {format_number(study.failure_probability)}, with the numbers "
-            "of updates, points and rounds that are best at that n, of those that a release can "
-            "be made with. As measured: the smallest n of the study from which on the loss of "
-            "accuracy stays within "
-            f"{format_number(100 * study.useful_loss)} points, with the numbers of the problem "
-            "file. Objective perturbation, which releases another model, has no such bound, and an "
-            "interactive release with a threshold of its own may run out of updates before it "
-            "holds. Nor is anything promised where every net would be too large.",
-        ),
-        figures=(drawn,) if any(shown) else (),
-        tables=(
-            Table(
-                "useful",
-                "From which n on; a dash: at none. The bound at the largest n that is thought of "
-                "is what points, nets and rounds leave when there is little noise.",
-                result.useful,
-                _WORDS,
-                {"n_bound": ",.0f", "n_measured": ",.0f"},
-                rows_shown=80,
+    return [
+        Figure(
+            "sizes-needed",
+            "From which n on a release is of use. What to see: the marks of a row answer different "
+            "questions, the hollow one how far predictions can be off, the filled one how many "
+            "labels were wrong in this study, which ends at the dotted line; hollow marks of two "
+            "accountings of the same release are apart by what the paper's constants cost. A "
+            "missing mark: at no n.",
+            Dots(
+                drawn, x="n", y="release", hue="how", panels="panel", hollow="theory", log="x",
+                beside=True, levels={"largest of the study": study.sizes[-1]},
+                x_label="n, private rows (log scale)",
             ),
-        ),
+            "Marks of the sizes needed. The numbers are in the table useful.",
+        )
+    ]  # fmt: skip
+
+
+def _updates(result: ReleaseComparisonResult) -> list[Figure]:
+    if result.updates.empty:
+        return []
+    epsilons = result.problem.study.epsilons
+    few = [epsilons[0], main_epsilon(result.problem), epsilons[-1]]
+    rows = result.updates[result.updates.epsilon.isin(few)]
+    asked = np.unique(rows.queries)
+    step = -(-len(asked) // _MOST_POINTS)
+    rows = rows[rows.queries.isin(asked[::-1][::step])]
+    limits = {
+        release.label: release.max_updates
+        for release in result.problem.releases
+        if release.kind == "interactive"
+    }
+    allowed = rows.release.map(limits).astype(float)
+    used = rows.groupby("release").high.transform("max").clip(lower=1.0)
+    drawn = rows.assign(
+        allowed=allowed.where(allowed < _FAR * used),
+        panel=[f"{name}\n{limits[name]:,} allowed" for name in rows.release],
+        curve=[equals("ε", value) for value in rows.epsilon],
     )
+    return [
+        Figure(
+            "updates",
+            "Updates used as questions grow, "
+            f"{equals('n', result.problem.study.sizes[-1])}; bars: from the fewest to the most of "
+            "all fits and draws. What to see: a curve that levels off has learnt the model, one "
+            "that reaches the dashed line has run out (above the panel where far more are "
+            "allowed), and one that stays at zero has a threshold so wide that nothing is ever "
+            "corrected.",
+            Curve(
+                drawn, x="queries", y="updates", low="low", high="high", hue="curve",
+                panels="panel", free="y", columns=3, height=2.6,
+                thin={"updates allowed": "allowed"}, x_label="questions asked",
+                y_label="updates used",
+            ),
+            "Curves of the updates used. The numbers are in the table updates.",
+        )
+    ]  # fmt: skip
 
 
-def _bounded(result: ReleaseComparisonResult) -> pd.DataFrame:
-    """Return the points with a bound, and what was measured of what is bounded."""
-    kinds = {release.label: release.kind for release in result.problem.releases}
-    mean = result.points.release.map(kinds) == _MEAN_IS_BOUNDED
-    points = result.points.assign(measured=result.points.error.where(mean, result.points.worst))
-    return points[np.isfinite(points.measured) & np.isfinite(points.bound)]
+# ------------------------------------------------------------------------------------ tables
 
 
-def _error_section(result: ReleaseComparisonResult) -> Section | None:
-    rows = _bounded(result)
-    if rows.empty:
-        return None
-    epsilon = main_epsilon(result.problem)
-    middle = select(rows, epsilon=epsilon)
-    panels = _panels(result, lambda label: select(middle, release=label))
-    drawn = Figure(
-        "error-size",
-        f"Error over n, {equals('ε', epsilon)}, on log scales: measured, and theory's bound on it, "
-        "dotted in the same colour. For semi-interactive releases it is the mean error, for the "
-        "others the largest over the test rows, as far as updates last. What to see: parallel "
-        "lines are theory with the right rate and a generous constant; exponents are in the table.",
-        partial(figures.error_over_size, panels, result.problem.study.useful_error),
-        "Curves of measured errors and bounds over n. The numbers are in the table points.",
-    )
-    return Section(
-        "Errors against theory",
-        (
-            "The bounds are those of K's theorems with their constants worked out, for the numbers "
-            "of updates, points and rounds of the problem file. A bound above the largest "
-            "prediction says nothing. Those of interactive releases cover answers while updates "
-            "last. A release that says zero everywhere is off by the model's own predictions and "
-            "no more, while noise can exceed them: a small error is not yet a right label.",
+def _tables(result: ReleaseComparisonResult, ratios: pd.DataFrame) -> list[Table]:
+    study, errors = result.problem.study, bounded(result)
+    known = select(result.points, refused="")
+    known = known.sort_values(["size", "epsilon"], ascending=[False, True], kind="stable")
+    refused = result.points[result.points.refused != ""]
+    tables = [
+        Table(
+            "points",
+            "Means over fits and draws; errors are distances from the model's predictions, of "
+            "which objective perturbation, another model, has none.",
+            known.drop(columns="refused"),
+            WORDS,
+            SHARES,
+            rows_shown=40,
+            complete=result.points,
         ),
-        figures=(drawn,) if panels else (),
-        tables=(
+        Table(
+            "draws", "Every fit and draw.", result.draws, WORDS, {"accuracy": "z.1%"}, rows_shown=8
+        ),
+        Table(
+            "useful",
+            "From which n on; a dash: at none. The bound at the largest n that is thought of is "
+            "what points, nets and rounds leave when there is little noise.",
+            result.useful,
+            WORDS,
+            {"n_bound": ",.0f", "n_measured": ",.0f"},
+            rows_shown=80,
+        ),
+        Table(
+            "models",
+            "Every fit. No guarantee covers these numbers.",
+            result.models,
+            WORDS,
+            SHARES,
+            rows_shown=40,
+        ),
+    ]
+    if len(errors):
+        tables.append(
             Table(
                 "exponents",
                 "Exponents of n, fitted by least squares to the logarithms.",
-                _exponents(rows),
+                exponents(errors),
                 {
-                    **_WORDS,
+                    **WORDS,
                     "measured": "exponent, measured",
                     "low": "from",
                     "high": "to (95%)",
@@ -309,50 +417,17 @@ def _error_section(result: ReleaseComparisonResult) -> Section | None:
                 },
                 dict.fromkeys(("measured", "low", "high", "bound"), "z.2f"),
                 rows_shown=40,
-            ),
-        ),
-    )
-
-
-def _exponents(rows: pd.DataFrame) -> pd.DataFrame:
-    """Fit powers of n to measured errors and to bounds, of every release and epsilon."""
-    table = []
-    for (release, epsilon), own in rows.groupby(["release", "epsilon"], sort=False):
-        fit = power_fit(own["size"], own.measured)
-        table.append(
-            {
-                "release": release,
-                "epsilon": epsilon,
-                "measured": fit.slope,
-                "low": fit.low,
-                "high": fit.high,
-                "bound": power_fit(own["size"], own.bound).slope,
-                "sizes": fit.n_points,
-            }
+            )
         )
-    return pd.DataFrame(table).sort_values(["epsilon"], kind="stable")
-
-
-def _accounting_section(result: ReleaseComparisonResult) -> Section | None:
-    ratios = accounting_ratios(result)
-    if ratios.empty:
-        return None
-    return Section(
-        "The paper's accounting, and ours",
-        (
-            "Both promise the same. The paper's adds up the answers of a release by composition "
-            "theorems; the tight one bounds the moments of the privacy loss and takes the smallest "
-            "noise that they allow. The two accuracies say whether that decides if a "
-            "release is of use.",
-        ),
-        tables=(
+    if len(ratios):
+        tables.append(
             Table(
                 "accountings",
                 "Scale of the noise under the paper's accounting over that under the tight one, of "
                 "releases alike in all else; here at the largest n, in the file at all.",
-                select(ratios, size=result.problem.study.sizes[-1]),
+                select(ratios, size=study.sizes[-1]),
                 {
-                    **_WORDS,
+                    **WORDS,
                     "paper": "paper's accounting",
                     "tight": "tight",
                     "ratio": "ratio of scales",
@@ -362,95 +437,30 @@ def _accounting_section(result: ReleaseComparisonResult) -> Section | None:
                 {"accuracy_paper": "z.1%", "accuracy_tight": "z.1%"},
                 rows_shown=40,
                 complete=ratios,
-            ),
-        ),
-    )
-
-
-def _updates_section(result: ReleaseComparisonResult) -> Section | None:
-    if result.updates.empty:
-        return None
-    limits = {
-        release.label: release.max_updates
-        for release in result.problem.releases
-        if release.kind == "interactive"
-    }
-    epsilons = result.problem.study.epsilons
-    few = list(dict.fromkeys([epsilons[0], main_epsilon(result.problem), epsilons[-1]]))
-    panels: list[Panel] = []
-    for label in dict.fromkeys(result.updates.release):
-        rows = select(result.updates, release=label)
-        curves = [(equals("ε", value), select(rows, epsilon=value)) for value in few]
-        panels.append((str(label), curves))
-    drawn = Figure(
-        "updates",
-        f"Updates used as questions grow, {equals('n', result.problem.study.sizes[-1])}; shaded: "
-        "from the fewest to the most of all fits and draws. What to see: a curve that levels off "
-        "has learnt the model, one that reaches the dashed line has run out (above the panel where "
-        "far more are allowed), and one that stays at zero has a threshold so wide that nothing is "
-        "ever corrected.",
-        partial(figures.updates_over_questions, panels, [limits[name] for name, _ in panels]),
-        "Curves of the updates used. The numbers are in the table updates.",
-    )
-    return Section(
-        "Updates of the interactive releases",
-        updates_words(result),
-        figures=(drawn,),
-        tables=(
+            )
+        )
+    if len(result.updates):
+        tables.append(
             Table(
                 "updates",
                 "Updates after all questions: means over fits and draws, the fewest, the most; in "
                 "the file after fewer questions too.",
                 result.updates.groupby(["release", "epsilon"], sort=False).tail(1),
-                {**_WORDS, "queries": "questions", "low": "fewest", "high": "most"},
+                {**WORDS, "queries": "questions", "low": "fewest", "high": "most"},
                 rows_shown=40,
                 complete=result.updates,
-            ),
-        ),
-    )
-
-
-def _promise_section(result: ReleaseComparisonResult) -> Section:
-    problem = result.problem
-    return Section(
-        "What is promised",
-        (
-            "Replacing any one private row changes the probability of whatever is released by at "
-            "most a factor exp(ε), and an addition of δ. Each release keeps this by itself; two of "
-            "the same rows add up, and so do the draws of this study, whose seeds are in the "
-            "problem file: the page measures releases and is none.",
-            "It rests on a public bound "
-            f"of {format_number(problem.model.data_norm)} on the norm of every row, private or "
-            "asked about; on a public set of labels; on the kernel, its parameters and the "
-            "regularisation being chosen without looking at the private rows; and on noise whose "
-            "seed nobody knows. Releases of the kernel model's predictions need a minimiser found "
-            f"to within {format_number(problem.model.tol)} sensitivities, which their noise "
-            "covers. Numbers are computed in double precision.",
-        ),
-        points=promises(problem),
-    )
-
-
-def _refused_section(result: ReleaseComparisonResult) -> Section | None:
-    refused = result.points[result.points.refused != ""]
-    if refused.empty:
-        return None
-    listed = refused.groupby("release", sort=False).agg(
-        pairs=("size", "size"),
-        n_from=("size", "min"),
-        n_to=("size", "max"),
-        epsilon_from=("epsilon", "min"),
-        epsilon_to=("epsilon", "max"),
-        refused=("refused", "first"),
-    )
-    return Section(
-        "What was refused",
-        (
-            "A release that cannot keep its promise, or would need more than a machine has, is "
-            "refused before any noise is drawn. The reason is the error's own words at the first "
-            "pair of n and ε; at others its numbers may differ.",
-        ),
-        tables=(
+            )
+        )
+    if len(refused):
+        listed = refused.groupby("release", sort=False).agg(
+            pairs=("size", "size"),
+            n_from=("size", "min"),
+            n_to=("size", "max"),
+            epsilon_from=("epsilon", "min"),
+            epsilon_to=("epsilon", "max"),
+            refused=("refused", "first"),
+        )
+        tables.append(
             Table(
                 "refused",
                 "Releases that were refused, at how many pairs of n and ε, and in which range.",
@@ -462,28 +472,7 @@ def _refused_section(result: ReleaseComparisonResult) -> Section | None:
                     "epsilon_to": "to",
                     "refused": "why",
                 },
-                complete=refused[["release", "size", "epsilon", "refused"]],
-            ),
-        ),
-    )
-
-
-def _models_section(result: ReleaseComparisonResult) -> Section:
-    return Section(
-        "The models without noise",
-        (
-            f"One model for every n and fit, asked {questions(result.problem):,} questions. The "
-            "sensitivity is how far any prediction moves at most when one row is replaced; noise "
-            "is proportional to it, and matters by how it compares with the median prediction.",
-        ),
-        tables=(
-            Table(
-                "models",
-                "Every fit. No guarantee covers these numbers.",
-                result.models,
-                _WORDS,
-                _SHARES,
-                rows_shown=40,
-            ),
-        ),
-    )
+                complete=refused[["release", *KEY, "refused"]],
+            )
+        )
+    return tables
