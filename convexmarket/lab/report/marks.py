@@ -114,7 +114,7 @@ class _Mark:
         for axes in grid[len(groups) :]:
             axes.remove()
         names = self._names
-        for axes, (title, rows) in zip(row, groups, strict=True):
+        for axes, (_, rows) in zip(row, groups, strict=True):
             for name, series in _by(rows, self.hue):
                 position = names.index(name)
                 self._draw(axes, series, series_label(name), position, len(names))
@@ -122,6 +122,7 @@ class _Mark:
                 self._level(axes, level, label)
             for label, places in self.rug.items():
                 _rug(axes, places, label)
+        for axes, (title, rows) in zip(row, groups, strict=True):  # axes that are shared know all
             scale = self._scales(axes, rows, columns)
             told = title if len(groups) > 1 else self.y_label
             axes.set_title(fill(f"{told}{scale}", max(8, _TITLES // columns)))
@@ -276,7 +277,9 @@ class Dots(_Mark):
         groups = _by(self.frame, self.panels)
         own = [[name for name, _ in _by(rows, self.y)] for _, rows in groups]
         sizes = [len(names) + 1.0 for names in own]
-        figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * sum(sizes) + 0.2 * len(sizes)))
+        most = max(rows.groupby(self.y)[self.hue or self.y].nunique().max() for _, rows in groups)
+        room = (0.16 + 0.08 * most) * sum(sizes)
+        figure = Figure(figsize=(WIDTH, 0.6 + room + 0.2 * len(sizes)))
         column = figure.subplots(
             len(groups), 1, sharex="x" not in self.free, squeeze=False, height_ratios=sizes
         )
