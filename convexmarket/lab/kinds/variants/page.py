@@ -608,7 +608,7 @@ def _tables(scene: Scene) -> list[Table]:
             "sellers",
             "What each seller sells, variant by variant. What it is paid is, on average over its "
             "report, the expected payment ψ(c)·u(ε). Where a solver's rounding leaves next to "
-            "nothing, nothing is sold; results.json has the remainders.",
+            "nothing, nothing is sold; the stored results hold the rest.",
             known(sellers if len(groups) else sellers.drop(columns="group"), *sellers.columns),
             rows=10,
             complete=sellers,
