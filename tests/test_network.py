@@ -21,7 +21,7 @@ ASKED_FOR = {
     ("cli/__init__.py", "webbrowser"),
     ("cli/compare.py", "webbrowser"),
     ("cli/online.py", "webbrowser"),
-    ("experiments/solver_study.py", "distributed"),
+    ("lab/kinds/solver_study/run.py", "distributed"),
 }
 
 

@@ -233,7 +233,7 @@ def test_the_certificate_is_not_idle() -> None:
 
 def test_a_model_that_misses_its_tolerance_is_refused() -> None:
     X, y = sample(0, 20)
-    with pytest.raises(SolverError, match=r"may be off by .* use a larger tolerance"):
+    with pytest.raises(SolverError, match=r"may be off by .* use a larger tol"):
         kernel_erm(tol=1e-30).fit(X, y)
 
 
@@ -483,7 +483,7 @@ def test_gamma_has_scikit_learns_defaults() -> None:
         ({"regularization": -1.0}, ParameterError, "regularization"),
         ({"regularization": np.nan}, ParameterError, "regularization"),
         ({"regularization": np.inf}, ParameterError, "regularization"),
-        ({"tol": 0.0}, ParameterError, "tolerance is 0.0; give"),
+        ({"tol": 0.0}, ParameterError, "tol is 0.0; give"),
         ({"tol": np.nan}, ParameterError, "tol"),
         ({"gamma": -1.0}, ParameterError, "gamma is -1.0; give"),
         ({"kernel": "poly", "degree": 0}, ParameterError, "degree"),
@@ -497,7 +497,7 @@ def test_gamma_has_scikit_learns_defaults() -> None:
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
         ({"classes": (0, 1)}, DataError, "1 labels are none of the public classes"),
-        ({"tol": 1e-40}, SolverError, "larger tolerance"),
+        ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
 )
 def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words) -> None:
