@@ -62,5 +62,5 @@ def test_the_index_names_all():
         assert all(f"{name}/" in text for name in FILES)
 
 
-def test_together_they_stay_below_forty_megabytes():
+def test_together_they_stay_small():
     assert sum(path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()) < 14.5e6

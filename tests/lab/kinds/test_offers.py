@@ -268,22 +268,19 @@ def test_either_gamma_or_a_budget_is_given(given):
         price_offers(drawn(), PRIOR, mu=1, sigma=100, **given)
 
 
-def test_a_group_carries_its_share(tmp_path):
-    table = drawn(20)
-    quota = {"group_column": "region", "at_least": {"north": 0.6}}
+def test_a_group_carries_its_share():
+    table = drawn(8)
+    quota = {"group_column": "region", "at_least": {"north": 0.9}}
     free = price_offers(table, PRIOR, **OBJECTIVE, group_column="region")
     pd.testing.assert_frame_equal(free.table, price_offers(table, PRIOR, **OBJECTIVE).table)
     north = (table["region"] == "north").to_numpy()
-    assert free.table["weight"][north].sum() < 0.5
+    assert free.table["weight"][north].sum() < 0.8
     offers = price_offers(table, PRIOR, **OBJECTIVE, **quota)
-    assert offers.table["weight"][north].sum() >= 0.6 - 1e-6
-    assert offers.certificate["objective"]["at_least"] == {"north": 0.6}
+    assert offers.table["weight"][north].sum() >= 0.9 - 1e-6
+    assert offers.certificate["objective"]["at_least"] == {"north": 0.9}
     first = offers.certificate["statements"][0]
-    assert "with at least 0.6 of the weight in the group 'north'" in first
+    assert "with at least 0.9 of the weight in the group 'north'" in first
     assert "up to rounding and the gap" in first
-    table.to_csv(tmp_path / "sellers.csv", index=False)
-    of_file = price_offers(tmp_path / "sellers.csv", PRIOR, **OBJECTIVE, **quota)
-    np.testing.assert_array_equal(of_file.table["payment"], offers.table["payment"])
 
 
 def test_groups_have_to_be_known(tmp_path):

@@ -83,6 +83,7 @@ def test_gamma_or_budget_take_the_place_of_the_file_s(place):
         buy_from(problem, gamma=0.01, budget=5.0)
 
 
+@pytest.mark.campaign  # a market is solved again for each seller
 def test_groups_carry_their_share(place):
     problem = load_problem(written(place, TRADEOFF, TABLE))
     sale = buy_from(problem, group="region", at_least={"north": 0.7})
