@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
@@ -62,6 +62,8 @@ def _hashable(value: Any) -> Any:
         return value.shape, *value.ravel().tolist()
     if isinstance(value, cp.Parameter):
         return id(value)
+    if isinstance(value, Mapping):
+        return frozenset(value.items())
     return value.shape if _is_sparse(value) else value
 
 

@@ -753,6 +753,9 @@ def test_pieces_are_compared_by_value_and_read_well():
     assert cm.MaxEpsilon(OWN) != cm.terms.GivenEpsilon(OWN)
     assert cm.GroupShare(GROUPS, equal=True) == cm.GroupShare(list(GROUPS), equal=True)
     assert cm.GroupShare(GROUPS, equal=True) != cm.GroupShare(GROUPS, at_most={"a": 1})
+    shares = [cm.GroupShare(GROUPS, {"a": 0.2}, {"a": 1, "b": 0.7}) for _ in range(2)]
+    assert shares[0] == shares[1] != cm.GroupShare(GROUPS, {"a": 0.3}, {"a": 1, "b": 0.7})
+    assert len(set(shares)) == 1
     assert repr(cm.Cap(OWN)) == "Cap(k=<5 values in [0, 4]>)"
     assert repr(cm.terms.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
     assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(at_least={'a': 0.2})"
