@@ -10,7 +10,7 @@ from typing import Any
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource
 
-__all__ = ["package_version", "problem_file", "problem_source", "versions"]
+__all__ = ["package_version", "problem_file", "problem_source", "provenance_of", "versions"]
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
 _SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
@@ -46,6 +46,19 @@ def problem_file(problem: ProblemModel) -> dict[str, Any] | None:
         "overrides": list(source.overrides),
         "text": source.text,
     }
+
+
+def provenance_of(problem: ProblemModel, **more: Any) -> dict[str, Any]:
+    """Return where the result of a problem comes from, as plain values for JSON.
+
+    Parameters
+    ----------
+    problem : Problem
+    **more
+        What a kind says besides, or in place of ``versions`` and ``seed``.
+    """
+    always = {"versions": versions(), "seed": problem.run.seed}
+    return {**always, **more, "problem_file": problem_file(problem)}
 
 
 def problem_source(described: Any) -> ProblemSource:

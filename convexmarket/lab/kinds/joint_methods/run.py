@@ -35,7 +35,7 @@ from convexmarket.lab.kinds.joint_methods.problem import (
 )
 from convexmarket.lab.problem.classification import ClassificationData, SyntheticData, WdbcData
 from convexmarket.lab.problem.rows import load_rows
-from convexmarket.lab.provenance import package_version, problem_file, versions
+from convexmarket.lab.provenance import package_version, provenance_of, versions
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
@@ -163,11 +163,10 @@ def run_joint_methods(
         claims=tuple(joint_methods_claims(runs, instances, descents)),
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions() | {"unopy": package_version("unopy")},
-            "seed": problem.run.seed,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(
+            problem,
+            versions=versions() | {"unopy": package_version("unopy")},
+        ),
     )
 
 

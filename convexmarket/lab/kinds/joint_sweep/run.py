@@ -25,7 +25,7 @@ from convexmarket.lab.claims import Claim, check_shape
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.joint_sweep.problem import JointPoint, JointSweepProblem, Measure
 from convexmarket.lab.problem.rows import load_rows
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
@@ -146,11 +146,7 @@ def run_joint_sweep(
         ],
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": seed,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(problem),
     )
 
 

@@ -34,7 +34,7 @@ from convexmarket.lab.kinds.joint_tradeoff.purchases import (
     plan,
     train_without,
 )
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.privacy import objective_perturbation_guarantee
@@ -214,13 +214,11 @@ def run_joint_tradeoff(
         exponential_threshold=convexity_threshold(rows.X_train),
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "rows": row_counts(rows),
-            "data": rows.description,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(
+            problem,
+            rows=row_counts(rows),
+            data=rows.description,
+        ),
     )
 
 

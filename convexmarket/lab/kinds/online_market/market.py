@@ -43,7 +43,7 @@ from convexmarket.lab.kinds.online_market.release import (
 )
 from convexmarket.lab.kinds.online_market.rows import MOST_NAMES, check_public
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
@@ -381,9 +381,8 @@ def close_and_describe(
         simulated=simulated,
         caveats=(_SIMULATED, *caveats) if simulated else caveats,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed if simulated else None,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(
+            problem,
+            seed=problem.run.seed if simulated else None,
+        ),
     )

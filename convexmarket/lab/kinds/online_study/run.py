@@ -22,7 +22,7 @@ from convexmarket.allocation import allocate
 from convexmarket.lab.claims import CONFIDENCE, Claim, power_fit
 from convexmarket.lab.kinds.online_study.claims import study_claims
 from convexmarket.lab.kinds.online_study.problem import KNOWING, OnlineStudyProblem, StudyMeasure
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.online import OnlineOutcome, run_online
@@ -146,11 +146,7 @@ def run_online_study(
         claims=study_claims(problem, draws),
         caveats=(*CAVEATS, *((CAPPED,) if problem.buyer.cap is not None else ())),
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(problem),
     )
 
 

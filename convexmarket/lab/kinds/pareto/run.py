@@ -14,7 +14,7 @@ from convexmarket.allocation import allocate
 from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.pareto.problem import ParetoProblem
 from convexmarket.lab.measures import expected_payments, n_bought, without_payments
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 
 __all__ = ["CRITERIA", "ParetoResult", "efficient", "run_pareto"]
@@ -78,7 +78,7 @@ def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Pare
         points=points,
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={"versions": versions(), "seed": seed, "problem_file": problem_file(problem)},
+        provenance=provenance_of(problem),
     )
 
 

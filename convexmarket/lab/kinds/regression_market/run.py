@@ -28,7 +28,7 @@ from convexmarket.lab.audits import MISREPORTS, audit_row
 from convexmarket.lab.kinds.regression_market.problem import MedicalData, RegressionMarketProblem
 from convexmarket.lab.lists.people import People, read_people
 from convexmarket.lab.problem.own import OwnRegression
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.scenarios import sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners import NonPrivateRidge, PersonalizedRidge, expected_loss
@@ -222,14 +222,12 @@ def run_regression_market(
         guarantee=trials[0].guarantee,
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "rows": {"train": int(rows.y_train.size), "test": int(rows.y_test.size)},
-            "features": list(rows.feature_names),
-            "data": rows.description,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(
+            problem,
+            rows={"train": int(rows.y_train.size), "test": int(rows.y_test.size)},
+            features=list(rows.feature_names),
+            data=rows.description,
+        ),
     )
 
 

@@ -36,7 +36,7 @@ from convexmarket.lab.kinds.release_comparison.useful import (
     most_points,
     smallest_n,
 )
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.release.non_interactive import MOST_BYTES
 from convexmarket.release.semi_interactive import LARGEST as MOST_POINTS
@@ -173,11 +173,7 @@ def run_release_comparison(
         useful=_useful(problem, found[0].public, points, stages),
         caveats=_caveats(problem),
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(problem),
     )
 
 

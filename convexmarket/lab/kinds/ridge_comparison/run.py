@@ -27,7 +27,7 @@ from convexmarket.lab.kinds.ridge_comparison.problem import (
     SweepTable,
 )
 from convexmarket.lab.problem.files import read_limited
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners.ridge_math import (
     noise_moments,
@@ -179,13 +179,11 @@ def run_ridge_comparison(
         ),
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "draws": problem.run.draws,
-            "samples": problem.run.samples,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(
+            problem,
+            draws=problem.run.draws,
+            samples=problem.run.samples,
+        ),
     )
 
 

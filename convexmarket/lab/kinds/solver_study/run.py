@@ -18,7 +18,7 @@ import pandas as pd
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import problem_file, provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.lab.study.cores import can_pin, usable_cores
 from convexmarket.lab.study.isolation import run_isolated
@@ -286,15 +286,13 @@ def run_solver_study(
         machine=_machine(runs, {entry["processor"] for entry in found.values()}),
         caveats=(*CAVEATS, *_substitutions(plan)),
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "problem_file": problem_file(problem),
-            "studied": [
+        provenance=provenance_of(
+            problem,
+            studied=[
                 {"name": name, "file": problem_file(load_problem(path))}
                 for name, path in problem.files().items()
             ],
-        },
+        ),
     )
 
 

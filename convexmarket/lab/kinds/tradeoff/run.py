@@ -29,7 +29,7 @@ from convexmarket.incentives.rules import payments
 from convexmarket.lab.audits import MISREPORTS, audit_row
 from convexmarket.lab.classification import Trial, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
@@ -412,11 +412,9 @@ def _seller_rows(choice: Choice) -> pd.DataFrame:
 
 
 def _provenance(problem: TradeoffProblem, rows: MarketData, designs: int) -> dict[str, Any]:
-    return {
-        "versions": versions(),
-        "seed": problem.run.seed,
-        "rows": row_counts(rows),
-        "data": rows.description,
-        "designs_trained": designs,
-        "problem_file": problem_file(problem),
-    }
+    return provenance_of(
+        problem,
+        rows=row_counts(rows),
+        data=rows.description,
+        designs_trained=designs,
+    )

@@ -26,7 +26,7 @@ from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
 from convexmarket.lab.measures import DUST, expected_payments, n_bought, without_payments
 from convexmarket.lab.problem.declared import MarketTable
-from convexmarket.lab.provenance import problem_file, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -176,11 +176,7 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
         ],
         caveats=CAVEATS,
         timings=stages.timings(),
-        provenance={
-            "versions": versions(),
-            "seed": problem.run.seed,
-            "problem_file": problem_file(problem),
-        },
+        provenance=provenance_of(problem),
     )
 
 
