@@ -49,12 +49,13 @@ class Grid:
     ----------
     axes : mapping of str to sequence
         The values of each axis, by its name.
-    draws : int
+    draws : int, optional
+        How often each is done; without it once, and rows do not say which draw they are of.
     seed : int
     """
 
     axes: Mapping[str, Sequence[Any]]
-    draws: int = 1
+    draws: int | None = None
     seed: int = 0
 
     def map(
@@ -80,18 +81,22 @@ class Grid:
         Returns
         -------
         DataFrame
-            The axes, ``draw`` where there are several, ``status`` (solved, or how it failed),
-            ``message`` (why) and what ``one`` gave; in the order of the axes.
+            The axes, ``draw`` where draws are counted, ``status`` (solved, or how it failed; or
+            what ``one`` says), ``message`` (why) and what ``one`` gave; in the order of the axes.
         """
-        places = [
-            dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
+        draws = 1 if self.draws is None else self.draws
+        runs = [
+            (dict(zip(self.axes, values, strict=True)), Streams(self.seed, draw))
+            for values in product(*self.axes.values())
+            for draw in range(draws)
         ]
-        runs = [(place, Streams(self.seed, draw)) for place in places for draw in range(self.draws)]
         found = stages.parallel(stage, jobs, (delayed(_row)(one, *run) for run in runs))
-        labels = [
-            place | ({"draw": streams.draw} if self.draws > 1 else {}) for place, streams in runs
-        ]
-        return pd.DataFrame([label | row for label, row in zip(labels, found, strict=True)])
+        return pd.DataFrame(
+            [
+                place | ({} if self.draws is None else {"draw": streams.draw}) | row
+                for (place, streams), row in zip(runs, found, strict=True)
+            ]
+        )
 
 
 def _row(one: One, place: dict[str, Any], streams: Streams) -> dict[str, Any]:

@@ -7,12 +7,13 @@ the noise stays what it is, so that two points differ by what was swept alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from joblib import delayed
 from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
@@ -22,7 +23,7 @@ from convexmarket.joint import JointAllocation, JointMarket, allocate_jointly
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import NoiseModel
 from convexmarket.lab.claims import Claim, check_shape
-from convexmarket.lab.failures import failure_status
+from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.joint_sweep.problem import JointPoint, JointSweepProblem, Measure
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.provenance import provenance_of
@@ -113,37 +114,19 @@ def run_joint_sweep(
         The same for the same problem, whatever the number of jobs; seconds apart. A solve without
         an answer is a row with its status and message.
     """
-    stages = Stages(progress)
-    sweep, seed = problem.sweep, problem.run.seed
+    stages, sweep = Stages(progress), problem.sweep
     rows = {point.data: load_rows(point.data) for point in sweep.points}
-    places = [
-        (number, x, draw)
-        for number, x in enumerate(sweep.axis_values)
-        for draw in range(sweep.draws)
-    ]
-    points = [sweep.points[number] for number, _, _ in places]
-    found = stages.parallel(
-        "solve",
-        problem.run.workers,
-        (
-            delayed(_solve)(point, rows[point.data], seed, draw)
-            for point, (_, _, draw) in zip(points, places, strict=True)
-        ),
-    )
-    labels = [dict(zip(("point", "x", "draw"), place, strict=True)) for place in places]
-    draws = pd.DataFrame(
-        [place | row for place, (row, _) in zip(labels, found, strict=True)],
-    ).reindex(columns=["point", "x", "draw", *_COLUMNS])
+    solves = [(point, rows[point.data]) for point in sweep.points]
+    grid = Grid({"point": range(len(solves))}, draws=sweep.draws, seed=problem.run.seed)
+    found = grid.map(partial(_solve, solves), stages, problem.run.workers)
+    found["x"] = np.asarray(sweep.axis_values)[found.point]
+    draws = found.reindex(columns=["point", "x", "draw", *_COLUMNS])
     return JointSweepResult(
         problem=problem,
         points=_points(problem, draws),
         draws=draws,
         claims=tuple(_claims(problem, draws)),
-        certificates=[
-            place | certificate
-            for place, (_, certificate) in zip(labels, found, strict=True)
-            if certificate is not None
-        ],
+        certificates=_certificates(found),
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=provenance_of(problem),
@@ -155,28 +138,21 @@ def run_joint_sweep(
 _COLUMNS = ("status", "message", "binding", *MEASURES, "two_step_message", "seconds")
 
 
-def _rng(seed: int, purpose: int, draw: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, draw)))
-
-
 def _solve(
-    point: JointPoint, rows: MarketData, seed: int, draw: int
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the row of one point and draw, and the certificate of its allocation, if any."""
+    solves: Sequence[tuple[JointPoint, MarketData]], place: dict[str, int], streams: Streams
+) -> dict[str, Any]:
+    """Return what is measured at one point for one draw, and the allocation's certificate."""
+    point, rows = solves[place["point"]]
     m, n = len(rows.y_train), rows.X_train.shape[1]
-    noise = gamma_sphere_noise(n, _rng(seed, _NOISE, draw))
-    try:
-        market = point.market(
-            _rng(seed, _SENSITIVITIES, draw).random(m), _rng(seed, _GUARANTEES, draw).random(m)
-        )
-        joint = _joint(point, rows, market, point.joint.noise, noise)
-        found = allocate_jointly(
-            joint, starts=point.joint.starts, random_state=_rng(seed, _STARTS, draw)
-        )
-        row = _measured(point, rows, joint, found, noise) | _two_step(market)
-    except ConvexMarketError as error:
-        return {"status": failure_status(error), "message": str(error)}, None
-    return row, found.certificate()
+    noise = gamma_sphere_noise(n, streams(_NOISE))
+    market = point.market(streams(_SENSITIVITIES).random(m), streams(_GUARANTEES).random(m))
+    joint = _joint(point, rows, market, point.joint.noise, noise)
+    found = allocate_jointly(joint, starts=point.joint.starts, random_state=streams(_STARTS))
+    return (
+        _measured(point, rows, joint, found, noise)
+        | _two_step(market)
+        | {"certificate": found.certificate()}
+    )
 
 
 def _joint(
@@ -214,7 +190,6 @@ def _measured(
     paid = market.sellers.virtual_costs * market.privacy_cost(found.epsilon)
     return {
         "status": found.status,
-        "message": "",
         "binding": ", ".join(found.binding),
         "objective": found.objective,
         "eta": found.eta,
@@ -257,6 +232,13 @@ def _variance(weights: Floats) -> float:
 
 
 # ---------------------------------------------------------------------------------- what is found
+
+
+def _certificates(found: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the certificate of every allocation, with its point and draw."""
+    columns = ["point", "x", "draw", "certificate"]
+    rows = found.reindex(columns=columns).dropna(subset="certificate").itertuples(index=False)
+    return [dict(zip(columns[:-1], row[:-1], strict=True)) | row[-1] for row in rows]
 
 
 def _points(problem: JointSweepProblem, draws: pd.DataFrame) -> pd.DataFrame:
