@@ -10,7 +10,7 @@ AXES = {"gamma": (0.1, 1.0), "cap": (1, 2, 3)}
 
 
 def run(one, axes=AXES, jobs=1, **options):
-    return Grid(axes, **options).map(one, Stages(), jobs)
+    return Grid(axes, **options).map(one, Stages(None), jobs)
 
 
 def drawn(place, streams):
