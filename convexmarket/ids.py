@@ -10,9 +10,10 @@ from typing import Any
 from convexmarket.arguments import warn_user
 from convexmarket.errors import ConfusableIdsWarning, ParameterError
 
-__all__ = ["checked_id", "forms_of", "warn_of_lookalikes"]
+__all__ = ["LONGEST", "checked_id", "forms_of", "warn_of_lookalikes"]
 
-_LONGEST = 200
+#: Characters of an id.
+LONGEST = 200
 #: What is not seen, though it counts as printable: fillers, an empty pattern of braille, selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -46,9 +47,9 @@ def checked_id(id: str, what: str = "id") -> str:
     if not isinstance(id, str):
         raise ParameterError(f"{what} is {id!r}; give text, such as 's17'")
     form = unicodedata.normalize("NFC", id)
-    if not form or len(form) > _LONGEST:
+    if not form or len(form) > LONGEST:
         raise ParameterError(
-            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {_LONGEST}"
+            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {LONGEST}"
         )
     if form != form.strip():
         raise ParameterError(f"{what} {form!r} begins or ends with a blank; leave it away")
@@ -87,7 +88,7 @@ def _are_forms(texts: Sequence[str]) -> bool:
     lines = "\n".join(["", *texts, ""])
     return (
         "".join(texts).isprintable()
-        and max(map(len, texts), default=0) <= _LONGEST
+        and max(map(len, texts), default=0) <= LONGEST
         and not any(bad in lines for bad in ("\n\n", "\n ", " \n"))
         and (
             lines.isascii()

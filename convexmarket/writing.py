@@ -31,6 +31,7 @@ __all__ = [
     "CSV",
     "JSON",
     "MARKET_FILE",
+    "PARQUET",
     "Content",
     "check_place",
     "keep_access",
@@ -44,7 +45,7 @@ Content: TypeAlias = bytes | Callable[[Any], Any]
 
 
 #: Kinds of files, as messages call them.
-CSV, JSON = "a CSV table", "JSON"
+CSV, JSON, PARQUET = "a CSV table", "JSON", "a Parquet table"
 #: What files that are no text begin with.
 _BEGINNINGS = {
     b"SQLite format 3\0": "an SQLite database",
@@ -52,6 +53,7 @@ _BEGINNINGS = {
     b"\x1f\x8b": "a gzip archive",
     b"PK\x03\x04": "a ZIP archive",
     b"%PDF": "a PDF document",
+    b"PAR1": PARQUET,
 }
 _BEGINNING_OF_A_MODEL = re.compile(rb"PK\x03\x04.{26}document\.npy", re.DOTALL)
 _FIRST_BYTES = 8_192

@@ -224,14 +224,16 @@ def run(
 
 @app.command(epilog=PRICE_EXAMPLES)
 def price(
-    file: Annotated[Path, typer.Argument(help="CSV file with an id and a sensitivity per row.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV or Parquet file with an id and a sensitivity per row.")
+    ],
     prior: Annotated[
         str,
         typer.Option(help="Distribution of the sensitivities: uniform:0.02,0.10, beta:2,5, ..."),
     ],
     mu: Annotated[float, typer.Option(help="Weight of the spread of the weights.")],
     sigma: Annotated[float, typer.Option(help="Weight of the noise.")],
-    offers_file: Annotated[Path, typer.Option("--out", help="CSV file for the offers.")],
+    offers_file: Annotated[Path, typer.Option("--out", help="CSV or Parquet file for the offers.")],
     gamma: Annotated[float | None, typer.Option(help="Weight of the payments.")] = None,
     budget: Budget = None,
     cap: Annotated[
@@ -260,11 +262,11 @@ def price(
     at_least: AtLeast = None,
     force: Force = False,
 ) -> None:
-    """Make an offer to every seller of a CSV file."""
+    """Make an offer to every seller of a list."""
     from convexmarket.lab.lists.offers import certificate_of, price_offers
     from convexmarket.lab.report.terminal import offers_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import CSV, JSON, check_place
+    from convexmarket.writing import CSV, JSON, PARQUET, check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -272,7 +274,8 @@ def price(
         shares = shares_of(at_least)
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
-        check_place(offers_file, kind=CSV, force=force)
+        kind = PARQUET if offers_file.suffix == ".parquet" else CSV
+        check_place(offers_file, kind=kind, force=force)
         check_place(certificate_of(offers_file), kind=JSON, force=force)
         offers = price_offers(
             file,

@@ -19,7 +19,7 @@ from convexmarket.data.csv_cells import unguarded
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.files import open_regular
 
-__all__ = ["csv_rows"]
+__all__ = ["csv_rows", "separator_of"]
 
 SEPARATORS = ",;\t|"
 #: Characters of a line; a table of 10,000 columns has fewer.
@@ -93,6 +93,11 @@ def _records(lines: Iterator[str], place: str) -> Iterator[tuple[int, list[str],
             ) from None
         if "".join(row).strip():
             yield begin, row, separator
+
+
+def separator_of(text: str) -> str:
+    """Return the separator that :func:`csv_rows` tells from the beginning of a text."""
+    return _separator(list(islice(io.StringIO(text, newline=""), FIRST_LINES)))
 
 
 def _separator(lines: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -53,13 +54,14 @@ class Offers:
     certificate: dict[str, Any]
 
     def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
-        """Write the table as CSV, and the certificate as JSON next to it: both or neither.
+        """Write the table, and the certificate as JSON next to it: both or neither.
 
         Only their owner may read new files; those that are replaced keep their mode.
 
         Parameters
         ----------
         path : path
+            CSV is written, or Parquet where it ends in .parquet.
         force : bool, default False
             Whether files of another kind may be replaced, and the files written in the folder of
             an online market.
@@ -82,7 +84,9 @@ class Offers:
         certificate = certificate_of(table)
         write_together(
             {
-                table: lambda file: write_csv(self.table, file),
+                table: _parquet(self.table)
+                if table.suffix == ".parquet"
+                else lambda file: write_csv(self.table, file),
                 certificate: lambda file: file.write(
                     json.dumps(self.certificate, indent=2, allow_nan=False) + "\n"
                 ),
@@ -91,6 +95,12 @@ class Offers:
             force=force,
         )
         return table, certificate
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    written = io.BytesIO()
+    table.to_parquet(written, index=False)
+    return written.getvalue()
 
 
 def certificate_of(offers: Path) -> Path:
@@ -118,7 +128,7 @@ def price_offers(
 
     Parameters
     ----------
-    reports : DataFrame or path of a CSV file
+    reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
         One row per seller, with an id and a reported sensitivity.
     prior : Prior
         The distribution that the sensitivities are drawn from.

@@ -24,6 +24,7 @@ from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
 from convexmarket.lab.lists.csv_rows import csv_rows
+from convexmarket.lab.lists.fast_lists import plain_columns, plain_csv
 from convexmarket.lab.problem.files import open_regular
 from convexmarket.priors import Prior
 
@@ -92,11 +93,11 @@ def read_list(
     form_of: Callable[[str], str] = checked_id,
     group_column: str | None = None,
 ) -> pd.DataFrame:
-    """Read ids and sensitivities from a CSV file of any length, and check them.
+    """Read ids and sensitivities from a file of any length, and check them.
 
     Parameters
     ----------
-    path : path of a CSV file
+    path : path of a CSV file, or of a Parquet file (.parquet)
     prior : Prior
         What the sensitivities are drawn from.
     id_column, sensitivity_column : str, optional
@@ -111,13 +112,15 @@ def read_list(
     -------
     DataFrame
         Columns id and sensitivity, and group where its column was named; the index holds the line
-        of the file that each row begins at.
+        of the file that each row begins at, or the row of a Parquet file, from 1.
 
     Raises
     ------
     DataError
         If the file cannot be read, or rows are wrong; the message names their lines.
     """
+    if Path(path).suffix == ".parquet":
+        return _parquet_list(path, prior, (id_column, sensitivity_column, group_column))
     place = f"{path}: line"
     rows = csv_rows(path)
     _, header = _header(rows, path)
@@ -129,6 +132,9 @@ def read_list(
     group_at = None
     if group_column is not None:
         group_at = header.index(column_named(frame, group_column, (), "--group-column"))
+    plain = plain_csv(path, len(header), (id_at, report_at, group_at), prior)
+    if plain is not None:
+        return plain
     lines, numbers = array("q"), _Numbers()
     ids: list[str] = []
     groups: list[str] = []
@@ -150,6 +156,37 @@ def read_list(
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
     warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
+
+
+def _parquet_list(
+    path: str | Path, prior: Prior, named: tuple[str | None, str | None, str | None]
+) -> pd.DataFrame:
+    """Read ids, sensitivities and groups from a Parquet file."""
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with open_regular(path) as file:
+            parquet = ParquetFile(file)
+            frame = pd.DataFrame(columns=parquet.schema_arrow.names, dtype=object)
+            common = (ID_NAMES, REPORT_NAMES, ())
+            options = ("--id-column", "--sensitivity-column", "--group-column")
+            wanted = [
+                column_named(frame, name, usual, option)
+                for name, usual, option in zip(named, common, options, strict=True)
+                if usual or name is not None
+            ]
+            table = parquet.read(columns=wanted)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    plain = plain_columns(*(table[name] for name in wanted), prior=prior)
+    if plain is not None:
+        return plain.set_axis(pd.RangeIndex(1, len(plain) + 1))
+    id_column, report_column, *rest = wanted
+    group_column = rest[0] if rest else None
+    rows = table.to_pandas()
+    return checked_reports(rows, id_column, report_column, prior, f"{path}: row", 1, group_column)
 
 
 def trimmed_id(text: str) -> str:
