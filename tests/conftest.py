@@ -34,6 +34,8 @@ def pytest_configure(config):
     """Load the profile of the group that ``-m`` names first."""
     group = config.option.markexpr.partition(" ")[0]
     settings.load_profile(PROFILE_OF.get(group, "quick"))
+    if group not in PROFILE_OF:  # workers of workers would only import the libraries again
+        os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -59,5 +59,5 @@ def test_a_failure_is_a_row_with_its_status_and_message():
     assert (found.error == found.gamma * found.cap)[~failed].all()
 
 
-def test_jobs_do_not_matter():
+def test_jobs_do_not_matter(two_jobs):
     assert run(drawn, draws=3).equals(run(drawn, draws=3, jobs=2))

@@ -20,7 +20,6 @@ from tests.online.builders import (
     UNIT,
     adaptive,
     check_a_prior_can_be_learnt,
-    check_replanning_helps,
     check_the_published_ratio,
     check_the_ratio_for_a_hundred_thousand,
 )
@@ -197,10 +196,6 @@ def test_all_plans_price_truth(options):
         assert audit.is_incentive_compatible
         assert audit.is_individually_rational
         assert policy.support == (1, 5)
-
-
-def test_replanning_helps():
-    check_replanning_helps(800, 16, growth=3.0)
 
 
 def test_a_prior_can_be_learnt():

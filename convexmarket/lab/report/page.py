@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -144,6 +144,7 @@ class _Lines(Extension):
         return ENDS_A_LINE.sub(r"\1+%}", source)
 
 
+@cache  # templates are compiled once
 def _environment(package: str) -> Environment:
     environment = Environment(
         loader=ChoiceLoader(

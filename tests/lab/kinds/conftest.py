@@ -3,18 +3,10 @@
 import json
 from dataclasses import fields
 
-import joblib
 import pandas as pd
 import pytest
 
 from convexmarket.lab.records import result_from_json, result_to_json
-
-
-@pytest.fixture(params=["threading", pytest.param("loky", marks=pytest.mark.campaign)])
-def two_jobs(request):
-    """Give the setting for two jobs; they are threads, and processes in the campaign."""
-    with joblib.parallel_config(backend=request.param):
-        yield "run.jobs=2"
 
 
 @pytest.fixture

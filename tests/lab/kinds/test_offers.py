@@ -269,7 +269,7 @@ def test_either_gamma_or_a_budget_is_given(given):
 
 
 def test_a_group_carries_its_share():
-    table = drawn(8)
+    table = drawn(2)
     quota = {"group_column": "region", "at_least": {"north": 0.9}}
     free = price_offers(table, PRIOR, **OBJECTIVE, group_column="region")
     pd.testing.assert_frame_equal(free.table, price_offers(table, PRIOR, **OBJECTIVE).table)
