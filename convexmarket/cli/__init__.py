@@ -319,7 +319,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.lab.problem.loading import json_schema
-    from convexmarket.lab.report.results_schema import results_schema
+    from convexmarket.lab.report.results import results_schema
     from convexmarket.writing import JSON, check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"

@@ -47,7 +47,7 @@ def test_a_comparison_writes_a_report_and_tells_the_outcome(compared):
     assert re.search(r"claimed and wrong +[1-9]", said)
     results = json.loads((out / "results.json").read_text())
     assert results["kind"] == "solver-study"
-    assert results["absent"] == ["NONESUCH"]
+    assert results["numbers"]["absent"] == ["NONESUCH"]
     assert (out / "index.html").exists()
     # the reference, one exact and 3 solvers with 2 formulations
     lines = (out / "runs.jsonl").read_text().splitlines()

@@ -12,8 +12,7 @@ from convexmarket.cli import report as report_cli
 from convexmarket.lab import run_problem, write_report
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report import render
-from convexmarket.lab.report.results import read_results
-from convexmarket.lab.report.results_schema import results_schema
+from convexmarket.lab.report.results import read_results, results_schema
 from tests import ROOT
 from tests.cli.builders import draw_nothing, invoke, plain
 
@@ -166,7 +165,7 @@ def test_all_runs_again_what_is_out_of_date(here, runs):
     problem = here / "problems" / "one.toml"
     problem.write_text(SMALL + "\n# a remark\n")
     results = here / "out" / "clinic" / "results.json"
-    results.write_text(results.read_text(encoding="utf-8").replace("results/1", "results/0"))
+    results.write_text(results.read_text(encoding="utf-8").replace("results/2", "results/0"))
     runs.clear()
     done = invoke("report", "--all", "--reports", "out")
     assert done.exit_code == 0, done.output
@@ -239,11 +238,11 @@ def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
     assert invoke("report", "--all").exit_code == 0
     file = here / "reports" / "one" / "results.json"
     content = json.loads(file.read_text(encoding="utf-8"))
-    place = content["curve"]["columns"].index("guarantee_max")
+    place = content["tables"]["curve"]["columns"].index("guarantee_max")
     for part in (
-        content["curve"]["columns"],
-        content["curve"]["dtypes"],
-        *content["curve"]["data"],
+        content["tables"]["curve"]["columns"],
+        content["tables"]["curve"]["dtypes"],
+        *content["tables"]["curve"]["data"],
     ):
         del part[place]
     file.write_text(json.dumps(content))

@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.report.results import FORMAT, RESULTS, read_frame, read_json
+from convexmarket.lab.report.results import FORMAT, FORMER, RESULTS, read_json
+from convexmarket.lab.result import read_frame
 
 __all__ = ["SINGLE_VALUES", "Record", "flatten", "read_record"]
 
@@ -100,6 +101,7 @@ def _record(content: Any, file: Path) -> Record:
     if _JOBS in problem:  # decides how fast the run is, and not what comes out
         versions[_JOBS] = problem.pop(_JOBS)
     results = {name: value for name, value in content.items() if name not in _APART}
+    results = {**results.pop("tables", {}), **results.pop("numbers", {}), **results}
     return Record(
         kind=kind,
         problem=problem,
@@ -147,7 +149,7 @@ def _kind(content: Any, file: Path) -> str:
     overrides = problem_file.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
         raise DataError(f"{file} is damaged: provenance.problem_file.overrides is no list of texts")
-    if content.get("format", FORMAT) != FORMAT:
+    if content.get("format", FORMAT) not in (FORMAT, FORMER):
         raise NotSupportedError(
             f"{file} is of the format {content['format']!r}, and {FORMAT!r} is what can be read; "
             "update convexmarket, or run the problem again"

@@ -1,59 +1,47 @@
 """The file results.json of a report: everything that came out, to be read again.
 
-Long frames stand in Parquet files beside it: the file names them, with a checksum. What one version
-wrote is read by any other whose results have the same fields; nothing that is read is run.
+What one version wrote is read by any other; nothing that is read is run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping
-from io import BytesIO
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pydantic import Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import FloatSchema
 
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.records import (
-    columns_of,
-    frame_from_json,
-    frame_to_json,
-    result_from_json,
-    result_to_json,
-)
+from convexmarket.lab.result import Result, read_bytes, result_from_json, result_to_json
 
 __all__ = [
     "FORMAT",
+    "FORMER",
     "RESULTS",
+    "as_former",
+    "as_result",
     "is_text",
     "plain",
-    "read_frame",
     "read_json",
     "read_results",
-    "result_types",
+    "results_schema",
     "write_results",
 ]
 
-FORMAT = "convexmarket-results/1"
+FORMAT = "convexmarket-results/2"
+#: Of which tables and numbers stood beside all else.
+FORMER = "convexmarket-results/1"
 RESULTS = "results.json"
-#: Frames with more cells stand in a file of their own.
-MOST_CELLS = 2_000
-#: Bytes; a file that is larger is not read.
-LARGEST_FILE = 500_000_000
-TABLE = re.compile(r"tables/[a-z0-9_-]+\.parquet")
-
-
-def result_types() -> dict[str, type[Any]]:
-    """Return the class of the results of each kind of problem."""
-    return {name: kind.result for name, kind in KINDS.items()}
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -64,7 +52,7 @@ def write_results(results: Any, folder: Path) -> None:
 
     Parameters
     ----------
-    results : dataclass instance or mapping
+    results : Result or mapping
         What an experiment returned; or plain values, which are written as they are.
     folder : pathlib.Path
         With a folder ``tables``, for the frames.
@@ -75,29 +63,9 @@ def write_results(results: Any, folder: Path) -> None:
         content = {
             "format": FORMAT,
             "kind": results.problem.kind,
-            **result_to_json(results, lambda name, frame: _placed(name, frame, folder)),
+            **result_to_json(as_result(results), folder),
         }
     (folder / RESULTS).write_text("".join(layout(content)) + "\n", encoding="utf-8", newline="\n")
-
-
-def _placed(name: str, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
-    """Return a frame, or where it is; one that would not come back exactly stands here."""
-    written = frame_to_json(name, frame)
-    if frame.size <= MOST_CELLS:
-        return written
-    place = f"tables/{re.sub('[^a-z0-9_-]', '-', name.lower())}.parquet"
-    content = BytesIO()
-    try:
-        frame.to_parquet(content, compression="zstd", compression_level=19, index=False)
-        exact = frame_to_json(name, pd.read_parquet(content)) == written
-    except (pa.ArrowException, ValueError, ParameterError):  # cells that are lists, for instance
-        exact = False
-    if not exact:
-        return written
-    (folder / place).write_bytes(content.getvalue())
-    digest = hashlib.sha256(content.getvalue()).hexdigest()
-    parts = {key: written[key] for key in ("columns", "dtypes")}
-    return {**parts, "parquet": place, "sha256": digest}
 
 
 def plain(value: Any) -> Any:
@@ -160,7 +128,7 @@ def read_results(path: str | Path) -> Any:
 
     Returns
     -------
-    object
+    Result
         What :func:`convexmarket.lab.run_problem` returned when the report was written,
         exactly. Lists and tuples within free values, such as certificates, come back as lists.
 
@@ -174,7 +142,7 @@ def read_results(path: str | Path) -> Any:
     Examples
     --------
     >>> result = read_results("reports/wdbc")  # doctest: +SKIP
-    >>> result.curve.groupby("model").payments.sum()  # doctest: +SKIP
+    >>> result.tables["curve"].groupby("model").payments.sum()  # doctest: +SKIP
     """
     file = Path(path)
     file = file / RESULTS if file.is_dir() else file
@@ -192,31 +160,68 @@ def read_results(path: str | Path) -> Any:
             f"{file} has no key 'format': it was written by an earlier version, or it is not the "
             "result of an experiment; run the problem again"
         )
-    if content["format"] != FORMAT:
+    if content["format"] not in (FORMAT, FORMER):
         raise NotSupportedError(
             f"{file} is of the format {content['format']!r}, and {FORMAT!r} is what can be read; "
             "use the version of convexmarket that wrote it, or run the problem again"
         )
-    types = result_types()
-    if not isinstance(kind, str) or kind not in types:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise NotSupportedError(
             f"{file} is of kind {kind!r}, and only the results of an experiment can be read: "
-            f"{', '.join(types)}"
+            f"{', '.join(KINDS)}"
         )
-    fields = {name: value for name, value in content.items() if name not in ("format", "kind")}
     try:
-        return result_from_json(
-            types[kind], fields, lambda name, written: read_frame(name, written, file.parent)
-        )
+        written = _fields(content)
+        result = result_from_json(KINDS[kind].problem, written, file.parent)
+        return as_former(KINDS[kind].result, result)
     except DataError as error:
         raise DataError(
             f"{file}: {error}; restore the files of the report, or run the problem again"
         ) from None
 
 
+def _fields(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what the file says of the fields of a result."""
+    former = content["format"] == FORMER
+    content = {name: part for name, part in content.items() if name not in ("format", "kind")}
+    if not former:
+        return content
+    own = {part.name: content.pop(part.name) for part in fields(Result) if part.name in content}
+    frames = [name for name, part in content.items() if isinstance(part, dict) and "dtypes" in part]
+    return own | {"tables": {name: content.pop(name) for name in frames}, "numbers": content}
+
+
+def as_result(results: Any) -> Result[Any]:
+    """Return the result of a kind that still has a class of its own."""
+    if isinstance(results, Result):
+        return results
+    parts = {field.name: getattr(results, field.name) for field in fields(results)}
+    own = {field.name: parts.pop(field.name) for field in fields(Result) if field.name in parts}
+    tables = {name: part for name, part in parts.items() if isinstance(part, pd.DataFrame)}
+    numbers = {name: part for name, part in parts.items() if name not in tables}
+    return Result(**own, tables=tables, numbers=numbers)
+
+
+def as_former(kind: type[Any], result: Result[Any]) -> Any:
+    """Return a result as the class that its kind still has."""
+    if get_origin(kind) is Result:
+        return result
+    hints = get_type_hints(kind)
+    if wrong := (hints.keys() - vars(result)) ^ (result.tables.keys() | result.numbers.keys()):
+        raise DataError(f"{', '.join(sorted(wrong))}: missing or unknown in its results")
+    parts = {field.name: getattr(result, field.name) for field in fields(Result)}
+    parts |= result.tables
+    for name, value in result.numbers.items():
+        hint = hints[name]
+        parts[name] = tuple(value) if get_origin(hint) is tuple else value
+        if is_dataclass(hint):
+            parts[name] = cast("Callable[..., Any]", hint)(**value)
+    return kind(**{field.name: parts[field.name] for field in fields(kind)})
+
+
 def read_json(file: Path) -> Any:
     """Read a JSON file of bounded size; its mistakes become errors that name the file."""
-    text = _bytes(file)
+    text = read_bytes(file)
     try:
         content = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -239,45 +244,35 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _bytes(file: Path) -> bytes:
-    """Read a whole file, unless it is larger than any report's."""
-    try:
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            raise DataError(f"{file} has {size:,} bytes, and at most {LARGEST_FILE:,} are read")
-        return file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}; give the folder of a report") from None
+# ----------------------------------------------------------------------------------- the schema
 
 
-def read_frame(name: str, written: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Return a frame that stands in results.json, or in the file of the folder that it names.
+class _WithInfinities(GenerateJsonSchema):
+    """The schema of problems as results.json holds them: some numbers may be infinite."""
 
-    Raises
-    ------
-    DataError
-        If it is damaged, or its file was changed after it was written.
-    """
-    if "parquet" not in written:
-        return frame_from_json(name, written)
-    columns, dtypes = columns_of(name, written)
-    place = str(written["parquet"])
-    if not TABLE.fullmatch(place):
-        raise DataError(f"{name}.parquet is {place!r}, which is no table of a report")
-    content = _bytes(folder / place)
-    if hashlib.sha256(content).hexdigest() != written.get("sha256"):
-        raise DataError(f"{place} was changed after {RESULTS} was written: its checksum is another")
-    try:
-        file = pq.ParquetFile(BytesIO(content))
-        groups = range(file.metadata.num_row_groups)
-        size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-        if size > LARGEST_FILE:
-            raise ValueError(
-                f"unpacked it has {size:,} bytes, and at most {LARGEST_FILE:,} are read"
-            )
-        frame = file.read().to_pandas()
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
-        raise DataError(f"{place}: {error}") from None
-    if list(frame.columns) != columns or [str(dtype) for dtype in frame.dtypes] != dtypes:
-        raise DataError(f"{place} has other columns than {name}, or of other dtypes")
-    return frame
+    def float_schema(self, schema: FloatSchema) -> JsonSchemaValue:
+        """Return the schema of a float."""
+        number = super().float_schema(schema)
+        if not schema.get("allow_inf_nan"):
+            return number
+        word = {
+            "type": "object",
+            "properties": {"float": {"enum": ["NaN", "Infinity", "-Infinity"]}},
+        }
+        return {"anyOf": [number, word | {"required": ["float"], "additionalProperties": False}]}
+
+
+def results_schema() -> dict[str, Any]:
+    """Return the JSON Schema that every ``results.json`` of an experiment follows."""
+    problems = reduce(or_, (kind.problem for kind in KINDS.values()))
+    one = Result[Annotated[problems, Field(discriminator="kind")]]  # type: ignore[valid-type]
+    schema = TypeAdapter(one).json_schema(mode="serialization", schema_generator=_WithInfinities)
+    tags = {"format": {"const": FORMAT}, "kind": {"enum": list(KINDS)}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": RESULTS,
+        "description": "What an experiment of convexmarket returned.",
+        "properties": {**tags, **schema["properties"]},
+        "required": [*tags, *schema["properties"]],
+    }

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from convexmarket.lab import run_problem
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.records import result_from_json, result_to_json
+from convexmarket.lab.report.results import as_result
+from convexmarket.lab.result import result_from_json, result_to_json
 from tests.campaign.fuzz.files import Raw, at, document, places
 from tests.campaign.fuzz.running import Target, require
 
@@ -257,20 +258,19 @@ def check_intervals_of_one_draw(comparisons: pd.DataFrame) -> None:
 def check_run(text: str) -> str:
     """Run a problem twice: the same result, and one that JSON can carry."""
     problem = parse_problem(text)
-    result = run_problem(problem)
+    result = as_result(run_problem(problem))
     written = json.dumps(result_to_json(result), allow_nan=False)
-    back = result_from_json(type(result), json.loads(written))
+    back = result_from_json(type(problem), json.loads(written))
     require(json.dumps(result_to_json(back)) == written, "the result does not come back from JSON")
-    for name, value in vars(result).items():
-        if hasattr(value, "select_dtypes"):
-            numbers = value.select_dtypes("number")
-            if name == "fits":  # nothing is known of the error of a line through two points
-                numbers = numbers[numbers["n_points"] > 2]
-            if name == "comparisons" and problem.learner.draws == 1:
-                check_intervals_of_one_draw(value)
-                numbers = numbers.drop(columns=["low", "high"], errors="ignore")
-            numbers = numbers.to_numpy(dtype=float)
-            require(not np.isneginf(numbers).any(), name, "holds -inf")
+    for name, table in result.tables.items():
+        numbers = table.select_dtypes("number")
+        if name == "fits":  # nothing is known of the error of a line through two points
+            numbers = numbers[numbers["n_points"] > 2]
+        if name == "comparisons" and problem.learner.draws == 1:
+            check_intervals_of_one_draw(table)
+            numbers = numbers.drop(columns=["low", "high"], errors="ignore")
+        numbers = numbers.to_numpy(dtype=float)
+        require(not np.isneginf(numbers).any(), name, "holds -inf")
     return "accepted"
 
 

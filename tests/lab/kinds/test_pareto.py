@@ -39,8 +39,8 @@ def result():
 def test_every_point_is_the_library_s(result):
     sellers = cm.Sellers([1.2, 2.0, 3.1, 4.5], cm.Uniform(1, 5))
     places = list(product([0.01, 0.1, 1.0], [0.2, 2.0]))
-    assert len(result.points) == len(places)
-    for row, (gamma, most) in zip(result.points.to_dict("records"), places, strict=True):
+    assert len(result.tables["points"]) == len(places)
+    for row, (gamma, most) in zip(result.tables["points"].to_dict("records"), places, strict=True):
         assert (row["objective.payments.weight"], row["constraints.max_epsilon"]) == (gamma, most)
         objective = 1.0 * cm.Spread() + 2.0 * cm.Noise() + gamma * cm.Payments()
         found = cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(most)]))
@@ -53,8 +53,8 @@ def test_every_point_is_the_library_s(result):
 
 
 def test_the_jobs_do_not_matter(result):
-    again = run_problem(parse_problem(SMALL, ["run.jobs=1"]))
-    assert again.points.drop(columns="seconds").equals(result.points.drop(columns="seconds"))
+    again = run_problem(parse_problem(SMALL, ["run.jobs=1"])).tables["points"]
+    assert again.drop(columns="seconds").equals(result.tables["points"].drop(columns="seconds"))
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, 2.0, np.nan])] * 3), max_size=12))
@@ -70,9 +70,9 @@ def test_efficient_is_what_nothing_dominates(rows):
 def test_a_point_without_an_answer_is_a_row_that_says_so():
     swept = SMALL.replace('"constraints.max_epsilon"', '"constraints.budget"')
     found = run_problem(parse_problem(swept, ["market.objective={spread={weight=1.0}}"]))
-    assert (found.points.status != "solved").all()
-    assert not found.points.efficient.any()
-    assert found.points.message.str.len().min() > 10
+    assert (found.tables["points"].status != "solved").all()
+    assert not found.tables["points"].efficient.any()
+    assert found.tables["points"].message.str.len().min() > 10
     report = build_report(found)
     assert "None of the 6 markets has an answer" in words(report)
     assert not report.figures
@@ -81,11 +81,11 @@ def test_a_point_without_an_answer_is_a_row_that_says_so():
 def test_the_page_names_the_ends_and_where_they_lie(result):
     report = build_report(result)
     said = words(report)
-    solved = result.points[result.points.status == "solved"]
+    solved = result.tables["points"][result.tables["points"].status == "solved"]
     least = solved.error.min()
     assert f"The smallest error, {least:.3g}," in said
     assert "beyond it there may be smaller ones" in said
-    assert facts(report)["efficient"] == f"{int(result.points.efficient.sum())}"
+    assert facts(report)["efficient"] == f"{int(result.tables['points'].efficient.sum())}"
     for figure in report.figures:
         assert figure.draw().axes
     assert set(CRITERIA) <= set(report.tables[0].frame.columns)

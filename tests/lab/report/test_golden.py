@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields
 
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from rich.markup import escape
@@ -14,6 +12,7 @@ from convexmarket.lab import build_report, run_problem, write_report
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report import render
 from convexmarket.lab.report.render import markdown_page
+from convexmarket.lab.report.results import as_result
 from convexmarket.lab.report.terminal import first_paragraph, summary
 from tests import one_in
 from tests.lab.report.builders import (
@@ -91,12 +90,12 @@ def test_a_fresh_run_has_the_fields_and_columns_of_the_stored_one(kind: str) -> 
     problem = load_problem(GOLDEN / kind / "problem.toml", settings)
     fresh, old = run_problem(problem), stored(kind)
     assert type(fresh) is type(old)
-    for field in fields(fresh):
-        value = getattr(fresh, field.name)
-        if isinstance(value, pd.DataFrame):
-            found, known = list(value), list(getattr(old, field.name))
-            # A result that is made up holds what the report reads, and nothing else.
-            assert set(known) <= set(found) if kind in MADE_UP else known == found, field.name
+    fresh_tables, old_tables = as_result(fresh).tables, as_result(old).tables
+    assert list(fresh_tables) == list(old_tables)
+    for name, table in fresh_tables.items():
+        found, known = list(table), list(old_tables[name])
+        # A result that is made up holds what the report reads, and nothing else.
+        assert set(known) <= set(found) if kind in MADE_UP else known == found, name
     assert markdown_page(build_report(fresh))
 
 

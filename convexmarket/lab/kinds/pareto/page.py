@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from convexmarket.lab.kinds.pareto.run import CRITERIA, ParetoResult
+from convexmarket.lab.kinds.pareto.problem import ParetoProblem
+from convexmarket.lab.kinds.pareto.run import CRITERIA
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.words import equals, format_number
+from convexmarket.lab.result import Result
 
 __all__ = ["pareto_report"]
 
@@ -27,9 +29,9 @@ PAIRS = {
 }
 
 
-def pareto_report(result: ParetoResult) -> Report:
+def pareto_report(result: Result[ParetoProblem]) -> Report:
     """Describe the frontier of a market."""
-    points, keys = result.points, list(result.problem.axes)
+    points, keys = result.tables["points"], list(result.problem.axes)
     solved = points[points.status == "solved"]
     best = {name: solved.sort_values(name).iloc[0].to_dict() for name in CRITERIA if len(solved)}
     frontier = points[points.efficient]
@@ -76,7 +78,7 @@ def pareto_report(result: ParetoResult) -> Report:
     )
 
 
-def _at_edges(result: ParetoResult, best: dict[str, dict[Any, Any]]) -> list[str]:
+def _at_edges(result: Result[ParetoProblem], best: dict[str, dict[Any, Any]]) -> list[str]:
     """Return the swept keys at whose ends a best point lies."""
     return [
         key
@@ -85,8 +87,11 @@ def _at_edges(result: ParetoResult, best: dict[str, dict[Any, Any]]) -> list[str
     ]
 
 
-def _figure(result: ParetoResult, name: str, x: str, y: str) -> Figure:
-    solved, keys = result.points[result.points.status == "solved"], list(result.problem.axes)
+def _figure(result: Result[ParetoProblem], name: str, x: str, y: str) -> Figure:
+    solved, keys = (
+        result.tables["points"][result.tables["points"].status == "solved"],
+        list(result.problem.axes),
+    )
     curves = keys[1].rpartition(".")[2].replace("_", " ") if len(keys) > 1 else ""
     labels = [equals(curves, value) for value in solved[keys[-1]]] if curves else ""
     positive = bool((solved[[x, y]] > 0).all(axis=None))

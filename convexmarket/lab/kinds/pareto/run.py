@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
@@ -15,9 +13,10 @@ from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.pareto.problem import ParetoProblem
 from convexmarket.lab.measures import expected_payments, n_bought, without_payments
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 
-__all__ = ["CRITERIA", "ParetoResult", "efficient", "run_pareto"]
+__all__ = ["CRITERIA", "efficient", "run_pareto"]
 
 #: What is to be small.
 CRITERIA = ("error", "expected_payments", "epsilon_max")
@@ -34,31 +33,7 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ParetoResult:
-    """What :func:`run_pareto` found.
-
-    Attributes
-    ----------
-    problem : ParetoProblem
-    points : DataFrame
-        One row per point: a column for each swept key, status, message; error (the objective
-        without its payments), expected_payments (psi'u(eps)), epsilon_max, efficient (whether no
-        point has less of one of these three and no more of another), objective, lower_bound, gap,
-        eta, n_bought, method, solves, seconds.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings, provenance : dict
-    """
-
-    problem: ParetoProblem
-    points: pd.DataFrame
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
-def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> ParetoResult:
+def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Result[ParetoProblem]:
     """Solve the market at every point of the grid.
 
     Parameters
@@ -66,6 +41,14 @@ def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Pare
     problem : ParetoProblem
     progress : callable, optional
         Called with the stage, the steps done and the steps in all.
+
+    Returns
+    -------
+    Result
+        Its table ``points``, a row each: a column for each swept key, status, message; error (the
+        objective without its payments), expected_payments (psi'u(eps)), epsilon_max, efficient
+        (whether no point has less of one of these three and no more of another), objective,
+        lower_bound, gap, eta, n_bought, method, solves, seconds.
     """
     stages, seed = Stages(progress), problem.run.seed
     points = Grid(problem.axes, seed=seed).map(
@@ -73,9 +56,9 @@ def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Pare
     )
     points = points.reindex(columns=[*problem.axes, "status", "message", *CRITERIA, *_MORE])
     points = points.assign(efficient=efficient(points[list(CRITERIA)].to_numpy(dtype=float)))
-    return ParetoResult(
+    return Result(
         problem=problem,
-        points=points,
+        tables={"points": points},
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=provenance_of(problem),

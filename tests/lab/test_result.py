@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.lab.claims import Claim
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.records import (
-    frame_from_json,
-    frame_to_json,
-    result_from_json,
-    result_to_json,
-)
+from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result, read_frame, result_from_json, result_to_json
 
 TEXT = """
 kind = "variants"
@@ -46,50 +42,17 @@ objective.spread.p = inf
 """
 
 
-@dataclass(frozen=True)
-class Part:
-    name: str
-    verdict: Literal["yes", "no"]
-    values: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Small:
-    problem: VariantsProblem
-    frame: pd.DataFrame
-    parts: tuple[Part, ...]
-    entries: list[dict[str, Any]]
-    level: float
-    best: float | None
-    on: bool
-    number: int
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
-def small(**changes: Any) -> Small:
+def small(**changes: Any) -> Result[VariantsProblem]:
     problem = parse_problem(TEXT, ["run.seed=3"], path="here.toml")
-    source = problem.source
-    assert source is not None
-    described = {
-        "path": source.path,
-        "sha256": source.sha256,
-        "overrides": list(source.overrides),
-        "text": source.text,
-    }
-    result = Small(
-        problem=problem,
-        frame=pd.DataFrame({"a": [1.5, math.nan]}),
-        parts=(Part("first", "yes", np.array([0.1, math.inf])),),
-        entries=[{"gap": np.float64(math.nan), "solved": np.bool_(True), "steps": np.int64(3)}],
-        level=-math.inf,
-        best=None,
-        on=False,
-        number=7,
+    result: Result[VariantsProblem] = Result(
+        problem,
+        tables={"frame": pd.DataFrame({"a": [1.5, math.nan]})},
+        numbers={"level": -math.inf, "best": None, "on": False},
+        claims=(Claim("A", "it falls", "reproduced", "it does"),),
+        certificates=[{"gap": np.float64(math.nan), "solved": np.bool_(True), "n": np.int64(3)}],
         caveats=("NaN", "Infinity", ""),
         timings={"total": 0.1 + 0.2},
-        provenance={"problem_file": described},
+        provenance=provenance_of(problem),
     )
     return replace(result, **changes)
 
@@ -98,8 +61,16 @@ def through_text(written: Any) -> Any:
     return json.loads(json.dumps(written, allow_nan=False))
 
 
-def back(result: Small) -> Small:
-    return result_from_json(Small, through_text(result_to_json(result)))
+def back(result: Result[Any]) -> Result[Any]:
+    return result_from_json(VariantsProblem, through_text(result_to_json(result)))
+
+
+def frame_to_json(frame: pd.DataFrame) -> Any:
+    return result_to_json(small(tables={"curve": frame}))["tables"]["curve"]
+
+
+def frame_from_json(written: Any) -> pd.DataFrame:
+    return read_frame("curve", through_text(written), None)
 
 
 # -------------------------------------------------------------------------------------- frames
@@ -146,7 +117,7 @@ def bits(value: Any) -> Any:
 
 @given(frames())
 def test_a_frame_comes_back_to_the_last_bit(frame):
-    found = frame_from_json("f", through_text(frame_to_json("f", frame)))
+    found = frame_from_json(frame_to_json(frame))
     assert list(found.columns) == list(frame.columns)
     assert list(found.dtypes) == list(frame.dtypes)
     assert len(found) == (len(frame) if len(frame.columns) else 0)
@@ -156,7 +127,7 @@ def test_a_frame_comes_back_to_the_last_bit(frame):
 
 def test_what_is_written_is_what_was_promised():
     frame = pd.DataFrame({"x": [0.1, math.nan, math.inf, -math.inf], "who": ["a", None, "", "NA"]})
-    assert frame_to_json("f", frame) == {
+    assert frame_to_json(frame) == {
         "columns": ["x", "who"],
         "dtypes": ["float64", "str"],
         "data": [[0.1, "a"], [None, None], ["Infinity", ""], ["-Infinity", "NA"]],
@@ -165,7 +136,7 @@ def test_what_is_written_is_what_was_promised():
 
 def test_the_order_of_rows_is_kept_and_the_index_is_not():
     frame = pd.DataFrame({"n": [3, 1, 2]}, index=[7, 5, 6])
-    found = frame_from_json("f", frame_to_json("f", frame))
+    found = frame_from_json(frame_to_json(frame))
     pd.testing.assert_frame_equal(found, pd.DataFrame({"n": [3, 1, 2]}))
 
 
@@ -179,8 +150,8 @@ def test_the_order_of_rows_is_kept_and_the_index_is_not():
     ids=["dtype", "column", "cell"],
 )
 def test_a_frame_that_would_not_come_back_is_not_written(frame):
-    with pytest.raises(ParameterError, match=r"^f"):
-        frame_to_json("f", frame)
+    with pytest.raises(ParameterError, match=r"^curve"):
+        frame_to_json(frame)
 
 
 @pytest.mark.parametrize(
@@ -203,35 +174,29 @@ def test_a_frame_that_would_not_come_back_is_not_written(frame):
 )
 def test_a_damaged_frame_is_an_error_that_names_it(wrong):
     with pytest.raises(DataError, match=r"^curve"):
-        frame_from_json("curve", wrong)
+        frame_from_json(wrong)
 
 
 # ------------------------------------------------------------------------------------- results
 
 
-def test_every_field_comes_back_as_its_hint_says():
+def test_every_field_comes_back():
     result = small()
     found = back(result)
     assert found.problem == result.problem
     assert found.problem.source == result.problem.source
     assert found.problem.objective["spread"].p == math.inf
     assert found.problem.variants[1].objective == {"spread": {"p": math.inf}}
-    pd.testing.assert_frame_equal(found.frame, result.frame)
-    (part,) = found.parts
-    assert isinstance(part, Part)
-    np.testing.assert_array_equal(part.values, [0.1, math.inf])
-    (entry,) = found.entries
-    assert math.isnan(entry.pop("gap"))
-    assert entry == {"solved": True, "steps": 3}
-    assert (found.level, found.best, found.on, found.number) == (-math.inf, None, False, 7)
-    assert found.caveats == ("NaN", "Infinity", "")
-    assert found.timings == {"total": 0.30000000000000004}
-    assert back(small(best=math.nan)).best != back(small(best=math.nan)).best
+    pd.testing.assert_frame_equal(found.tables["frame"], result.tables["frame"])
+    assert math.isnan(found.certificates[0].pop("gap"))
+    assert found.certificates == [{"solved": True, "n": 3}]
+    for name in ("numbers", "claims", "caveats", "timings"):
+        assert getattr(found, name) == getattr(result, name)
 
 
 @given(PLAIN)
 def test_free_values_come_back_exactly(value):
-    assert bits(back(small(entries=[{"value": value}])).entries[0]["value"]) == bits(value)
+    assert bits(back(small(numbers={"value": value})).numbers["value"]) == bits(value)
 
 
 def test_a_problem_without_a_file_has_none_when_it_comes_back():
@@ -242,62 +207,36 @@ def test_a_problem_without_a_file_has_none_when_it_comes_back():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"entries": [{1.0: "x"}]}, r"entries\[0\] has keys that are not text"),
-        ({"entries": [{"of": {1, 2}}]}, r"entries\[0\]\.of is a set"),
-    ],
+    ("value", "message"),
+    [({1.0: "x"}, r"numbers\.of has keys that are not text"), ({1, 2}, r"numbers\.of is a set")],
 )
-def test_what_would_not_come_back_is_not_written(changes, message):
+def test_what_would_not_come_back_is_not_written(value, message):
     with pytest.raises(ParameterError, match=message):
-        result_to_json(small(**changes))
+        result_to_json(small(numbers={"of": value}))
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("number", 1.5, "number is 1.5, which is no int"),
-        ("number", True, "number is True, which is no int"),
-        ("on", 1, "on is 1, which is no bool"),
-        ("level", "high", "level is 'high', which is no float"),
-        ("caveats", "one", "caveats is 'one', which is no list"),
-        ("caveats", [1], r"caveats\[0\] is 1, which is no str"),
-        ("timings", {"total": None}, "timings.total is None, which is no float"),
-        ("frame", [], r"frame is \[\], which is no dict"),
-        ("parts", [{"name": "x"}], r"'parts\[0\].values', 'parts\[0\].verdict': missing"),
+        ("caveats", "one", "caveats: Input should be a valid array"),
+        ("caveats", [1], r"caveats.0: Input should be a valid string"),
+        ("timings", {"total": None}, "timings.total: Input should be a valid number"),
+        ("tables", {"frame": []}, r"frame"),
+        ("claims", [{"source": "A"}], r"claims.0.says: Field required"),
         ("problem", {"kind": "variants"}, "problem.title: Field required"),
+        ("problem", {"kind": "tradeoff"}, "problem.kind: Input should be 'variants'"),
         ("provenance", {"problem_file": {"text": "x"}}, "the text is not the one"),
-        ("unheard_of", 1, "'unheard_of': unknown"),
+        ("unheard_of", 1, "unheard_of: Unexpected keyword argument"),
     ],
 )
-def test_what_does_not_fit_its_hint_is_an_error_that_names_it(key, value, message):
+def test_what_does_not_fit_is_an_error_that_names_it(key, value, message):
     written = through_text(result_to_json(small()))
     with pytest.raises(DataError, match=message):
-        result_from_json(Small, written | {key: value})
-
-
-def test_a_verdict_is_one_of_those_that_exist():
-    written = through_text(result_to_json(small()))
-    written["parts"][0]["verdict"] = "maybe"
-    with pytest.raises(DataError, match="is 'maybe', which is none of 'yes', 'no'"):
-        result_from_json(Small, written)
-
-
-def test_a_field_that_is_gone_is_named():
-    written = through_text(result_to_json(small()))
-    del written["level"]
-    with pytest.raises(DataError, match="'level': missing"):
-        result_from_json(Small, written)
+        result_from_json(VariantsProblem, written | {key: value})
 
 
 def test_a_text_that_is_not_the_one_that_was_run_is_refused():
     written = through_text(result_to_json(small()))
     written["provenance"]["problem_file"]["text"] += "# more\n"
     with pytest.raises(DataError, match="sha256"):
-        result_from_json(Small, written)
-
-
-def test_a_problem_of_another_kind_is_refused():
-    written = through_text(result_to_json(small()))
-    with pytest.raises(DataError, match=r"problem\.kind"):
-        result_from_json(Small, written | {"problem": written["problem"] | {"kind": "tradeoff"}})
+        result_from_json(VariantsProblem, written)
