@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import convexmarket as cm
 from tests.joint.builders import (
     check_bounds_are_kept,
     check_eta_is_the_best_of_the_range,
@@ -65,8 +66,13 @@ def test_a_market_of_twelve_that_is_not_papers():
 
 
 @pytest.mark.parametrize("convex", [True, False])
-def test_given_guarantees_of_twenty_five_sellers(convex):
-    check_given_guarantees(convex, 25)
+@pytest.mark.parametrize("m", [6, 25])
+def test_given_guarantees_by_a_conic_solver(convex, m):
+    joint, found = check_given_guarantees(convex, m)
+    conic = cm.allocate_jointly(joint, solver="CLARABEL", starts=1)
+    assert conic.objective >= found.objective * (1 - 1e-9)
+    if convex:
+        assert conic.objective == pytest.approx(found.objective, rel=1e-7)
 
 
 def test_projected_gradient_through_the_door_with_its_own_grid():
