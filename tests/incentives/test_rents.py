@@ -207,14 +207,14 @@ def test_without_truthful_prices_payments_are_refused():
 
 
 def test_eq_8_can_be_computed_without_its_promise():
-    check_eq_8_without_its_promise(4)
+    check_eq_8_without_its_promise(3, tol=0.5)
 
 
-def check_eq_8_without_its_promise(n_reports):
+def check_eq_8_without_its_promise(n_reports, tol=0.1):
     market = budget_market()
     allocation = cm.allocate(market, gap=1e-8)
     found = cm.incentives.estimate_payments(
-        market, allocation, tol=0.1, sellers=[0], assume_monotone=True
+        market, allocation, tol=tol, sellers=[0], assume_monotone=True
     )
     assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
     assert "not guaranteed" in repr(found)
