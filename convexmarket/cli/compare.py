@@ -28,7 +28,7 @@ COMPARE_EXAMPLES = """
 
   convexmarket compare problems/*.toml --solvers exact,CLARABEL,ECOS,SCS,OSQP,HIGHS \
 --formulations primal,dual,projection --sizes 100,1000,10000 --seeds 5 \
---settings default,high-accuracy --out reports/study
+--settings default,low,high --out reports/study
 
   convexmarket compare problems/wdbc.toml --classes allocation --plugin MINE=mypackage.solver:Mine
 
@@ -83,7 +83,7 @@ def compare(
     sizes: Annotated[str, typer.Option(help="Sellers, rows or points.")] = "100,1000",
     seeds: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
     settings: Annotated[
-        str, typer.Option(help="default (solvers' own tolerances), high-accuracy.")
+        str, typer.Option(help="default (what CVXPY asks), solver-default, low, mid, high.")
     ] = "default",
     folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
         "reports/study"

@@ -18,6 +18,7 @@ import numpy as np
 from convexmarket.errors import ConvexMarketError
 from convexmarket.lab.study.instances import Floats, Instance
 from convexmarket.lab.study.kkt import kkt_residuals
+from convexmarket.lab.study.matrices import ABSOLUTE, MatrixProblem, returned_point
 
 __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "warm_up"]
 
@@ -42,6 +43,7 @@ MEASURED = (
     "violation",
     "dual_residual",
     "gap",
+    *ABSOLUTE,
 )
 #: Prefix of the same for the second solve, with a changed parameter.
 AGAIN = "again_"
@@ -134,6 +136,10 @@ def _solve(
     if row["status"] in _WITH_POINT:
         row["iterations"] = _iterations(problem)
         row |= _look_at(instance, problem, changed)
+        with contextlib.suppress(Exception):  # of a solver of a user's own, say
+            matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
+            found = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
+            row |= dict(zip(ABSOLUTE, found, strict=True))
     return row
 
 
@@ -191,7 +197,7 @@ def _exactly(instance: Instance) -> dict[str, Any]:
                 }
             )
         objective, violation = _value(instance, answer, changed)
-        found = {
+        found = dict.fromkeys(ABSOLUTE, np.nan) | {
             "status": EXACT,
             "message": "",
             "compilation_s": 0.0,

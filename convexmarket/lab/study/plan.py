@@ -22,7 +22,10 @@ from convexmarket.lab.study.families import CLASSES, Family
 from convexmarket.lab.study.measure import EXACT, REFERENCE
 from convexmarket.lab.study.plugins import plugin_digest
 
-__all__ = ["Plan", "Run", "plan_runs"]
+__all__ = ["UNKNOWN", "Plan", "Run", "plan_runs"]
+
+#: What a setting passes to a solver that it does not know: nothing.
+UNKNOWN = "no setting known"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Run:
     size, seed : int
     formulation, solver, setting : str
         All three "reference" for the run that others are measured against.
+    options : str
+        What the setting passes to the solver, or "no setting known".
     """
 
     problem: str
@@ -48,6 +53,7 @@ class Run:
     formulation: str
     solver: str
     setting: str
+    options: str = ""
 
     @property
     def is_reference(self) -> bool:
@@ -204,7 +210,9 @@ def _runs(
             yield Run(*place, REFERENCE, REFERENCE, REFERENCE)
             for setting in study.study.settings:
                 for formulation, solver in methods:
-                    yield Run(*place, formulation, solver, setting)
+                    options = {} if solver == EXACT else study.options(setting, solver)
+                    told = UNKNOWN if options is None else json.dumps(options) if options else ""
+                    yield Run(*place, formulation, solver, setting, told)
 
 
 def _job(
@@ -216,7 +224,6 @@ def _job(
 ) -> dict[str, Any]:
     assert problem.source is not None
     patience = 3.0 if run.is_reference else 1.0
-    options = {} if run.is_reference else study.setting(run.setting).options_of(run.solver)
     return {
         "problem": {
             "path": problem.source.path,
@@ -233,7 +240,7 @@ def _job(
         "solver": run.solver,
         "plugin": plugins.get(run.solver, ""),
         "plugin_digest": digests.get(run.solver, ""),
-        "options": options,
+        "options": {} if run.options in ("", UNKNOWN) else json.loads(run.options),
         "seconds": patience * study.limits.seconds,
         "megabytes": study.limits.megabytes,
         "versions": [version("convexmarket"), *_version_of(run.solver)],

@@ -19,6 +19,7 @@ from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
 from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_claim
 from convexmarket.lab.report.model import Figure, Report
 from convexmarket.lab.report.words import format_number
+from convexmarket.lab.study.plan import UNKNOWN
 from tests.lab.report.builders import crowded, drawn, facts, headings, plain, stored, table, words
 from tests.lab.report.solver_study_runs import make_result, make_runs
 
@@ -143,6 +144,12 @@ def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> Non
     several = lead(pd.DataFrame([entry] * 6))
     assert "reference of 6 instances is refuted" in several
     assert "; 2 more." in several
+
+
+def test_who_could_not_be_asked_is_named(result: SolverStudyResult, text: str) -> None:
+    assert "No setting known" not in text
+    said = claims(result, result.runs.assign(options=UNKNOWN))
+    assert "how to ask for “default” is not known of CLARABEL" in said
 
 
 def test_no_reference_is_refuted_where_none_is(text: str) -> None:

@@ -27,6 +27,7 @@ from convexmarket.lab.report.words import format_number
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
 from convexmarket.lab.study.pairs import FEWEST_PAIRS
+from convexmarket.lab.study.plan import UNKNOWN
 
 __all__ = ["overview", "solver_study_report"]
 
@@ -106,6 +107,7 @@ def solver_study_report(result: SolverStudyResult) -> Report:
         decided={name: _decided(select(decides, setting=name)) for name in ran},
         verdicts=_verdicts(standings[ran[0]]),
         unsupported=len(result.runs) - len(runs),
+        unknown=runs[runs.options == UNKNOWN].groupby("setting").solver.unique().to_dict(),
         n_wrong=len(wrong),
         n_failed=len(failed),
         solved=int((runs.outcome == "solved").sum()),

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from convexmarket.lab.problem.base import ProblemModel, RunTable, TableModel
 from convexmarket.lab.problem.limits import PER_RECORD
+from convexmarket.lab.study.settings import SETTINGS, options_of
 
 __all__ = [
-    "SETTINGS",
     "LimitsTable",
     "SettingTable",
     "SolverStudyProblem",
@@ -61,10 +61,6 @@ Options = Annotated[
 ]
 
 
-#: What runs that others are measured against are called.
-_RESERVED = "reference"
-
-
 class SettingTable(TableModel):
     """How exactly solvers are asked to solve, and how exact an answer has to be to count.
 
@@ -79,29 +75,10 @@ class SettingTable(TableModel):
     tolerance: Annotated[float, Field(gt=0, lt=1)]
     options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
 
-    def options_of(self, solver: str) -> Options:
-        """Return the options of a solver, none if there are none."""
+    def options_of(self, solver: str) -> Options | None:
+        """Return the options of a solver; None if the table names options of others only."""
         found = {name.upper(): options for name, options in self.options.items()}
-        return found.get(solver.upper(), {})
-
-
-#: The settings that need no table of their own.
-SETTINGS: dict[str, SettingTable] = {
-    "default": SettingTable(tolerance=1e-3),
-    "high-accuracy": SettingTable(
-        tolerance=1e-5,
-        options={
-            "CLARABEL": {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10},
-            "ECOS": {"abstol": 1e-10, "reltol": 1e-10, "feastol": 1e-10, "max_iters": 500},
-            "SCS": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 1_000_000},
-            "OSQP": {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 1_000_000},
-            "HIGHS": {
-                "primal_feasibility_tolerance": 1e-10,
-                "dual_feasibility_tolerance": 1e-10,
-            },
-        },
-    ),
-}
+        return found.get(solver.upper(), None if found else {})
 
 
 class SolverStudyTable(TableModel):
@@ -123,7 +100,8 @@ class SolverStudyTable(TableModel):
     seeds : int
         Instances drawn of each problem and size.
     settings : tuple of str
-        "default" (the solvers' own tolerances), "high-accuracy", or a table's name in [settings].
+        "default" (what CVXPY asks for), "solver-default" (what solvers ask of themselves), "low",
+        "mid", "high" (1e-3, 1e-6, 1e-9), or a table's name in [settings].
     """
 
     problems: Files
@@ -166,8 +144,9 @@ class SolverStudyProblem(ProblemModel):
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Self:
-        if _RESERVED in self.settings:
-            raise ValueError(f"settings.{_RESERVED} has a name of ours; give it another")
+        taken = next((name for name in (*SETTINGS, "reference") if name in self.settings), None)
+        if taken is not None:
+            raise ValueError(f"settings.{taken} has a name of ours; give it another")
         known = {**SETTINGS, **self.settings}
         unknown = [name for name in self.study.settings if name not in known]
         if unknown:
@@ -191,9 +170,14 @@ class SolverStudyProblem(ProblemModel):
             "study.settings": 10 * PER_RECORD * runs
         }
 
-    def setting(self, name: str) -> SettingTable:
-        """Return a setting by its name; the file's own come first."""
-        return {**SETTINGS, **self.settings}[name]
+    def tolerance(self, setting: str) -> float:
+        """Return the largest error of a run that counts as solved."""
+        return {**SETTINGS, **{name: own.tolerance for name, own in self.settings.items()}}[setting]
+
+    def options(self, setting: str, solver: str) -> Options | None:
+        """Return what a setting passes to a solver; None where it does not say."""
+        own = self.settings.get(setting)
+        return options_of(setting, solver) if own is None else own.options_of(solver)
 
     def files(self) -> dict[str, Path]:
         """Return the problem files by name: that of the file, or its path where two share that."""

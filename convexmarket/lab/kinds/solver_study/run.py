@@ -122,7 +122,7 @@ def solver_study(
     seeds : int
         Instances of each problem and size.
     settings : iterable of str
-        "default", "high-accuracy".
+        "default", "solver-default", "low", "mid", "high".
     seconds, megabytes : float
         What a run has.
     jobs : int
@@ -269,7 +269,7 @@ def run_solver_study(
     runs = judge(
         others,
         references,
-        {name: problem.setting(name).tolerance for name in problem.study.settings},
+        {name: problem.tolerance(name) for name in problem.study.settings},
         problem.limits.seconds,
     )
     summary = summarise(runs)
