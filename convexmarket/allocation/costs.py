@@ -8,7 +8,16 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arrays", "Costs", "Floats", "Ints", "Replaced", "SortedCosts"]
+__all__ = [
+    "Arrays",
+    "Costs",
+    "Floats",
+    "Ints",
+    "Replaced",
+    "ReplacedAlike",
+    "SortedCosts",
+    "of_market",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -36,7 +45,8 @@ class Costs(Protocol):
     """Sorted costs of one or many markets; ``e`` says which market, ``k`` is a rank."""
 
     offset: float
-    size: Ints
+    size: Ints  # of each market, or of all of them
+    count: int
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
@@ -49,6 +59,11 @@ class Costs(Protocol):
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
         """Return how many costs are below, and at or below, the k-th smallest one."""
+
+
+def of_market(values: NDArray[Any], e: Ints) -> NDArray[Any]:
+    """Return the values of markets e; one for all markets is left to broadcast."""
+    return values if values.size == 1 else values[e]
 
 
 class SortedCosts:
@@ -71,6 +86,7 @@ class SortedCosts:
         self.lowest = float(psi[0])
         self.offset = self.lowest / self.scale
         self.size = np.array([psi.size])
+        self.count = 1
         # Built in place: at a million sellers, fresh memory costs as much as the arithmetic.
         self.s1 = np.zeros(psi.size + 1)
         self.s2 = np.zeros(psi.size + 1)
@@ -131,25 +147,26 @@ class Replaced:
         self.place = np.searchsorted(base.psi, psi) - (psi > self.old_psi)
         self.place[gone] = m
         self.size = m + ~present - gone.astype(np.intp)
+        self.count = rank.size
 
     def _others(self, e: Ints, k: Ints) -> Ints:
         """Return the base rank of the k-th of the sellers that were not replaced."""
-        return k + (k >= self.rank[e])
+        return k + (k >= of_market(self.rank, e))
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
-        place = self.place[e]
+        place = of_market(self.place, e)
         other = self._others(e, k - (k > place))
         found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
-        return np.where(k == place, self.y[e], self.base.scaled(found))
+        return np.where(k == place, of_market(self.y, e), self.base.scaled(found))
 
     def _among(self, e: Ints, k: Ints) -> tuple[Ints, Floats, Floats]:
         """Return how many of the base are among the k smallest, who has left and who has come."""
-        has_new = k > self.place[e]
+        has_new = k > of_market(self.place, e)
         others = k - has_new
-        has_old = others > self.rank[e]
+        has_old = others > of_market(self.rank, e)
         left = np.where(has_old, self.old[e], 0.0)
-        return others + has_old, left, np.where(has_new, self.y[e], 0.0)
+        return others + has_old, left, np.where(has_new, of_market(self.y, e), 0.0)
 
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
@@ -171,3 +188,16 @@ class Replaced:
             count = np.searchsorted(psi, value, side=side)  # type: ignore[call-overload]
             counts.append(count - own(self.old_psi[e], value) + own(self.psi[e], value))
         return counts[0], counts[1]
+
+
+class ReplacedAlike(Replaced):
+    """Many markets, each the base market with one of similar sellers at the same cost instead.
+
+    The sellers are similar where no rank asked about lies between theirs, so that only sums tell
+    these markets apart.
+    """
+
+    def __init__(self, base: SortedCosts, rank: Ints, psi: float) -> None:
+        super().__init__(base, rank[:1], np.array([psi]))
+        self.old = base.scaled(base.psi[rank])
+        self.count = rank.size

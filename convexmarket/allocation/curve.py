@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise
-from convexmarket.allocation.costs import Arrays, Replaced, SortedCosts
+from convexmarket.allocation.costs import Arrays, Replaced, ReplacedAlike, SortedCosts
 from convexmarket.allocation.exact import (
+    cheap_enough,
     check_feasible,
     highest_cost_bought,
     ratio_of_scales,
@@ -22,6 +23,7 @@ from convexmarket.allocation.exact import (
 )
 from convexmarket.allocation.path import (
     Common,
+    PathPoint,
     cheapest,
     common_stretches,
     minimise,
@@ -37,6 +39,8 @@ Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
 _CHUNK = 1 << 13
+#: Ranks by which one seller's report can move those that a solve looks at.
+_MARGIN = 4
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,18 @@ class OwnReportCurve:
         check_feasible(form)
         check_noise(form)
         self.form = form
-        order = np.argsort(form.virtual_costs)
-        ordered = form.virtual_costs[order]
+        psi = form.virtual_costs
         # One seller may leave, so that the next dearer ones must be there.
-        self._limit = highest_cost_bought(form, ordered, spare=1) if form.mu > 0 else np.inf
+        cheap = cheap_enough(form, spare=1) if form.mu > 0 else None
+        self._limit = np.inf if cheap is None else cheap[0]
+        kept = np.flatnonzero(psi <= self._limit)
+        order = kept[np.argsort(psi[kept])]
+        ordered = psi[order]
+        if form.mu > 0:
+            self._limit = min(self._limit, highest_cost_bought(form, ordered, spare=1))
         self._base = SortedCosts(ordered, self._limit)
-        rank = np.empty(form.virtual_costs.size, dtype=np.intp)
-        rank[order] = np.arange(rank.size)
-        self._rank = rank
+        self._rank = np.full(psi.size, order.size)
+        self._rank[order] = np.arange(order.size)
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
         """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
@@ -112,40 +120,78 @@ class OwnReportCurve:
         rho = ratio_of_scales(self.form, self._base)
         return common_stretches(self._base, self.form.max_weight, rho, self._limit)
 
+    def at(self, seller: Ints, psi: float) -> Floats:
+        """Return the optimal objectives if each seller alone had one and the same cost, shape (n,).
+
+        Most of these markets differ in sums alone, not in any rank that matters, and the weights
+        need not be known.
+        """
+        ranged = (self.form.eta_low, self.form.eta_high) != (0, np.inf)
+        if ranged or self._common is None:
+            return self(seller, np.full(seller.size, psi)).value
+        ordered, psi = self._base.psi, psi if psi <= self._limit else np.inf
+        ranks = np.minimum(self._rank[seller], ordered.size)  # one for all who are never bought
+        wanted = np.zeros(ordered.size + 1, dtype=bool)
+        wanted[ranks] = True
+        value = np.empty(wanted.size)
+        for number, group in enumerate(np.split(np.arange(wanted.size), self._borders)):
+            for some in _chunks(group[wanted[group]]):
+                alike = number % 2 == 0 and psi > ordered[some[-1]]
+                costs = (
+                    ReplacedAlike(self._base, some, psi)
+                    if alike
+                    else Replaced(self._base, some, np.full(some.size, psi))
+                )
+                value[some] = self._optimum(costs).value
+        return self.form.mu * value[ranks]
+
+    @cached_property
+    def _borders(self) -> Ints:
+        """Between which ranks, first to second and so on, replacing a seller moves what matters.
+
+        Those are the ranks at the cap, those at which sales end and that at which the path begins.
+        """
+        psi, common = self._base.psi, self._common
+        assert common is not None
+        marginal = int(np.ceil(1.0 / self.form.max_weight)) - 1
+        around = psi[np.clip([marginal - 2, marginal + 2], 0, psi.size - 1)]
+        first, last = np.searchsorted(psi, around[0]), np.searchsorted(psi, around[1], side="right")
+        spans = sorted(
+            [(common.fewest.min(), common.most.max()), (common.k[0], common.k[-1]), (first, last)]
+        )
+        borders = np.maximum.accumulate(np.add(spans, (-_MARGIN, _MARGIN)).ravel())
+        return np.append(np.clip(borders, 0, psi.size), psi.size)
+
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
-        chunks = [
-            self._solve(seller[start : start + _CHUNK], psi[start : start + _CHUNK])
-            for start in range(0, seller.size, _CHUNK)
-        ]
-        return CurvePoints.joined(chunks or [CurvePoints(*np.empty((3, 0)))])
+        chunks = _chunks(np.arange(seller.size))
+        found = [self._solve(seller[some], psi[some]) for some in chunks]
+        return CurvePoints.joined(found or [CurvePoints(*np.empty((3, 0)))])
 
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""
-        return self._least_weight() <= 1e-12
+        return self._least_weight <= 1e-12
 
+    @cached_property
     def _least_weight(self) -> float:
-        """Return the weight that the others leave for one seller under the cap."""
+        """The weight that the others leave for one seller under the cap."""
         others = np.count_nonzero(self.form.virtual_costs < np.inf) - 1
         return max(0.0, 1.0 - others * self.form.max_weight)
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
+        solve = self._vertices if self.form.mu == 0 else self._interior
+        base, rank = self._base, self._rank[seller]
         if self.can_do_without():
-            psi = np.where(psi > self._limit, np.inf, psi)
-            return self._finite(seller, psi)
+            return solve(Replaced(base, rank, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
-        found = self._finite(seller, np.where(endless, self._base.scale, psi))
-        least = self.form.eta_low * self._least_weight()
+        found = solve(Replaced(base, rank, np.where(endless, base.scale, psi)))
+        least = self.form.eta_low * self._least_weight
         return CurvePoints(
             epsilon=np.where(endless, least, found.epsilon),
             value=np.where(endless, np.inf, found.value),
             level=np.where(endless, np.inf, found.level),
         )
 
-    def _finite(self, seller: Ints, psi: Floats) -> CurvePoints:
-        costs = Replaced(self._base, self._rank[seller], psi)
-        return self._vertices(costs) if self.form.mu == 0 else self._interior(costs)
-
-    def _interior(self, costs: Replaced) -> CurvePoints:
+    def _optimum(self, costs: Replaced) -> PathPoint:
         form, base = self.form, self._base
         u, unit = form.max_weight, form.gamma * base.scale / form.mu
         rho = ratio_of_scales(form, base)
@@ -156,18 +202,20 @@ class OwnReportCurve:
             found.append(minimise(costs, u, rho, rates, within))
         ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
         found += [point_at(costs, u, rho, rate) for rate in ends]
-        values = np.array([point.value for point in found])
-        best = np.argmin(values, axis=0)
-        pick = np.arange(costs.size.size)
-        rate = np.array([point.rate for point in found])[best, pick]
-        if np.any(np.isinf(rate)):
+        best = np.argmin([point.value for point in found], axis=0)
+        point = PathPoint.joined(found)[best * best.size + np.arange(best.size)]
+        if np.any(np.isinf(point.rate)):
             raise _free()
-        weight = np.array([point.weight_of(costs, u) for point in found])[best, pick]
-        level = np.array([point.level for point in found])[best, pick]
+        return point
+
+    def _interior(self, costs: Replaced) -> CurvePoints:
+        form, base = self.form, self._base
+        point = self._optimum(costs)
+        eta = point.rate * form.mu / (form.gamma * base.scale)
         return CurvePoints(
-            epsilon=weight * rate / unit,
-            value=form.mu * values[best, pick],
-            level=base.lowest + base.scale * level,
+            epsilon=point.weight_of(costs, form.max_weight) * eta,
+            value=form.mu * point.value,
+            level=base.lowest + base.scale * point.level,
         )
 
     def _vertices(self, costs: Replaced) -> CurvePoints:
@@ -188,6 +236,10 @@ class OwnReportCurve:
             value=form.sigma / eta + form.gamma * eta * cost,
             level=base.lowest + base.scale * marginal,
         )
+
+
+def _chunks(index: Ints) -> list[Ints]:
+    return [index[start : start + _CHUNK] for start in range(0, index.size, _CHUNK)]
 
 
 def _free() -> UnattainedOptimumError:

@@ -35,6 +35,7 @@ from convexmarket.market import StandardForm
 
 __all__ = [
     "ExactSolution",
+    "cheap_enough",
     "check_feasible",
     "highest_cost_bought",
     "ratio_of_scales",
@@ -165,35 +166,45 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
 
 
 def _costs_that_matter(form: StandardForm) -> SortedCosts:
-    """Sort the costs, leaving out sellers who are provably not bought from.
-
-    At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
-    there is none on the part of the path where t^2*mean < sigma*gamma, which is where more than
-    some number of sellers are bought from. A sample suggests that number; then it is checked.
-    """
-    unrestricted = form.sigma > 0 and form.eta_low == 0 and form.eta_high == np.inf
-    if form.virtual_costs.size >= _WORTH_PRUNING and unrestricted:
-        costs = _cheap_enough(form)
-        if costs is not None:
-            return costs
+    """Sort the costs, leaving out sellers who are provably not bought from."""
+    cheap = cheap_enough(form)
+    if cheap is not None:
+        return cheap[1]
     ordered = np.sort(form.virtual_costs)
     return SortedCosts(ordered, highest_cost_bought(form, ordered))
 
 
-def _cheap_enough(form: StandardForm) -> SortedCosts | None:
-    """Return the cheap sellers if they provably include all who are bought from."""
-    psi = form.virtual_costs
-    mean = float(psi.mean())
+def cheap_enough(form: StandardForm, spare: int = 0) -> tuple[float, SortedCosts] | None:
+    """Return a cost below which all are who are bought from, and the costs that are.
+
+    At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
+    there is none on the part of the path where t^2*mean < sigma*gamma, which is where sellers above
+    some cost are bought from. A sample suggests that cost; then it is checked, and None is returned
+    where it fails. ``spare`` sellers may leave the market or have other costs: t is largest without
+    the cheapest, who are left out, and the mean with the dearest that is bought from.
+    """
+    psi, u = form.virtual_costs, form.max_weight
+    if psi.size < _WORTH_PRUNING or form.sigma == 0 or (form.eta_low, form.eta_high) != (0, np.inf):
+        return None
     stride = psi.size // _SAMPLE
     sample = SortedCosts(np.sort(psi[::stride]))
-    nodes, rates2 = squared_rates(sample, form.max_weight * stride, 512)
-    enough = rates2 / stride * mean < 0.5 * ratio_of_scales(form, sample) * sample.scale
+    nodes, rates2 = squared_rates(sample, u * stride, 512)
+    enough = rates2 / stride * psi.mean() < 0.5 * ratio_of_scales(form, sample) * sample.scale
     first_enough = int(nodes[np.argmax(enough)])
     if not np.any(enough) or first_enough == sample.psi.size:
         return None
-    costs = SortedCosts(np.sort(psi[psi <= sample.psi[first_enough]]))
-    _, rate2 = squared_rates(costs, form.max_weight, 1)
-    return costs if np.any(rate2 * mean < ratio_of_scales(form, costs) * costs.scale) else None
+    limit = float(sample.psi[first_enough])
+    ordered = np.sort(psi[psi <= limit])
+    if (ordered.size - spare) * u < 1:
+        return None
+    total = float(psi.sum())
+    if spare:
+        total += spare * highest_cost_bought(form, ordered, spare)
+    costs = SortedCosts(ordered[spare:])
+    _, rate2 = squared_rates(costs, u, 1)
+    bound = ratio_of_scales(form, costs) * costs.scale
+    proven = np.any(rate2 * (total / (psi.size - spare)) < bound)
+    return (limit, costs) if proven else None
 
 
 def _cheapest_sellers(form: StandardForm) -> ExactSolution:

@@ -31,7 +31,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints, Replaced, SortedCosts
+from convexmarket.allocation.costs import (
+    Arrays,
+    Costs,
+    Floats,
+    Ints,
+    Replaced,
+    SortedCosts,
+    of_market,
+)
 
 __all__ = [
     "Common",
@@ -54,6 +62,8 @@ _SLACK = 1e-9
 _FIRST_NODES = 1024
 #: Ends of stretches that many markets share, at most; more are taken for one.
 _MOST_ENDS = 6
+#: Pieces of the path of which many markets try each; of more, each market looks for its own.
+_MOST_SHARED = 3
 #: Nodes evaluated in one round of splitting while few stretches are left.
 _NODES_PER_ROUND = 128
 
@@ -88,7 +98,7 @@ class PathPoint(Arrays):
 
     def weight_of(self, costs: Replaced, cap: float) -> Floats:
         """Return the weight of the replaced seller of each market, shape (n,)."""
-        e = np.arange(costs.size.size)
+        e = np.arange(costs.count)
         free, left, total, spread, _, _ = _Path.of(costs, cap).segment(e, self.capped, self.bought)
         with np.errstate(invalid="ignore"):
             tilt = np.where(spread > 0, self.beta * (total / free - costs.y), 0.0)
@@ -132,10 +142,6 @@ class _Path:
         floor, first = costs.ties(entry, marginal)
         return cls(costs, cap, n_caps, floor, first)
 
-    def _of(self, values: Ints, e: Ints) -> Ints:
-        """Return the entry of each market e; a single market's entry is left to broadcast."""
-        return values if values.size == 1 else values[e]
-
     def segment(self, e: Ints, j: Ints, q: Ints) -> Segment:
         """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
         costs, u = self.costs, self.cap
@@ -150,7 +156,7 @@ class _Path:
         mean = total / free
         spread = np.maximum(squares - total * mean, 0.0)
         # Equal costs: their spread is zero, and must not be the rounding of a difference.
-        at_end = (j == self._of(self.floor, e)) & (q == self._of(self.first, e))
+        at_end = (j == of_market(self.floor, e)) & (q == of_market(self.first, e))
         spread = np.where(at_end, 0.0, spread)
         cost = costs.offset + u * below + left * mean
         norm2 = j * u * u + left * left / free
@@ -164,20 +170,21 @@ class _Path:
         self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None
     ) -> tuple[_Nodes, Floats]:
         """Return nodes k, and beta at those that do not stand for infinity."""
-        first, size = self._of(self.first, e), self._of(self.costs.size, e)
+        first, size = of_market(self.first, e), of_market(self.costs.size, e)
         at_end, at_start = k < first, k >= size
         tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
         q = np.minimum(np.maximum(k, first), size)
         j = self._capped(e, q, tau, capped)
         if np.any(self.floor):
-            j = np.where(at_start, 0, np.where(at_end, self.floor[e], j))
+            j = np.where(at_start, 0, np.where(at_end, of_market(self.floor, e), j))
         free, left, total, spread, cost, norm2 = self.segment(e, j, q)
         with np.errstate(divide="ignore", invalid="ignore"):
             beta = np.where(at_start, 0.0, left / (free * tau - total))
             bend = beta * spread
-            cost = np.where(at_end, cost, cost - bend)
+            # Free sellers' costs must not be rounded below zero: the rate may be infinite.
+            cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
-        return _Nodes(k, rate2, cost, j), beta
+        return _Nodes(*np.broadcast_arrays(k, rate2, cost, j)), beta
 
     def _capped(self, e: Ints, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
         """Return how many sellers are at the cap when seller q ceases to be bought from.
@@ -188,7 +195,7 @@ class _Path:
         low = np.zeros_like(q)
         if not np.any(self.floor):
             return low
-        low, high = (low, self.floor[e]) if bounds is None else bounds
+        low, high = (low, of_market(self.floor, e)) if bounds is None else bounds
         total = self.costs.sum1(e, q)
         while np.any(low < high):
             j = (low + high) // 2
@@ -203,7 +210,7 @@ class _Path:
         """Return the ends of the piece (j, q) in beta."""
         value = self.costs.value
         free, left, total, _, _, _ = segment
-        last = self.costs.size[e] - 1
+        last = of_market(self.costs.size, e) - 1
         leave = _ratio(left, free * value(e, q - 1) - total, np.inf)
         enter = _ratio(left, free * value(e, np.minimum(q, last)) - total, 0.0)
         enter = np.where(q > last, 0.0, enter)
@@ -212,7 +219,7 @@ class _Path:
         excess = self.cap * np.maximum(q - self.n_caps, 0.0)
         cap_next = _ratio(excess, total - free * value(e, j), np.inf)
         cap_last = _ratio(excess, total - free * value(e, np.maximum(j - 1, 0)), 0.0)
-        high = np.where(j < self.floor[e], np.minimum(leave, cap_next), leave)
+        high = np.where(j < of_market(self.floor, e), np.minimum(leave, cap_next), leave)
         low = np.where(j > 0, np.maximum(enter, cap_last), enter)
         return low, high
 
@@ -276,7 +283,10 @@ def minimise(
         One point per market; ``rate`` is +inf where the infimum is not attained.
     """
     path = _Path.of(costs, cap)
-    e, j, q = _pieces(path, _product, rho, within)
+    shared = None
+    if within is not None and costs.size.size < costs.count:
+        shared = _shared_pieces(path, rho, within)
+    e, j, q = shared or _pieces(path, _product, rho, within)
     points = path.points(e, j, q, rho)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
@@ -415,6 +425,43 @@ def common_stretches(base: SortedCosts, cap: float, rho: float, dearest: float) 
         low, high = k[ends[0]], k[ends[-1]]
 
 
+def _shared_pieces(path: _Path, rho: float, within: Common) -> tuple[Ints, Ints, Ints] | None:
+    """Return (market, j, q) of the pieces that may be stationary in any of similar markets, if few.
+
+    The first and the last of them, without the cheapest and the dearest seller, are the extremes,
+    as in :func:`common_stretches`; a node has one tau in all, and the ends are averages.
+    """
+    costs, first, last = path.costs, int(path.first[0]) - 1, int(path.costs.size[0])
+    low, high = np.clip(within.k[[0, -1]], first, last)
+    if high - low > _NODES_PER_ROUND:
+        return None
+    k = np.arange(low, high + 1)
+    fewest, most_capped = (
+        np.broadcast_to(np.minimum(j, path.floor), (1, k.size))
+        for j in (within.fewest.min(), within.most.max())
+    )
+    extremes = np.array([[0], [costs.count - 1]])
+    nodes, beta = path.node_and_beta(extremes, k[None, :], (fewest, most_capped))
+    less, more = nodes[0], nodes[1]
+    inner = (k > first) & (k < last)
+    tau = np.where(inner, costs.offset + costs.value(extremes[0], np.clip(k, 0, last - 1)), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(inner, beta[0] / beta[1], 1.0)
+        least_cost = tau - (tau - more.cost) * ratio
+        most_cost = tau - (tau - less.cost) / ratio
+        most = _product(less.rate2[:-1], most_cost[1:])
+        least = _product(more.rate2[1:], least_cost[:-1])
+    at = np.flatnonzero(_may_hit(most, least, rho))
+    _, j, q = _expand([_Stretches(at, more[at], less[at + 1])])
+    if not 0 < j.size <= _MOST_SHARED:
+        return None
+    return (
+        np.repeat(np.arange(costs.count), j.size),
+        np.tile(j, costs.count),
+        np.tile(q, costs.count),
+    )
+
+
 def _pieces(
     path: _Path,
     quantity: Callable[[Floats, Floats], Floats],
@@ -470,7 +517,7 @@ def _cut_at(path: _Path, common: Common) -> tuple[Ints, _Nodes]:
     everyone: Any = np.s_[:, None]
     k = np.clip(common.k, path.first[everyone] - 1, path.costs.size[everyone])
     fewest, most = (np.minimum(j, path.floor[everyone]) for j in common[1:])
-    return np.arange(k.shape[0]), path.node(everyone, k, (fewest, most))
+    return np.arange(path.costs.count), path.node(everyone, k, (fewest, most))
 
 
 def _split(path: _Path, work: _Stretches) -> _Nodes:

@@ -479,9 +479,9 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
     if slope is None or np.isinf(top):
         return _quadrature(curve, prior, seller, reports)
     own = curve(seller, np.asarray(prior.ironed_virtual_cost(reports)))
-    dearest = curve(seller, np.full(seller.size, float(prior.ironed_virtual_cost(top))))
-    rents = np.maximum(dearest.value - own.value, 0.0) / (curve.form.gamma * slope)
-    noise = np.finfo(float).eps * dearest.value / (curve.form.gamma * slope)
+    dearest = curve.at(seller, float(prior.ironed_virtual_cost(top)))
+    rents = np.maximum(dearest - own.value, 0.0) / (curve.form.gamma * slope)
+    noise = np.finfo(float).eps * dearest / (curve.form.gamma * slope)
     doubtful = noise > _CANCELLATION * (rents + reports * own.epsilon)
     if np.any(doubtful):
         rents[doubtful] = _quadrature(curve, prior, seller[doubtful], reports[doubtful])

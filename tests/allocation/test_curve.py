@@ -9,10 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation import curve as curve_module
+from convexmarket.allocation import exact
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import highest_cost_bought, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
+from tests.allocation.builders import LARGE, large_form
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -257,10 +259,10 @@ def test_who_can_be_done_without():
     psi = np.array([0.2, 0.4, 1.0])
     for cap, least in ((1.0, 0.0), (0.5, 0.0), (0.4, 0.2), (1 / 3, 1 / 3)):
         own = OwnReportCurve(StandardForm(psi, 1.0, 2.0, 0.5, cap))
-        assert own._least_weight() == pytest.approx(least)
+        assert own._least_weight == pytest.approx(least)
         assert own.can_do_without() == (least == 0)
     away = OwnReportCurve(StandardForm(np.append(psi, np.inf), 1.0, 2.0, 0.5, 0.4))
-    assert away._least_weight() == pytest.approx(0.2)
+    assert away._least_weight == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
@@ -315,6 +317,32 @@ def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
     apart = curve(who, says)
     for name in ("epsilon", "value", "level"):
         np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_all_at_one_cost_are_answered_as_if_each_alone(name, monkeypatch):
+    """Whether sellers are left out from the start, and however many are solved at once."""
+    form = large_form(name, 300)
+    psi = form.virtual_costs
+    curve, who = OwnReportCurve(form), np.flatnonzero(np.isfinite(psi))
+    monkeypatch.setattr(exact, "_WORTH_PRUNING", 100)
+    monkeypatch.setattr(exact, "_SAMPLE", 50)
+    monkeypatch.setattr(curve_module, "_CHUNK", 100)
+    fewer = OwnReportCurve(form)
+    highest = psi[who].max()
+    for y in (0.5 * psi[who].min(), *np.quantile(psi[who], [0, 0.5, 0.9, 1]), 2 * highest, np.inf):
+        alone = curve(who, np.full(who.size, y)).value
+        for one in (curve, fewer):
+            np.testing.assert_allclose(one.at(who, y), alone, rtol=1e-13)
+
+
+def test_sellers_become_free_however_many_are_asked():
+    """Rounding once discarded the end of the path where free sellers carry all."""
+    psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
+    held = StandardForm(psi, 1.1, 15.9, 4.2, eta_high=0.4)
+    found = OwnReportCurve(held)(who, np.zeros(150)).value
+    each = [solve_exact(with_cost(held, seller, 0.0)).objective for seller in who]
+    np.testing.assert_allclose(found, each, rtol=1e-12)
 
 
 def test_reports_that_are_true_are_answered_from_one_market(monkeypatch):

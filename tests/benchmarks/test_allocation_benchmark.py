@@ -122,7 +122,7 @@ def test_exact_against_the_certified_search(benchmark, cap):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 def test_payments_against_allocations(benchmark, buyer, cap):
-    """At most 16 exact allocations for the payments of a hundred thousand sellers."""
+    """At most 12 exact allocations for the payments of a hundred thousand sellers."""
     benchmark.group = "payments of a hundred thousand sellers"
     market = market_of(100_000, BUYERS[buyer], cap)
     allocation = cm.allocate(market)
