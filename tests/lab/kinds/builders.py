@@ -180,7 +180,7 @@ def check_measured_ratios(measured, draws):
     settings += [f"study.sizes={list(sizes)}", f"study.draws={draws}"]
     ratios = []
     for (low, high), expected in zip([(1.0, 5.0), (0.0, 4.0)], known, strict=True):
-        found = run_online(*settings, f"prior.low={low}", f"prior.high={high}").points
+        found = run_online(*settings, f"prior.low={low}", f"prior.high={high}").tables["points"]
         excess = found.ratio.to_numpy() - 1
         assert (np.abs(np.log(excess / np.array(expected))) < np.log(2.5)).all(), (low, excess)
         ratios.append(found)

@@ -74,24 +74,24 @@ def result(problem):
 
 
 def rows(result, name, group=None):
-    found = result.runs[result.runs.name == name]
+    found = result.tables["runs"][result.tables["runs"].name == name]
     return found if group is None else found[found.group == group]
 
 
 def test_a_row_for_each_method_and_instance(result):
-    assert len(result.runs) == 4 * 3
-    assert list(result.instances.group) == ["squared", "squared", "norm"]
-    assert list(result.instances.inside) == [True, True, False]
-    assert len(result.descents) == 2 * 3
+    assert len(result.tables["runs"]) == 4 * 3
+    assert list(result.tables["instances"].group) == ["squared", "squared", "norm"]
+    assert list(result.tables["instances"].inside) == [True, True, False]
+    assert len(result.tables["descents"]) == 2 * 3
 
 
 def test_lambda_is_chosen_for_the_ratio(result):
-    squared = result.instances[result.instances.group == "squared"]
+    squared = result.tables["instances"][result.tables["instances"].group == "squared"]
     np.testing.assert_allclose(squared.convexity, 0.5)
     # sigma_max^2/(2*Lambda*mu) is the ratio
     np.testing.assert_allclose(squared.regularization, squared.sigma_max_squared / (2 * 10 * 0.5))
     assert squared.n_sellers.between(8, 15).all()
-    (norm,) = result.instances[result.instances.group == "norm"].itertuples()
+    (norm,) = result.tables["instances"][result.tables["instances"].group == "norm"].itertuples()
     assert norm.regularization == 0.05
     assert norm.convexity > 1
     assert norm.paper_certifies is None
@@ -111,8 +111,8 @@ def test_a_row_is_what_python_finds(problem, result):
 
 
 def test_excess_is_over_the_best_of_all_and_over_the_bound(result):
-    solved = result.runs[result.runs.status == "solved"].merge(
-        result.instances, on=["group", "instance"], suffixes=("", "_known")
+    solved = result.tables["runs"][result.tables["runs"].status == "solved"].merge(
+        result.tables["instances"], on=["group", "instance"], suffixes=("", "_known")
     )
     assert (solved.excess >= 0).all()
     best = solved.groupby(["group", "instance"]).objective.transform("min")
@@ -126,7 +126,7 @@ def test_excess_is_over_the_best_of_all_and_over_the_bound(result):
 
 
 def test_a_process_of_its_own_changes_nothing(result):
-    columns = [name for name in result.runs if name not in (*TIMED, "name")]
+    columns = [name for name in result.tables["runs"] if name not in (*TIMED, "name")]
     here, apart = (rows(result, name)[columns] for name in ("alternating", "apart"))
     pd.testing.assert_frame_equal(here.reset_index(drop=True), apart.reset_index(drop=True))
 
@@ -140,7 +140,7 @@ def test_failures_are_rows_with_their_message(result):
 
 
 def test_a_method_without_end_is_timed_out_and_the_others_go_on():
-    found = run_joint_methods(parse_problem(SMALL, ["run.time_limit=0.001"])).runs
+    found = run_joint_methods(parse_problem(SMALL, ["run.time_limit=0.001"])).tables["runs"]
     assert set(found[found.name == "apart"].status) == {"timed out"}
     assert found[found.name == "apart"].message.str.contains("0.001 seconds").all()
     assert set(found[found.name == "alternating"].status) == {"solved"}
@@ -158,7 +158,7 @@ def test_a_missing_package_is_a_row(monkeypatch):
 
     monkeypatch.setattr(joint_methods, "check_nonlinear_solver", missing)
     methods = "methods=[{name='nlp', method='nlp'}, {name='alternating', method='alternating'}]"
-    found = run_joint_methods(parse_problem(SMALL, [methods])).runs
+    found = run_joint_methods(parse_problem(SMALL, [methods])).tables["runs"]
     absent = found[found.name == "nlp"]
     assert set(absent.status) == {"absent"}
     assert set(absent.message) == {"pip install unopy"}
@@ -166,8 +166,10 @@ def test_a_missing_package_is_a_row(monkeypatch):
 
 
 def test_descents_are_compared_at_the_best_eta(result):
-    assert (result.descents.groupby(["group", "instance"]).model_distance.min() == 0).all()
-    inside = result.descents[result.descents.group == "squared"]
+    assert (
+        result.tables["descents"].groupby(["group", "instance"]).model_distance.min() == 0
+    ).all()
+    inside = result.tables["descents"][result.tables["descents"].group == "squared"]
     assert (inside.excess.abs() < 1e-9).all()
     assert len(set(inside.model_distance)) > 1, "the descents start from different models"
 
@@ -181,25 +183,29 @@ def test_claims_follow_from_the_tables(result):
     assert "of 2 instances with the squared spread" in condition.found
 
     def claims(**changes):
-        tables = {"runs": result.runs, "instances": result.instances, "descents": result.descents}
+        tables = {
+            "runs": result.tables["runs"],
+            "instances": result.tables["instances"],
+            "descents": result.tables["descents"],
+        }
         return list(joint_methods_claims(**(tables | changes)))
 
     # Had a method other than that on the grid been off, it would be named.
-    wrong = result.runs.copy()
+    wrong = result.tables["runs"].copy()
     wrong.loc[wrong.name == "apart", "excess"] = 1e-3
     off = claims(runs=wrong)[0]
     assert off.verdict == "not reproduced"
     assert "apart by 1.0e-03 on instance 0 of squared" in off.remark
     # Without the grid everybody agrees.
-    exact = claims(runs=result.runs[result.runs.name != "grid"])[0]
+    exact = claims(runs=result.tables["runs"][result.tables["runs"].name != "grid"])[0]
     assert (exact.verdict, exact.remark) == ("reproduced", "")
     # Descents that end apart outside the region, and inside.
     for group, verdict in (("norm", "reproduced in part"), ("squared", "not reproduced")):
-        apart = result.descents.copy()
+        apart = result.tables["descents"].copy()
         apart.loc[(apart.group == group) & (apart.start == 1), "objective"] *= 1.01
         assert claims(descents=apart)[1].verdict == verdict
     # The paper's condition needs a larger Lambda than ours, unless sigma_max^2 is m.
-    known = result.instances.copy()
+    known = result.tables["instances"].copy()
     known["paper_certifies"] = True
     assert claims(instances=known)[2].verdict == "not reproduced"
 
@@ -209,11 +215,13 @@ def test_the_same_for_any_number_of_jobs(result, two_jobs):
     again = run_problem(parse_problem(SMALL, settings))
     pd.testing.assert_frame_equal(
         rows(result, "alternating").drop(columns=TIMED).reset_index(drop=True),
-        again.runs.drop(columns=TIMED),
+        again.tables["runs"].drop(columns=TIMED),
     )
-    pd.testing.assert_frame_equal(result.instances, again.instances)
+    pd.testing.assert_frame_equal(result.tables["instances"], again.tables["instances"])
     columns = ["group", "instance", "start", "objective", "model_distance"]
-    pd.testing.assert_frame_equal(result.descents[columns], again.descents[columns])
+    pd.testing.assert_frame_equal(
+        result.tables["descents"][columns], again.tables["descents"][columns]
+    )
 
 
 def test_realised_noise_is_drawn_for_each_instance():
@@ -226,7 +234,7 @@ def test_realised_noise_is_drawn_for_each_instance():
 
 def test_the_result_is_json_as_it_is(result, as_json):
     found = as_json(result)
-    assert len(found["runs"]["data"]) == len(result.runs)
+    assert len(found["runs"]["data"]) == len(result.tables["runs"])
     assert found["claims"][0]["source"] == "our design"
     assert result.provenance["problem_file"]["text"] == SMALL
     assert "unopy" in result.provenance["versions"]

@@ -10,9 +10,10 @@ import convexmarket as cm
 from convexmarket.joint.model_step import best_model
 from convexmarket.lab import run_problem
 from convexmarket.lab.claims import check_shape
-from convexmarket.lab.kinds.joint_sweep.run import MEASURES, JointSweepResult, run_joint_sweep
+from convexmarket.lab.kinds.joint_sweep.run import MEASURES, run_joint_sweep
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.problem.rows import load_rows
+from convexmarket.lab.result import Result
 from convexmarket.privacy import gamma_sphere_noise
 
 BASE = """
@@ -59,7 +60,7 @@ values.constraints.eta_range = [[0.5, 1000.0], [5.0, 1000.0]]
 """
 
 
-def run(sweep: str = MU + CLAIMS, *overrides: str) -> JointSweepResult:
+def run(sweep: str = MU + CLAIMS, *overrides: str) -> Result:
     return run_joint_sweep(parse_problem(BASE + sweep, overrides))
 
 
@@ -68,26 +69,26 @@ def branch(seed: int, purpose: int, draw: int) -> np.random.Generator:
 
 
 @pytest.fixture(scope="module")
-def result() -> JointSweepResult:
+def result() -> Result:
     return run()
 
 
 def test_there_is_a_row_for_every_point_and_draw(result):
-    assert len(result.draws) == 9
-    assert list(result.points.x) == [0.1, 1.0, 10.0]
-    assert list(result.points["objective.spread.weight"]) == [0.1, 1.0, 10.0]
-    assert (result.points.solved == 3).all()
-    assert result.draws[list(MEASURES)].notna().all(axis=None)
+    assert len(result.tables["draws"]) == 9
+    assert list(result.tables["points"].x) == [0.1, 1.0, 10.0]
+    assert list(result.tables["points"]["objective.spread.weight"]) == [0.1, 1.0, 10.0]
+    assert (result.tables["points"].solved == 3).all()
+    assert result.tables["draws"][list(MEASURES)].notna().all(axis=None)
     assert len(result.certificates) == 9
-    assert not result.points.eta_fixed.any()
+    assert not result.tables["points"].eta_fixed.any()
 
 
 def test_points_are_means_and_standard_errors(result):
     for name in MEASURES:
-        groups = result.draws.groupby("point")[name]
-        np.testing.assert_allclose(result.points[name], groups.mean())
+        groups = result.tables["draws"].groupby("point")[name]
+        np.testing.assert_allclose(result.tables["points"][name], groups.mean())
         np.testing.assert_allclose(
-            result.points[f"{name}_se"], groups.std(ddof=1) / np.sqrt(3), atol=1e-15
+            result.tables["points"][f"{name}_se"], groups.std(ddof=1) / np.sqrt(3), atol=1e-15
         )
 
 
@@ -100,7 +101,12 @@ def check_measures(noise, sweep, *overrides):
     draw, point = 1, 1
     overrides = [f"joint.noise={noise!r}", "constraints.eta_range=[50.0, 80.0]", *overrides]
     problem = parse_problem(BASE + sweep, overrides)
-    row = run_joint_sweep(problem).draws.query(f"point == {point} and draw == {draw}").iloc[0]
+    row = (
+        run_joint_sweep(problem)
+        .tables["draws"]
+        .query(f"point == {point} and draw == {draw}")
+        .iloc[0]
+    )
     rows = load_rows(problem.data)
     m, n = rows.X_train.shape
     prior = cm.Uniform(0.02, 0.10)
@@ -141,12 +147,16 @@ def test_draws_are_paired():
     """With equal weights and a given eta nothing but eta differs between points."""
     sweep = "values.constraints.eta_range = [[5.0, 5.0], [50.0, 50.0], [500.0, 500.0]]\n"
     found = run(sweep, "constraints.cap=1", "joint.noise='realised'")
-    assert found.points.eta_fixed.all()
-    np.testing.assert_allclose(found.draws.eta, found.draws.x)
-    np.testing.assert_array_equal(found.draws.weight_variance, 0.0)
-    noiseless = found.draws.pivot(index="draw", columns="point", values="noiseless_test_error")
+    assert found.tables["points"].eta_fixed.all()
+    np.testing.assert_allclose(found.tables["draws"].eta, found.tables["draws"].x)
+    np.testing.assert_array_equal(found.tables["draws"].weight_variance, 0.0)
+    noiseless = found.tables["draws"].pivot(
+        index="draw", columns="point", values="noiseless_test_error"
+    )
     assert (noiseless.nunique(axis=1) == 1).all()
-    payments = found.draws.assign(per_unit=found.draws.expected_payments / found.draws.eta)
+    payments = found.tables["draws"].assign(
+        per_unit=found.tables["draws"].expected_payments / found.tables["draws"].eta
+    )
     per_unit = payments.pivot(index="draw", columns="point", values="per_unit")
     np.testing.assert_allclose(per_unit[0], per_unit[2])
     assert per_unit[0].nunique() == 3, "and draws do differ"
@@ -156,7 +166,7 @@ def test_another_prior_keeps_the_ranks_of_sellers():
     sweep = 'axis = "prior variance"\nvalues.prior.low = [0.02, 0.04]\n'
     sweep += "values.prior.high = [0.10, 0.08]\n"
     found = run(sweep)
-    np.testing.assert_allclose(found.points.x, [0.08**2 / 12, 0.04**2 / 12], rtol=1e-6)
+    np.testing.assert_allclose(found.tables["points"].x, [0.08**2 / 12, 0.04**2 / 12], rtol=1e-6)
     point = found.problem.sweep.points
     levels = branch(3, 0, 0).random(15)
     ranks = [np.argsort(p.market(levels, levels).sellers.sensitivities) for p in point]
@@ -166,19 +176,24 @@ def test_another_prior_keeps_the_ranks_of_sellers():
 def test_the_result_does_not_depend_on_the_number_of_jobs(result, two_jobs):
     again = run(MU + CLAIMS, two_jobs)
     pd.testing.assert_frame_equal(
-        result.draws.drop(columns="seconds"), again.draws.drop(columns="seconds")
+        result.tables["draws"].drop(columns="seconds"),
+        again.tables["draws"].drop(columns="seconds"),
     )
     assert result.claims == again.claims
 
 
 def test_another_seed_gives_other_draws(result):
     again = run(MU + CLAIMS, "run.seed=4")
-    assert (again.draws.objective != result.draws.objective).all()
+    assert (again.tables["draws"].objective != result.tables["draws"].objective).all()
 
 
 def test_claims_follow_from_the_draws(result):
     rises, falls = result.claims
-    values = result.draws.pivot(index="draw", columns="point", values="n_bought").to_numpy(float)
+    values = (
+        result.tables["draws"]
+        .pivot(index="draw", columns="point", values="n_bought")
+        .to_numpy(float)
+    )
     assert (rises.verdict, rises.found) == check_shape(values, "rises")
     assert rises.verdict == "reproduced"
     assert rises.remark == "because"
@@ -187,10 +202,10 @@ def test_claims_follow_from_the_draws(result):
 
 def test_as_published_the_lower_end_of_the_range_is_the_answer():
     found = run(PUBLISHED, "joint.noise='realised'", "objective.noise.weight=1.0")
-    assert (found.draws.binding == "eta_low").all()
-    np.testing.assert_allclose(found.draws.eta, found.draws.x)
-    assert list(found.points.eta_decided) == [3, 3]
-    low, high = found.points.objective
+    assert (found.tables["draws"].binding == "eta_low").all()
+    np.testing.assert_allclose(found.tables["draws"].eta, found.tables["draws"].x)
+    assert list(found.tables["points"].eta_decided) == [3, 3]
+    low, high = found.tables["points"].objective
     assert low < 10 * high < 0
 
 
@@ -198,12 +213,12 @@ def test_a_problem_without_a_minimum_is_a_row_and_the_others_go_on():
     sweep = "values.learner.regularization = [0.1, 0.2]\n"
     sweep += "values.joint.noise = ['realised', 'expected']\n"
     found = run(sweep + CLAIMS)
-    failed, solved = found.draws[:3], found.draws[3:]
+    failed, solved = found.tables["draws"][:3], found.tables["draws"][3:]
     assert set(failed.status) == {"not attained"}
     assert failed.message.str.contains("has no minimum").all()
     assert failed[list(MEASURES)].isna().all(axis=None)
     assert (solved.message == "").all()
-    assert list(found.points.solved) == [0, 3]
+    assert list(found.tables["points"].solved) == [0, 3]
     assert len(found.certificates) == 3
     for claim in found.claims:
         assert claim.verdict == "not reproduced"
@@ -216,9 +231,9 @@ def test_guarantees_are_respected_and_drawn():
     found = run("values.learner.regularization = [0.01, 1.0]\n", *overrides)
     for draw in range(2):
         granted = 1 + 4 * branch(3, 1, draw).random(15)
-        here = found.draws[found.draws.draw == draw]
+        here = found.tables["draws"][found.tables["draws"].draw == draw]
         assert (here.eta <= granted.sum() * (1 + 1e-6)).all()
-    assert found.draws.eta.nunique() > 1
+    assert found.tables["draws"].eta.nunique() > 1
 
 
 def test_the_result_is_json_as_it_is(result, as_json):
@@ -227,4 +242,4 @@ def test_the_result_is_json_as_it_is(result, as_json):
     assert len(plain["draws"]["data"]) == 9
     assert [claim["says"] for claim in plain["claims"]] == ["n_bought rises", "the loss falls"]
     assert plain["provenance"]["seed"] == 3
-    assert isinstance(run_problem(result.problem), JointSweepResult)
+    assert isinstance(run_problem(result.problem), Result)

@@ -13,7 +13,6 @@ from sklearn.metrics import roc_auc_score
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.lab import run_problem
 from convexmarket.lab.kinds.online_market.market import (
-    OnlineMarketResult,
     online_policy,
     open_market,
 )
@@ -22,6 +21,7 @@ from convexmarket.lab.kinds.online_market.release import prepare, release_model
 from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.kinds.online_market.run import run_online_market
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.result import Result
 from convexmarket.online import OnlinePolicy, run_online
 from convexmarket.priors import Exponential, Uniform
 
@@ -52,17 +52,17 @@ acceptance = 0.7
 """
 
 
-def run(*overrides: str) -> OnlineMarketResult:
+def run(*overrides: str) -> Result:
     return run_online_market(parse_problem(SMALL, overrides))
 
 
 @pytest.fixture(scope="module")
-def result() -> OnlineMarketResult:
+def result() -> Result:
     return run()
 
 
 def test_everyone_who_comes_is_quoted_by_the_policy(result):
-    offers, policy = result.offers, online_policy(result.problem)
+    offers, policy = result.tables["offers"], online_policy(result.problem)
     assert list(offers.number) == list(range(1, 31))
     assert offers.id.is_unique
     assert set(offers.id) <= {f"row-{k}" for k in range(60)}
@@ -71,35 +71,36 @@ def test_everyone_who_comes_is_quoted_by_the_policy(result):
     np.testing.assert_array_equal(offers.payment, payment)
     np.testing.assert_allclose(offers.virtual_cost, 2 * offers.sensitivity - 0.02)
     np.testing.assert_allclose(offers.surplus, payment - offers.sensitivity * epsilon)
-    assert result.fraction == 0.75
+    assert result.numbers["fraction"] == 0.75
 
 
 def test_answers_are_as_likely_as_the_file_says(result):
-    offered = result.offers[result.offers.epsilon > 0]
+    offered = result.tables["offers"][result.tables["offers"].epsilon > 0]
     assert {"accepted", "declined"} == set(offered.status)
     everybody = run("simulation.acceptance=1.0")
-    assert "declined" not in set(everybody.offers.status)
-    assert list(everybody.offers.id) == list(result.offers.id)  # answers have seeds of their own
+    assert "declined" not in set(everybody.tables["offers"].status)
+    # answers have seeds of their own
+    assert list(everybody.tables["offers"].id) == list(result.tables["offers"].id)
 
 
 def test_the_model_keeps_what_was_sold_the_second_noise_included(result):
-    accepted = result.offers[result.offers.status == "accepted"]
-    others = result.offers[result.offers.status != "accepted"]
+    accepted = result.tables["offers"][result.tables["offers"].status == "accepted"]
+    others = result.tables["offers"][result.tables["offers"].status != "accepted"]
     assert (accepted.guarantee <= accepted.epsilon).all()
-    share = result.model["epsilon_of_the_second_noise"] / accepted.epsilon.min()
+    share = result.numbers["model"]["epsilon_of_the_second_noise"] / accepted.epsilon.min()
     assert 0 < share < 1e-3
     assert (accepted.guarantee / accepted.epsilon).max() == pytest.approx(1.0, rel=1e-9)
     assert (accepted.guarantee / accepted.epsilon).min() > 0.9
     assert (others.guarantee == 0).all()
     assert (others.weight == 0).all()
     np.testing.assert_allclose(accepted.weight, accepted.epsilon / accepted.epsilon.sum())
-    assert result.model["eta"] == accepted.epsilon.sum()
-    assert result.model["largest_excess_over_sold"] <= 0
+    assert result.numbers["model"]["eta"] == accepted.epsilon.sum()
+    assert result.numbers["model"]["largest_excess_over_sold"] <= 0
 
 
 def test_totals_and_losses_add_up(result):
-    realised, planned_ = result.summary["realised"], result.summary["planned"]
-    sold = result.offers[result.offers.status == "accepted"]
+    realised, planned_ = result.numbers["summary"]["realised"], result.numbers["summary"]["planned"]
+    sold = result.tables["offers"][result.tables["offers"].status == "accepted"]
     weights, eta = sold.weight.to_numpy(), sold.epsilon.sum()
     fixed = np.linalg.norm(weights) + 20.0 / eta
     assert realised["eta"] == pytest.approx(eta)
@@ -108,14 +109,14 @@ def test_totals_and_losses_add_up(result):
     assert realised["paid_loss"] == pytest.approx(fixed + 0.02 * sold.payment.sum())
     assert realised["largest_weight"] == pytest.approx(weights.max())
     assert realised["bought"] == len(sold)
-    counts = result.summary["counts"]
+    counts = result.numbers["summary"]["counts"]
     assert counts["quoted"] == 30
     parts = counts["accepted"] + counts["declined"] + counts["nothing bought"]
     assert parts == counts["quoted"]
     assert counts["turned away"] == 0
-    assert result.summary["weight_limit"] == 3.0 / 40
+    assert result.numbers["summary"]["weight_limit"] == 3.0 / 40
     assert planned_["largest_weight"] <= 3.0 / 40 * (1 + 1e-12)
-    assert planned_["eta"] == result.plans.eta[0]
+    assert planned_["eta"] == result.tables["plans"].eta[0]
     # Fewer sellers than planned weigh more each, by the ratio of the totals.
     factor = planned_["eta"] / realised["eta"]
     assert realised["largest_weight"] == pytest.approx(
@@ -148,46 +149,46 @@ def test_the_highest_sensitivity_is_the_last_that_sells(prior, gamma):
 
 def test_more_than_expected_are_turned_away():
     found = run("simulation.arrivals=50")
-    assert len(found.offers) == 40
-    assert found.summary["counts"]["turned away"] == 10
-    assert found.fraction == 1.0
+    assert len(found.tables["offers"]) == 40
+    assert found.numbers["summary"]["counts"]["turned away"] == 10
+    assert found.numbers["fraction"] == 1.0
 
 
 def test_new_plans_are_recorded_and_audited():
     found = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
-    assert list(found.plans.after) == [0, 8, 16]
-    for plan, rows in found.offers.groupby("plan"):
-        start = found.plans.after[found.plans.plan == plan].iloc[0]
+    assert list(found.tables["plans"].after) == [0, 8, 16]
+    for plan, rows in found.tables["offers"].groupby("plan"):
+        start = found.tables["plans"].after[found.tables["plans"].plan == plan].iloc[0]
         assert rows.number.min() == start + 1
-    assert set(found.audits["plan"]) == set(found.plans["plan"])
-    assert found.audits.incentive_compatible.all()
-    assert found.audits.individually_rational.all()
+    assert set(found.tables["audits"]["plan"]) == set(found.tables["plans"]["plan"])
+    assert found.tables["audits"].incentive_compatible.all()
+    assert found.tables["audits"].individually_rational.all()
     assert any("learnt" in words for words in found.caveats)
 
 
 def test_the_same_file_gives_the_same_market(result):
     again = run_problem(parse_problem(SMALL))
     for name in ("offers", "plans", "curves", "audits"):
-        pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
-    assert again.release == result.release
-    assert run("run.seed=1").release != result.release
+        pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
+    assert again.numbers["release"] == result.numbers["release"]
+    assert run("run.seed=1").numbers["release"] != result.numbers["release"]
 
 
 def test_the_result_is_json_as_it_is(result, as_json):
     written = as_json(result)
-    assert written["summary"]["counts"] == result.summary["counts"]
-    assert written["release"] == result.release
+    assert written["numbers"]["summary"]["counts"] == result.numbers["summary"]["counts"]
+    assert written["numbers"]["release"] == result.numbers["release"]
     assert written["provenance"]["problem_file"]["text"] == SMALL
-    assert json.loads(result.release)["guarantees"].keys() == set(
-        result.offers.id[result.offers.status == "accepted"]
+    assert json.loads(result.numbers["release"])["guarantees"].keys() == set(
+        result.tables["offers"].id[result.tables["offers"].status == "accepted"]
     )
 
 
 def test_errors_are_measured_on_public_rows_only(result):
-    assert result.errors["rows"] == 50
+    assert result.numbers["model"]["test"]["rows"] == 50
     inline = "data={source='inline', features=[[0.5], [-0.5]], labels=[1, -1]}"
     alone = run(inline, "simulation={acceptance=1.0}", "buyer.expected_sellers=2")
-    assert alone.errors is None
+    assert alone.numbers["model"]["test"] is None
 
 
 def test_progress_is_reported():

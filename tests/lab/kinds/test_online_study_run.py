@@ -14,8 +14,9 @@ from joblib.parallel import MultiprocessingBackend
 import convexmarket as cm
 from convexmarket.lab import run_problem
 from convexmarket.lab.claims import power_fit
-from convexmarket.lab.kinds.online_study.run import MEASURES, OnlineStudyResult, limit_of_ratio
+from convexmarket.lab.kinds.online_study.run import MEASURES, limit_of_ratio
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.result import Result
 from tests.lab.kinds.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_measured_ratios
 from tests.lab.kinds.builders import run_online as run
 from tests.process.builders import needs_fork
@@ -36,22 +37,22 @@ def stream(draw: int, number: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def result() -> OnlineStudyResult:
+def result() -> Result:
     return run(SMALL)
 
 
 @pytest.fixture(scope="module")
-def empty() -> OnlineStudyResult:
+def empty() -> Result:
     """Return a study in which some draws buy nothing."""
     return run(ONE, *FEW, "study.fractions=[0.3, 1.0]", claim(shape="'approaches 1'"))
 
 
 def test_there_is_a_row_for_every_policy_size_and_draw(result):
-    assert len(result.draws) == 5 * 2 * 3
-    assert list(result.points.policy.unique()) == list(result.problem.study.policies)
-    assert list(result.points["size"]) == [50, 150] * 5
-    assert (result.points.draws == 3).all()
-    assert (result.points["empty"] == 0).all()
+    assert len(result.tables["draws"]) == 5 * 2 * 3
+    assert list(result.tables["points"].policy.unique()) == list(result.problem.study.policies)
+    assert list(result.tables["points"]["size"]) == [50, 150] * 5
+    assert (result.tables["points"].draws == 3).all()
+    assert (result.tables["points"]["empty"] == 0).all()
 
 
 POLICIES = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
@@ -64,7 +65,9 @@ def test_measures_are_those_of_the_library(result, name):
 
 def check_measures(result, name, size):
     draw = 2
-    row = result.draws.query("policy == @name and size == @size and draw == @draw").iloc[0]
+    row = (
+        result.tables["draws"].query("policy == @name and size == @size and draw == @draw").iloc[0]
+    )
     came = stream(draw, size)
     found = cm.run_online(result.problem.policy(name, size), came)
     bought = found.epsilon[found.epsilon > 0]
@@ -86,7 +89,7 @@ def check_measures(result, name, size):
 
 def test_hindsight_is_the_declared_optimum_of_those_who_came():
     found = run(ONE, "study.sizes=[60]", "study.fractions=[0.5]", "study.draws=2")
-    for row in found.draws.itertuples():
+    for row in found.tables["draws"].itertuples():
         came = stream(row.draw, 30)
         best, a, eta = np.inf, cp.Variable(30, nonneg=True), cp.Parameter(nonneg=True)
         cost = cp.norm(a) + 0.5 * eta * (2.0 * came) @ a
@@ -101,24 +104,24 @@ def test_hindsight_is_the_declared_optimum_of_those_who_came():
 
 def test_the_cap_is_the_same_in_hindsight():
     capped = run(ONE, "study.sizes=[100]", "buyer.cap=4.0")
-    for row in capped.draws.itertuples():
+    for row in capped.tables["draws"].itertuples():
         sellers = cm.Sellers(stream(row.draw, 100), cm.Uniform(0, 4))
         objective = 1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments()
         best = cm.allocate(cm.Market(sellers, objective, [cm.Cap(4.0)]))
         np.testing.assert_allclose(row.offline, best.objective, rtol=1e-9)
     free = run(ONE, "study.sizes=[100]")
-    assert (capped.draws.offline > free.draws.offline).all()
+    assert (capped.tables["draws"].offline > free.tables["draws"].offline).all()
     assert any("cap" in caveat for caveat in capped.caveats)
     assert not any("cap" in caveat for caveat in free.caveats)
 
 
 def test_no_policy_does_better_than_hindsight(result):
-    assert (result.draws.ratio >= 1 - 1e-12).all()
+    assert (result.tables["draws"].ratio >= 1 - 1e-12).all()
 
 
 def test_both_rules_are_the_same_for_sellers_from_zero_on(result):
     one, other = (
-        result.draws[result.draws.policy == name].reset_index(drop=True)
+        result.tables["draws"][result.tables["draws"].policy == name].reset_index(drop=True)
         for name in ("expectation", "algorithm-3")
     )
     np.testing.assert_allclose(one[list(MEASURES[:3])], other[list(MEASURES[:3])], rtol=1e-9)
@@ -126,7 +129,9 @@ def test_both_rules_are_the_same_for_sellers_from_zero_on(result):
 
 
 def test_regret_is_against_the_same_policy_that_knows(result):
-    wide = result.draws.pivot(index=["size", "draw"], columns="policy", values=["loss", "regret"])
+    wide = result.tables["draws"].pivot(
+        index=["size", "draw"], columns="policy", values=["loss", "regret"]
+    )
     loss, regret = wide["loss"], wide["regret"]
     np.testing.assert_allclose(regret["learnt"], loss["learnt"] / loss["replanned"] - 1)
     np.testing.assert_allclose(regret["guess"], loss["guess"] / loss["expectation"] - 1)
@@ -134,19 +139,22 @@ def test_regret_is_against_the_same_policy_that_knows(result):
 
 
 def test_policies_see_the_same_sellers_and_smaller_streams_are_beginnings(result):
-    assert (result.draws.groupby(["size", "draw"]).offline.nunique() == 1).all()
+    assert (result.tables["draws"].groupby(["size", "draw"]).offline.nunique() == 1).all()
     whole = run(ONE, "study.sizes=[200]")
     part = run(ONE, "study.sizes=[400]", "study.fractions=[0.5]")
-    np.testing.assert_array_equal(whole.draws.offline, part.draws.offline)
-    assert (whole.draws.loss != part.draws.loss).all(), "the plan was for another number"
+    np.testing.assert_array_equal(whole.tables["draws"].offline, part.tables["draws"].offline)
+    assert (whole.tables["draws"].loss != part.tables["draws"].loss).all(), (
+        "the plan was for another number"
+    )
 
 
 def test_points_are_means_with_student_s_intervals(result):
     from scipy.stats import ttest_1samp
 
-    for row in result.points.to_dict("records"):
-        rows = result.draws[
-            (result.draws.policy == row["policy"]) & (result.draws["size"] == row["size"])
+    for row in result.tables["points"].to_dict("records"):
+        rows = result.tables["draws"][
+            (result.tables["draws"].policy == row["policy"])
+            & (result.tables["draws"]["size"] == row["size"])
         ]
         interval = ttest_1samp(rows.ratio, 0.0).confidence_interval(0.95)
         np.testing.assert_allclose(row["ratio"], rows.ratio.mean())
@@ -155,16 +163,17 @@ def test_points_are_means_with_student_s_intervals(result):
 
 
 def test_draws_without_a_purchase_are_counted_and_not_averaged(empty):
-    nothing = empty.draws[np.isinf(empty.draws.loss)]
-    assert 0 < len(nothing) < len(empty.draws)
+    nothing = empty.tables["draws"][np.isinf(empty.tables["draws"].loss)]
+    assert 0 < len(nothing) < len(empty.tables["draws"])
     assert (nothing.n_bought == 0).all()
     assert (nothing.payments == 0).all()
     assert nothing.largest_weight.isna().all()
     counted = nothing.groupby(["fraction", "size"]).size()
-    for row in empty.points.itertuples():
+    for row in empty.tables["points"].itertuples():
         assert row.empty == counted.get((row.fraction, row.size), 0)
-        rows = empty.draws[
-            (empty.draws.fraction == row.fraction) & (empty.draws["size"] == row.size)
+        rows = empty.tables["draws"][
+            (empty.tables["draws"].fraction == row.fraction)
+            & (empty.tables["draws"]["size"] == row.size)
         ]
         bought = rows[np.isfinite(rows.loss)]
         if len(bought):
@@ -174,10 +183,10 @@ def test_draws_without_a_purchase_are_counted_and_not_averaged(empty):
 
 
 def test_nothing_is_fitted_to_means_with_gaps(empty):
-    full = empty.points[empty.points["empty"] == 0].groupby("fraction").size()
-    for row in empty.fits.itertuples():
+    full = empty.tables["points"][empty.tables["points"]["empty"] == 0].groupby("fraction").size()
+    for row in empty.tables["fits"].itertuples():
         assert row.n_points <= full.get(row.fraction, 0)
-    assert (empty.fits.n_points < 2).any()
+    assert (empty.tables["fits"].n_points < 2).any()
 
 
 def test_claims_say_how_many_draws_were_left_out(empty):
@@ -189,22 +198,22 @@ def test_claims_say_how_many_draws_were_left_out(empty):
 
 def test_a_guess_with_cheaper_sellers_than_there_are_never_buys():
     found = run("prior.low=1.0", 'study.policies=["expectation", "guess"]')
-    points = found.points.set_index(["policy", "size"])
+    points = found.tables["points"].set_index(["policy", "size"])
     assert (points.loc["guess"]["empty"] == 3).all()
     assert points.loc["guess"].loss.isna().all()
     assert (points.loc["expectation"]["empty"] == 0).all()
-    assert np.isinf(found.draws[found.draws.policy == "guess"].regret).all()
+    assert np.isinf(found.tables["draws"][found.tables["draws"].policy == "guess"].regret).all()
 
 
 def test_the_loss_has_a_floor_where_privacy_is_never_free(result):
-    assert result.floor == 0
-    assert "loss above the floor" not in set(result.fits["of"])
+    assert result.numbers["floor"] == 0
+    assert "loss above the floor" not in set(result.tables["fits"]["of"])
     found = run("prior.low=1.0", ONE, "study.sizes=[100, 1000, 10000]")
-    assert found.floor == pytest.approx(2 * np.sqrt(2.0 * 0.5 * 1.0))  # virtual cost 1
-    assert (found.draws.offline > found.floor).all()
-    above = found.fits[found.fits["of"] == "loss above the floor"].iloc[0]
-    means = found.points.loss - found.floor
-    slope = np.polyfit(np.log(found.points["size"]), np.log(means), 1)[0]
+    assert found.numbers["floor"] == pytest.approx(2 * np.sqrt(2.0 * 0.5 * 1.0))  # virtual cost 1
+    assert (found.tables["draws"].offline > found.numbers["floor"]).all()
+    above = found.tables["fits"][found.tables["fits"]["of"] == "loss above the floor"].iloc[0]
+    means = found.tables["points"].loss - found.numbers["floor"]
+    slope = np.polyfit(np.log(found.tables["points"]["size"]), np.log(means), 1)[0]
     assert above.slope == pytest.approx(slope)
     assert above.n_points == 3
 
@@ -220,9 +229,11 @@ def test_fewer_sellers_lose_what_the_limit_says():
         "study.fractions=[0.25, 0.5, 1.0]",
         "study.draws=12",
     )
-    np.testing.assert_allclose(found.points.ratio, found.points.ratio_limit, rtol=0.05)
-    assert found.points.ratio.iloc[0] > 1.3, "and it is not 1"
-    assert run("prior.low=1.0", ONE).points.ratio_limit.isna().all()
+    np.testing.assert_allclose(
+        found.tables["points"].ratio, found.tables["points"].ratio_limit, rtol=0.05
+    )
+    assert found.tables["points"].ratio.iloc[0] > 1.3, "and it is not 1"
+    assert run("prior.low=1.0", ONE).tables["points"].ratio_limit.isna().all()
 
 
 @given(st.floats(0.01, 1.0))
@@ -280,7 +291,7 @@ def test_the_rate_of_the_loss_is_tested(exponent, verdict):
 
 
 def test_a_rate_that_the_interval_only_contains_counts_in_part():
-    fits = run(ONE, SIZES).fits
+    fits = run(ONE, SIZES).tables["fits"]
     slope = float(fits[fits["of"] == "loss"].slope.iloc[0])
     power = claim(shape="'falls as a power'", exponent=f"{slope:.4f}")
     assert run(ONE, SIZES, power).claims[0].verdict == "reproduced in part"
@@ -319,13 +330,13 @@ def test_two_processes_find_what_one_finds():
 def check_jobs(two_jobs, *overrides):
     once, twice = run(*overrides), run(*overrides, two_jobs)
     pd.testing.assert_frame_equal(
-        once.draws.drop(columns="seconds"), twice.draws.drop(columns="seconds")
+        once.tables["draws"].drop(columns="seconds"), twice.tables["draws"].drop(columns="seconds")
     )
 
 
 def test_another_seed_gives_other_draws():
     one, other = run(ONE), run(ONE, "run.seed=6")
-    assert (one.draws.offline != other.draws.offline).all()
+    assert (one.tables["draws"].offline != other.tables["draws"].offline).all()
 
 
 def test_the_result_is_json_as_it_is(result, as_json):
@@ -333,5 +344,5 @@ def test_the_result_is_json_as_it_is(result, as_json):
     assert len(plain["draws"]["data"]) == 30
     assert len(plain["points"]["data"]) == 10
     assert plain["provenance"]["seed"] == 5
-    assert plain["floor"] == 0
-    assert isinstance(run_problem(parse_problem(ONLINE_STUDY, [ONE])), OnlineStudyResult)
+    assert plain["numbers"]["floor"] == 0
+    assert isinstance(run_problem(parse_problem(ONLINE_STUDY, [ONE])), Result)

@@ -18,7 +18,6 @@ from convexmarket.data.datasets import circles, wdbc
 from convexmarket.errors import ParameterError, UpdatesExhaustedError
 from convexmarket.lab import run_problem
 from convexmarket.lab.kinds.release_comparison.run import (
-    ReleaseComparisonResult,
     run_release_comparison,
 )
 from convexmarket.lab.kinds.release_comparison.useful import (
@@ -30,6 +29,7 @@ from convexmarket.lab.kinds.release_comparison.useful import (
     smallest_n,
 )
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.result import Result
 from convexmarket.privacy import Simulation
 from tests import one_in
 
@@ -99,9 +99,9 @@ RECORDS = [
 ]
 
 
-def run(*overrides: str) -> ReleaseComparisonResult:
+def run(*overrides: str) -> Result:
     result = run_problem(parse_problem(BASE, overrides))
-    assert isinstance(result, ReleaseComparisonResult)
+    assert isinstance(result, Result)
     return result
 
 
@@ -124,18 +124,24 @@ def without_seconds(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns="seconds", errors="ignore").reset_index(drop=True)
 
 
-def numbers(result: ReleaseComparisonResult) -> list[pd.DataFrame]:
-    frames = (result.models, result.draws, result.points, result.updates, result.useful)
+def numbers(result: Result) -> list[pd.DataFrame]:
+    frames = (
+        result.tables["models"],
+        result.tables["draws"],
+        result.tables["points"],
+        result.tables["updates"],
+        result.tables["useful"],
+    )
     return [without_seconds(frame) for frame in frames]
 
 
 @pytest.fixture(scope="module")
-def result() -> ReleaseComparisonResult:
+def result() -> Result:
     return run()
 
 
 @pytest.fixture(scope="module")
-def records() -> ReleaseComparisonResult:
+def records() -> Result:
     return run(*RECORDS)
 
 
@@ -143,25 +149,25 @@ def records() -> ReleaseComparisonResult:
 
 
 def test_there_is_a_row_for_everything_in_the_order_of_the_file(result):
-    assert list(zip(result.models["size"], result.models.fit, strict=True)) == [
+    assert list(zip(result.tables["models"]["size"], result.tables["models"].fit, strict=True)) == [
         (150, 0),
         (150, 1),
         (400, 0),
         (400, 1),
     ]
     keys = pd.MultiIndex.from_product([[150, 400], [1.0, 20.0], LABELS], names=KEY)
-    assert list(result.points[KEY].itertuples(index=False, name=None)) == list(keys)
+    assert list(result.tables["points"][KEY].itertuples(index=False, name=None)) == list(keys)
     draws = pd.MultiIndex.from_product([*keys.levels[:2], LABELS, [0, 1], [0, 1]])
-    found = result.draws[[*KEY, "fit", "draw"]].itertuples(index=False, name=None)
+    found = result.tables["draws"][[*KEY, "fit", "draw"]].itertuples(index=False, name=None)
     assert list(found) == list(draws)
     useful = pd.MultiIndex.from_product([[1.0, 20.0], LABELS])
-    assert list(result.useful[KEY[1:]].itertuples(index=False, name=None)) == list(useful)
-    assert (result.points.refused == "").all()
+    assert list(result.tables["useful"][KEY[1:]].itertuples(index=False, name=None)) == list(useful)
+    assert (result.tables["points"].refused == "").all()
 
 
 def test_models_are_the_library_s(result):
     X, y = circles(40, 0.15, 0.4, random(1))
-    for row in result.models.itertuples():
+    for row in result.tables["models"].itertuples():
         model = fitted(row.size, row.fit)
         truth = model.decision_function(X)
         assert row.accuracy == model.score(X, y)
@@ -175,7 +181,7 @@ def test_models_are_the_library_s(result):
 
 
 def test_a_model_of_lines_is_measured_only_where_one_is_released():
-    assert run(FUNCTION, "study.sizes=[150]").models.linear_accuracy.isna().all()
+    assert run(FUNCTION, "study.sizes=[150]").tables["models"].linear_accuracy.isna().all()
 
 
 def test_measures_are_those_of_the_library(result):
@@ -200,7 +206,9 @@ def test_measures_are_those_of_the_library(result):
             model, *sold, max_queries=40, max_updates=5, random_state=seed["interactive"]
         ),
     }
-    draws = result.draws.query("size == @size and epsilon == 20.0 and fit == 1 and draw == 0")
+    draws = result.tables["draws"].query(
+        "size == @size and epsilon == 20.0 and fit == 1 and draw == 0"
+    )
     draws = draws.set_index("release")
     truth = model.decision_function(X)
     for label, release in made.items():
@@ -218,7 +226,7 @@ def test_measures_are_those_of_the_library(result):
 def test_every_row_s_total_is_epsilon_under_objective_perturbation():
     linear = 'kind="objective-perturbation", label="linear", regularization=0.05'
     many = "data.n_test=2000"  # so that an accuracy tells one model from another
-    draws = run(f"releases=[{{{linear}}}]", many, "study.sizes=[150]").draws
+    draws = run(f"releases=[{{{linear}}}]", many, "study.sizes=[150]").tables["draws"]
     X, y = circles(2000, 0.15, 0.4, random(1))
     for row in draws.itertuples():
         place = [1.0, 20.0].index(row.epsilon)
@@ -236,7 +244,7 @@ def test_the_public_model_answers_when_updates_have_run_out(result):
     """The rows of an exhausted release, step by step, one question at a time."""
     X, _ = circles(40, 0.15, 0.4, random(1))
     result = run('releases=[{kind="interactive", label="a", max_updates=2, threshold=0.5}]')
-    rows = result.draws.query("epsilon == 20.0 and size == 400")
+    rows = result.tables["draws"].query("epsilon == 20.0 and size == 400")
     later = 0
     for row in rows.itertuples():
         model = fitted(400, row.fit)
@@ -264,16 +272,16 @@ def test_the_public_model_answers_when_updates_have_run_out(result):
             [row.error, row.worst], [distance.mean(), distance[:asked].max()]
         )
         later += distance[asked:].max() > distance[:asked].max()
-        at = result.updates.query("epsilon == 20.0 and queries == 1").iloc[0]
+        at = result.tables["updates"].query("epsilon == 20.0 and queries == 1").iloc[0]
         assert at.low <= counts[0] <= at.high
     assert later, "elsewhere the public model is further off"
 
 
 def test_updates_are_counted_at_the_largest_size(result):
-    updates = result.updates
+    updates = result.tables["updates"]
     assert list(updates.release.unique()) == ["interactive", "low threshold"]
     for row in updates[updates.queries == 40].itertuples():
-        of = result.draws.query("release == @row.release and epsilon == @row.epsilon")
+        of = result.tables["draws"].query("release == @row.release and epsilon == @row.epsilon")
         of = of[of["size"] == 400].updates
         assert (row.updates, row.low, row.high) == (of.mean(), of.min(), of.max())
     for _, counts in updates.groupby(["release", "epsilon"], sort=False):
@@ -288,7 +296,7 @@ def test_updates_are_counted_at_the_largest_size(result):
 
 def check_long_updates(*overrides):
     one = "data.n_test=200", "study.sizes=[150]", "study.epsilons=[20.0]"
-    long = run(*one, *overrides).updates
+    long = run(*one, *overrides).tables["updates"]
     assert (long.groupby("release").queries.agg(["min", "max", "size"]) == [1, 200, 60]).all(
         axis=None
     )
@@ -298,9 +306,9 @@ def check_long_updates(*overrides):
 
 
 def test_points_are_means_with_student_s_intervals(result):
-    accuracy = result.models.groupby("size").accuracy.mean()
-    for row in result.points.to_dict("records"):
-        rows = result.draws
+    accuracy = result.tables["models"].groupby("size").accuracy.mean()
+    for row in result.tables["points"].to_dict("records"):
+        rows = result.tables["draws"]
         for name in KEY:
             rows = rows[rows[name] == row[name]]
         assert len(rows) == 4
@@ -311,17 +319,17 @@ def test_points_are_means_with_student_s_intervals(result):
         if rows.accuracy.nunique() > 1:
             interval = ttest_1samp(rows.accuracy, 0.0).confidence_interval(0.95)
             np.testing.assert_allclose([row["accuracy_low"], row["accuracy_high"]], interval)
-    assert result.points.accuracy_low.notna().all()
+    assert result.tables["points"].accuracy_low.notna().all()
 
 
 def test_there_is_no_interval_of_one():
-    points = run(FUNCTION, "study.fits=1", "study.draws=1").points
+    points = run(FUNCTION, "study.fits=1", "study.draws=1").tables["points"]
     assert points.accuracy.notna().all()
     assert points[["accuracy_low", "accuracy_high"]].isna().all(axis=None)
 
 
 def test_scales_and_bounds_are_the_library_s(result):
-    for row in result.points[result.points["size"] == 150].itertuples():
+    for row in result.tables["points"][result.tables["points"]["size"] == 150].itertuples():
         models = [fitted(150, fit) for fit in (0, 1)]
         change = models[0].row_sensitivities_.max()
         sold = (row.epsilon, 1e-6)
@@ -345,41 +353,47 @@ def test_scales_and_bounds_are_the_library_s(result):
             np.testing.assert_allclose(
                 row.scale, cm.release.FunctionRelease(models[1], *sold).scale
             )
-    linear = result.points[result.points.release == "linear"]
+    linear = result.tables["points"][result.tables["points"].release == "linear"]
     assert linear[["scale", "bound", "error", "worst"]].isna().all(axis=None)
 
 
 def test_errors_keep_to_their_bounds(result):
     """With these seeds; of 80 worst errors one in twenty might not."""
-    draws = result.draws.merge(result.points[[*KEY, "bound"]], on=KEY)
+    draws = result.tables["draws"].merge(result.tables["points"][[*KEY, "bound"]], on=KEY)
     whole = draws[draws.release.isin(["interactive", "net", "function"]) & (draws.answered == 40)]
     assert len(whole) > 20
     assert (whole.worst <= whole.bound).all()
     mean = draws[draws.release.isin(["at points", "process"])]
     assert (mean.error <= mean.bound).all()
     # ... and a bound of one scale of the noise would not hold
-    scales = result.points.set_index(KEY).scale
-    worst = result.points.set_index(KEY).worst
+    scales = result.tables["points"].set_index(KEY).scale
+    worst = result.tables["points"].set_index(KEY).worst
     assert (worst > scales).xs("function", level="release").any()
 
 
 def test_what_is_refused_says_so_and_has_no_numbers(records):
-    refused = records.points.set_index("release").loc["net"]
+    refused = records.tables["points"].set_index("release").loc["net"]
     assert refused.refused.startswith("a net of radius ")
     assert "TestSetRelease on public points" in refused.refused
     given = ["size", "epsilon", "refused"]
     assert refused.drop(given).isna().all()
-    served = records.points.set_index("release").loc["at points"]
+    served = records.tables["points"].set_index("release").loc["at points"]
     assert served.refused == ""
     assert served.drop(["updates", *given]).notna().all()
-    assert set(records.draws.release) == {"at points"}
-    assert records.useful.set_index("release").loc["net", ["n_bound", "n_measured"]].isna().all()
+    assert set(records.tables["draws"].release) == {"at points"}
+    assert (
+        records.tables["useful"]
+        .set_index("release")
+        .loc["net", ["n_bound", "n_measured"]]
+        .isna()
+        .all()
+    )
     assert any("without repeats" in caveat for caveat in records.caveats)
 
 
 def test_only_some_points_of_a_release_may_be_refused():
     linear = 'releases=[{kind="objective-perturbation", label="a", regularization=0.01}]'
-    points = run(linear, "study.sizes=[10, 1000]", "study.epsilons=[0.1, 20.0]").points
+    points = run(linear, "study.sizes=[10, 1000]", "study.epsilons=[0.1, 20.0]").tables["points"]
     refused = points.set_index(["size", "epsilon"]).refused != ""
     assert refused.to_dict() == {
         (10, 0.1): True,
@@ -393,16 +407,16 @@ def test_only_some_points_of_a_release_may_be_refused():
 def test_a_study_of_refused_releases_is_a_result(as_json):
     only = 'releases=[{kind="non-interactive", label="net", rounds=2}]'
     result = run(*RECORDS[:3], only)
-    assert result.draws.empty
-    assert result.updates.empty
-    assert as_json(result)["points"]["data"][0][-2] == result.points.refused[0]
+    assert result.tables["draws"].empty
+    assert result.tables["updates"].empty
+    assert as_json(result)["points"]["data"][0][-2] == result.tables["points"].refused[0]
 
 
 def test_all_training_rows_make_one_model():
     result = run(*RECORDS[:1], "study.sizes=[341]", FUNCTION)
     X, y = wdbc().X_train, wdbc().y_train
     model = cm.KernelERM(regularization=0.1, gamma=4.0, data_norm=1.0).fit(X, y)
-    np.testing.assert_allclose(result.models.norm, model.norm_, rtol=1e-4)
+    np.testing.assert_allclose(result.tables["models"].norm, model.norm_, rtol=1e-4)
 
 
 # -------------------------------------------------------------------------------- nothing else does
@@ -421,17 +435,19 @@ def check_jobs(two_jobs, *overrides):
 def test_other_releases_and_sizes_do_not_change_one(result):
     alone = run(FUNCTION, "study.sizes=[400]")
     for name in ("draws", "points"):
-        one, among = getattr(alone, name), getattr(result, name)
+        one, among = alone.tables[name], result.tables[name]
         among = among[(among.release == "function") & (among["size"] == 400)]
         pd.testing.assert_frame_equal(without_seconds(one), without_seconds(among))
     renamed = run(FUNCTION.replace('"function"}', '"other"}'), "study.sizes=[400]")
-    assert (renamed.draws.error != alone.draws.error).all(), "noise is a release's own"
+    assert (renamed.tables["draws"].error != alone.tables["draws"].error).all(), (
+        "noise is a release's own"
+    )
 
 
 def test_draws_differ_and_another_seed_is_another_study(result):
-    rows = result.draws[result.draws.release == "function"]
+    rows = result.tables["draws"][result.tables["draws"].release == "function"]
     assert rows.error.nunique() == len(rows)
-    other = run(FUNCTION, "run.seed=8").draws
+    other = run(FUNCTION, "run.seed=8").tables["draws"]
     assert not set(other.error) & set(rows.error)
 
 
@@ -493,7 +509,7 @@ def test_from_the_useful_number_on_bounds_are_useful(result):
     public, study = PublicModel.of(fitted(150, 0)), result.problem.study
     releases = {each.label: each for each in result.problem.releases}
     nothing = {"low threshold", "linear", "net"}  # the net's radius is too large for the error
-    for row in result.useful.itertuples():
+    for row in result.tables["useful"].itertuples():
         if row.release in nothing:
             assert math.isnan(row.n_bound), row.release
             assert not row.least <= study.useful_error
@@ -599,7 +615,7 @@ def test_what_points_leave_however_many_rows_there_are_is_told():
 
 def check_what_points_leave(*overrides):
     result = run("study.useful_error=0.1", "study.sizes=[100]", *overrides)
-    useful = result.useful.set_index("release")
+    useful = result.tables["useful"].set_index("release")
     limit = PublicModel.of(fitted(150, 0)).norm_limit
     fresh = 2 * limit / math.sqrt(5_000) * (1 + math.sqrt(math.log(2 / 0.05) / 2))
     for release in ("at points", "process"):
@@ -616,7 +632,7 @@ def test_theory_names_no_n_where_no_noise_gives_the_epsilon(monkeypatch):
     monkeypatch.setattr(
         "convexmarket.lab.kinds.release_comparison.useful.function_error_bound", refusing
     )
-    useful = run(FUNCTION, "study.sizes=[100]").useful
+    useful = run(FUNCTION, "study.sizes=[100]").tables["useful"]
     assert useful[["n_bound", "least"]].isna().all(axis=None)
 
 
@@ -632,7 +648,7 @@ def test_low_thresholds_make_each_release_once(monkeypatch):
         "convexmarket.lab.kinds.release_comparison.draws.InteractiveRelease", Counted
     )
     one = 'releases=[{kind="interactive", label="a", max_updates=2, threshold=0.5}]'
-    draws = run(one, "study.sizes=[100]").draws
+    draws = run(one, "study.sizes=[100]").tables["draws"]
     assert len(made) == len(draws) == 8
 
 
@@ -646,12 +662,12 @@ def test_measured_from_a_size_on_at_all_larger_ones_too(lost):
 
 
 def test_useful_is_measured_from_points(result):
-    for row in result.useful.itertuples():
-        rows = result.points.query("epsilon == @row.epsilon and release == @row.release")
+    for row in result.tables["useful"].itertuples():
+        rows = result.tables["points"].query("epsilon == @row.epsilon and release == @row.release")
         expected = measured_n(result.problem, rows)
         np.testing.assert_equal(row.n_measured, expected)
-    assert result.useful.n_measured.notna().any()
-    assert result.useful.n_measured.isna().any()
+    assert result.tables["useful"].n_measured.notna().any()
+    assert result.tables["useful"].n_measured.isna().any()
 
 
 def test_caveats_are_about_what_is_compared(result):

@@ -52,7 +52,7 @@ def result():
 
 
 def cell(result, method, loss, sweep=0, value=2.0, draw=0):
-    rows = result.draws
+    rows = result.tables["draws"]
     found = rows[
         (rows.sweep == sweep)
         & (rows.value == value)
@@ -124,13 +124,13 @@ def test_cells_are_the_expected_losses_of_the_estimators(result, method, estimat
 
 
 def test_simulations_confirm_the_closed_forms(result) -> None:
-    assert set(result.confirmation.method) == set(experiment.CONFIRMED)
-    assert result.confirmation.z.abs().max() < 4
+    assert set(result.tables["confirmation"].method) == set(experiment.CONFIRMED)
+    assert result.tables["confirmation"].z.abs().max() < 4
 
 
 def test_results_do_not_depend_on_the_number_of_jobs(result, two_jobs) -> None:
     again = run_problem(parse_problem(SMALL, [two_jobs]))
-    pd.testing.assert_frame_equal(again.draws, result.draws)
+    pd.testing.assert_frame_equal(again.tables["draws"], result.tables["draws"])
 
 
 def test_a_value_means_the_same_in_every_sweep(result) -> None:
@@ -163,7 +163,7 @@ def test_the_bound_has_its_minimum_where_it_is_smallest() -> None:
 
 
 def test_the_tight_sensitivity_always_gains(result) -> None:
-    tight = result.gains[result.gains.method == "pdp_op_tight"]
+    tight = result.tables["gains"][result.tables["gains"].method == "pdp_op_tight"]
     assert np.all(tight.ratio < 1)
     assert np.all(tight.wins == 1)
 
@@ -183,7 +183,7 @@ def published():
 
 @pytest.mark.parametrize("name", ["ridge-synthetic", "ridge-medical"])
 def test_the_published_ordering_holds_at_every_lambda(published, name) -> None:
-    orderings = published[name].orderings
+    orderings = published[name].tables["orderings"]
     assert orderings.ours.all()
     assert orderings.published.dropna().all()
     assert len(orderings.published.dropna()) == 24
@@ -192,7 +192,7 @@ def test_the_published_ordering_holds_at_every_lambda(published, name) -> None:
 def test_published_regularised_losses_are_reproduced(published) -> None:
     """Within a factor of 1.5, but for two columns of the synthetic data."""
     for name, result in published.items():
-        table = result.published[result.published.loss == "reg"]
+        table = result.tables["published"][result.tables["published"].loss == "reg"]
         rest = table[~table.close]
         assert len(table) > 80 * (name == "ridge-synthetic")
         if name == "ridge-medical":
@@ -223,14 +223,16 @@ def write_problem(tmp_path, entry):
 
 def test_published_cells_are_put_beside_ours(tmp_path) -> None:
     result = run_problem(write_problem(tmp_path, '{ file = "table.csv", statistic = "std" }'))
-    assert list(result.published.value) == [0.5, 2.0]
-    row = result.published.iloc[0]
-    ours = result.cells.query("sweep==0 and value==0.5 and method=='pdp_op' and loss=='reg'")
+    assert list(result.tables["published"].value) == [0.5, 2.0]
+    row = result.tables["published"].iloc[0]
+    ours = result.tables["cells"].query(
+        "sweep==0 and value==0.5 and method=='pdp_op' and loss=='reg'"
+    )
     assert row.ours == ours["std"].iloc[0]
     assert row.ratio == row.ours
-    assert result.published.percentile.iloc[1] == 0
-    assert not result.published.close.iloc[1]
-    assert result.orderings.published.isna().all()
+    assert result.tables["published"].percentile.iloc[1] == 0
+    assert not result.tables["published"].close.iloc[1]
+    assert result.tables["orderings"].published.isna().all()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_unfit_tables_are_refused_before_any_work(tmp_path, file, words) -> None
 
 
 def test_a_choice_that_agrees_up_to_rounding_does_not_win(result) -> None:
-    draws = result.draws.assign(mean=1.0)
+    draws = result.tables["draws"].assign(mean=1.0)
     draws.loc[draws.method == "pdp_op_optimal", "mean"] = 1.0 - 1e-15
     draws.loc[draws.method == "pdp_op_tight", "mean"] = 0.5
     wins = experiment._gains(draws).groupby("method").wins.mean()
@@ -261,12 +263,12 @@ def test_a_choice_that_agrees_up_to_rounding_does_not_win(result) -> None:
 
 
 def test_the_order_without_the_factor_holds_wherever_the_order_with_it_does(result) -> None:
-    assert (result.orderings.in_order | ~result.orderings.ours).all()
+    assert (result.tables["orderings"].in_order | ~result.tables["orderings"].ours).all()
 
 
 def test_the_result_is_json_as_it_is(result, as_json) -> None:
     draws = as_json(result)["draws"]
-    assert len(draws["data"]) == len(result.draws)
+    assert len(draws["data"]) == len(result.tables["draws"])
 
 
 # ---------------------------------------------------------------- the data

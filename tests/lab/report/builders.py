@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import plain_ticks, report_style
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.results import read_results
 from convexmarket.lab.report.saving import compact_svg
+from convexmarket.lab.result import Result
 from tests import ROOT
 
 #: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
@@ -83,6 +83,18 @@ def table(report: Report, name: str) -> pd.DataFrame:
     return found
 
 
+def altered(result: Result, **parts: Any) -> Result:
+    """Return a result with other tables, numbers or fields."""
+    own = {name: part for name, part in parts.items() if name in vars(result)}
+    parts = {name: part for name, part in parts.items() if name not in own}
+    tables = {name: part for name, part in parts.items() if isinstance(part, pd.DataFrame)}
+    assert tables.keys() <= result.tables.keys()
+    assert parts.keys() - tables <= result.numbers.keys()
+    numbers = {name: part for name, part in parts.items() if name not in tables}
+    changed = {"tables": result.tables | tables, "numbers": result.numbers | numbers}
+    return replace(result, **(changed | own))
+
+
 # ------------------------------------------------------------- a made-up comparison of releases
 
 #: How much worse than the process each release is made to be.
@@ -125,7 +137,7 @@ def made_point(size: int, epsilon: float, release: str) -> dict[str, Any]:
     }
 
 
-def made(*overrides: str, text: str | None = None) -> ReleaseComparisonResult:
+def made(*overrides: str, text: str | None = None) -> Result:
     """Return a result that was never run."""
     problem = parse_problem(problem_text("release-comparison") if text is None else text, overrides)
     study, labels = problem.study, [release.label for release in problem.releases]
@@ -163,18 +175,20 @@ def made(*overrides: str, text: str | None = None) -> ReleaseComparisonResult:
             for queries in (1, 10, 20, 40)
         ]
     )
-    return ReleaseComparisonResult(
+    return Result(
         problem=problem,
-        models=models,
-        draws=draws[[*kept[:3], "fit", "draw", *kept[3:], "seconds"]].reset_index(drop=True),
-        points=points,
-        updates=updates,
-        useful=pd.DataFrame(
-            [
-                made_useful(points, epsilon, label)
-                for epsilon, label in itertools.product(study.epsilons, labels)
-            ]
-        ),
+        tables={
+            "models": models,
+            "draws": draws[[*kept[:3], "fit", "draw", *kept[3:], "seconds"]].reset_index(drop=True),
+            "points": points,
+            "updates": updates,
+            "useful": pd.DataFrame(
+                [
+                    made_useful(points, epsilon, label)
+                    for epsilon, label in itertools.product(study.epsilons, labels)
+                ]
+            ),
+        },
         caveats=("One kind of data.",),
         timings={"fits": 1.0},
         provenance={"versions": {"python": "3"}},
@@ -272,8 +286,10 @@ def crowded(figure: Figure) -> list[str]:
 def check_long_name(long: str, name: str) -> None:
     """Check that a figure of releases shows a long name whole, and everything beside it."""
     found = made(text=problem_text("release-comparison").replace('"_low threshold"', f'"{long}"'))
-    updates = found.updates.assign(release=found.updates.release.replace({"_low threshold": long}))
-    figure = drawn(build_report(replace(found, updates=updates)), name)
+    updates = found.tables["updates"].assign(
+        release=found.tables["updates"].release.replace({"_low threshold": long})
+    )
+    figure = drawn(build_report(altered(found, updates=updates)), name)
     assert not crowded(figure)
     if name not in ("accuracy-epsilon", "updates"):  # the others name releases beside their axes
         return

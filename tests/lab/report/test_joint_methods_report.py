@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,13 @@ from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.joint_methods.compare import method_pairs, winner
-from convexmarket.lab.kinds.joint_methods.run import JointMethodsResult, run_joint_methods
+from convexmarket.lab.kinds.joint_methods.run import run_joint_methods
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.claims import JOINT_WARNING
 from convexmarket.lab.report.model import Report
+from convexmarket.lab.result import Result
 from tests.lab.report.builders import (
+    altered,
     drawn,
     facts,
     headings,
@@ -31,12 +32,12 @@ from tests.lab.report.builders import (
 
 
 @pytest.fixture(scope="module")
-def result() -> JointMethodsResult:
+def result() -> Result:
     return stored("joint-methods")
 
 
 @pytest.fixture(scope="module")
-def report(result: JointMethodsResult) -> Report:
+def report(result: Result) -> Report:
     return build_report(result)
 
 
@@ -44,10 +45,12 @@ def test_that_there_is_no_privacy_guarantee_comes_first(report: Report) -> None:
     assert report.warning == JOINT_WARNING
 
 
-def test_a_table_sums_up_the_runs_of_each_group(result: JointMethodsResult, report: Report) -> None:
+def test_a_table_sums_up_the_runs_of_each_group(result: Result, report: Report) -> None:
     methods = table(report, "methods").set_index(["group", "name"])
     inside = methods.loc["inside"]
-    grid = result.runs[(result.runs.group == "inside") & (result.runs.name == "on a grid")]
+    grid = result.tables["runs"][
+        (result.tables["runs"].group == "inside") & (result.tables["runs"].name == "on a grid")
+    ]
     assert list(inside.index) == ["alternating", "on a grid"]
     assert list(inside.solved) == ["2 of 2", "2 of 2"]
     assert list(inside.found) == [2, 0]
@@ -72,41 +75,41 @@ def test_facts_count_what_was_solved_and_proved(report: Report) -> None:
     assert counts["runs proved global"] == "2"
 
 
-def test_failures_have_a_section_with_their_reason(
-    result: JointMethodsResult, report: Report
-) -> None:
+def test_failures_have_a_section_with_their_reason(result: Result, report: Report) -> None:
     failures = table(report, "failures")
     assert list(failures.name) == ["bad solver"]
     assert "NO_SUCH_SOLVER" in failures.message.iloc[0]
     assert "bad solver: not supported on 1 instance" in words(report)
-    fine = replace(result, runs=result.runs[result.runs.status == "solved"])
+    fine = altered(result, runs=result.tables["runs"][result.tables["runs"].status == "solved"])
     assert "What has no answer" not in headings(build_report(fine))
 
 
-def test_ends_are_those_of_the_descents(result: JointMethodsResult, report: Report) -> None:
+def test_ends_are_those_of_the_descents(result: Result, report: Report) -> None:
     ends = table(report, "ends").set_index("group")
-    own = result.descents[result.descents.group == "outside"].objective
+    own = result.tables["descents"][result.tables["descents"].group == "outside"].objective
     assert ends.largest_range["outside"] == pytest.approx((own.max() - own.min()) / own.min())
     assert list(ends.instances) == [2, 1]
 
 
-def test_claims_are_listed_with_their_verdict(result: JointMethodsResult, report: Report) -> None:
+def test_claims_are_listed_with_their_verdict(result: Result, report: Report) -> None:
     claims = table(report, "claims")
     assert list(claims.verdict) == [claim.verdict for claim in result.claims]
-    none = build_report(replace(result, claims=()))
+    none = build_report(altered(result, claims=()))
     assert "came out here" not in words(none)
 
 
-def test_jobs_that_share_the_machine_are_said(result: JointMethodsResult) -> None:
+def test_jobs_that_share_the_machine_are_said(result: Result) -> None:
     problem = parse_problem(problem_text("joint-methods"), ["run.jobs=2"])
-    assert "2 jobs shared the machine" in words(build_report(replace(result, problem=problem)))
+    assert "2 jobs shared the machine" in words(build_report(altered(result, problem=problem)))
 
 
-def test_every_run_is_a_dot_in_its_own_row(result: JointMethodsResult, report: Report) -> None:
+def test_every_run_is_a_dot_in_its_own_row(result: Result, report: Report) -> None:
     inside, outside = drawn(report, "excess").axes
     rows = [label.get_text() for label in inside.get_yticklabels()]
     assert rows == ["alternating", "on a grid"]
-    grid = result.runs[(result.runs.group == "inside") & (result.runs.name == "on a grid")]
+    grid = result.tables["runs"][
+        (result.tables["runs"].group == "inside") & (result.tables["runs"].name == "on a grid")
+    ]
     assert (grid.excess > 1e-6).all()
     found, missed = (line for line in inside.get_lines() if len(line.get_xdata()))
     assert (found.get_xdata() >= 1e-12).all()
@@ -198,13 +201,13 @@ def test_the_page_names_no_best_method_where_two_are_alike(result) -> None:
     assert "no method is measurably the best" in text
 
 
-def _first_words(result: JointMethodsResult, runs: pd.DataFrame):
+def _first_words(result: Result, runs: pd.DataFrame):
     """Return what the page says first of runs in one group, and its table of pairs."""
     n = runs.instance.nunique()
-    instances = pd.concat([result.instances[:1]] * n).assign(instance=range(n))
-    first = result.runs.iloc[[0] * len(runs)].reset_index(drop=True)
+    instances = pd.concat([result.tables["instances"][:1]] * n).assign(instance=range(n))
+    first = result.tables["runs"].iloc[[0] * len(runs)].reset_index(drop=True)
     made = first.assign(**runs, time_ratio=runs.seconds)
-    none = result.descents[:0]
-    report = build_report(replace(result, runs=made, instances=instances, descents=none, claims=()))
+    none = result.tables["descents"][:0]
+    report = build_report(altered(result, runs=made, instances=instances, descents=none, claims=()))
     pairs = [item.frame for item in report.tables if item.name == "pairs"]
     return plain(report.lead[0]), pairs[0] if pairs else None

@@ -10,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.joint_sweep.run import JointSweepResult, run_joint_sweep
+from convexmarket.lab.kinds.joint_sweep.run import run_joint_sweep
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.claims import JOINT_WARNING
 from convexmarket.lab.report.words import format_percent
-from tests.lab.report.builders import drawn, facts, plain, problem_text, stored, table, words
+from convexmarket.lab.result import Result
+from tests.lab.report.builders import (
+    altered,
+    drawn,
+    facts,
+    plain,
+    problem_text,
+    stored,
+    table,
+    words,
+)
 
 MU = "values.objective.spread.weight = [0.1, 1.0, 10.0]\n"
 RANGES = "values.constraints.eta_range = [[0.5, 1000.0], [5.0, 1000.0]]\n"
@@ -25,12 +35,12 @@ values.joint.noise = ["realised", "expected"]
 """
 
 
-def run(sweep: str, *overrides: str) -> JointSweepResult:
+def run(sweep: str, *overrides: str) -> Result:
     return run_joint_sweep(parse_problem(problem_text("joint-sweep").replace(MU, sweep), overrides))
 
 
 @pytest.fixture(scope="module")
-def result() -> JointSweepResult:
+def result() -> Result:
     return stored("joint-sweep")
 
 
@@ -42,7 +52,7 @@ def test_the_claims_of_the_papers_are_counted(result) -> None:
     (claim,) = result.claims
     assert claim.verdict == "reproduced"
     assert facts(build_report(result))["claims reproduced"] == "1 of 1"
-    failed = replace(result, claims=(replace(claim, verdict="not reproduced"),))
+    failed = altered(result, claims=(replace(claim, verdict="not reproduced"),))
     assert facts(build_report(failed))["claims reproduced"] == "0 of 1"
     assert list(table(build_report(failed), "claims").found) == [claim.found]
 
@@ -50,7 +60,7 @@ def test_the_claims_of_the_papers_are_counted(result) -> None:
 def test_it_says_in_how_many_solves_the_range_decided() -> None:
     decided = run(RANGES, "joint.noise='realised'", "objective.noise.weight=1.0")
     report = build_report(decided)
-    assert (decided.draws.binding == "eta_low").all()
+    assert (decided.tables["draws"].binding == "eta_low").all()
     assert "In all 6 solves the range of η decided the answer: the lower end in 6." in words(report)
     assert facts(report)["η decided by its range"] == "6 of 6"
     shown = table(report, "eta_range")
@@ -74,7 +84,7 @@ def test_failures_are_told_with_their_reason() -> None:
     report = build_report(failed)
     text = words(report)
     assert "3 of 6 joint problems had no answer" in text
-    assert failed.draws.message.iloc[0] in text
+    assert failed.tables["draws"].message.iloc[0] in text
     assert list(table(report, "failures").status) == ["not attained"] * 3
     assert facts(report)["joint problems solved"] == "3 of 6"
     for figure in report.figures:
@@ -103,9 +113,9 @@ def test_it_begins_with_the_course_of_what_is_claimed(errors) -> None:
     found = stored("joint-sweep")
     (claim,) = found.problem.claims
     claim = claim.model_copy(update={"measure": "test_error"})
-    points = found.points.assign(test_error=errors)
+    points = found.tables["points"].assign(test_error=errors)
     problem = found.problem.model_copy(update={"claims": (claim,)})
-    text = plain(build_report(replace(found, problem=problem, points=points)).lead[0])
+    text = plain(build_report(altered(found, problem=problem, points=points)).lead[0])
     first, between, last = errors
     said = f"the test error goes from {format_percent(first)} to {format_percent(last)}"
     assert said in text
@@ -123,14 +133,14 @@ def test_the_figure_that_shows_what_is_claimed_comes_first(result) -> None:
     ):
         claims = (claim.model_copy(update={"measure": measure}),)
         problem = result.problem.model_copy(update={"claims": claims})
-        report = build_report(replace(result, problem=problem))
+        report = build_report(altered(result, problem=problem))
         assert report.figures[0].name == name
         assert {figure.name for figure in report.figures} == {"errors", "losses", "purchase"}
 
 
 def test_figures_show_the_means_and_their_intervals(result) -> None:
-    points = result.points.assign(objective=[-500.0, -2.0, 30.0])
-    report = build_report(replace(result, points=points))
+    points = result.tables["points"].assign(objective=[-500.0, -2.0, 30.0])
+    report = build_report(altered(result, points=points))
     eta, _, variance, objective = drawn(report, "purchase").axes
     assert [axes.get_yscale() for axes in (eta, objective)] == ["linear", "symlog"]
     assert objective.get_title("left") == "Objective (log scale beyond ±1)"

@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.online_study.run import OnlineStudyResult, run_online_study
+from convexmarket.lab.kinds.online_study.run import run_online_study
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.report.words import format_number
-from tests.lab.report.builders import facts, problem_text, stored, table, words
+from convexmarket.lab.result import Result
+from tests.lab.report.builders import altered, facts, problem_text, stored, table, words
 
 ONE = 'study.policies=["expectation"]'
 FRACTIONS = [ONE, "study.fractions=[0.2, 0.5, 1.0]", "prior.low=0.0", "guess.low=0.0"]
 EMPTY = [ONE, "study.sizes=[5, 40]", "study.draws=6", "prior.low=0.0", "guess.low=0.0"]
 
 
-def run(*overrides: str) -> OnlineStudyResult:
+def run(*overrides: str) -> Result:
     return run_online_study(parse_problem(problem_text("online-study"), overrides))
 
 
 @pytest.fixture(scope="module")
-def result() -> OnlineStudyResult:
+def result() -> Result:
     return stored("online-study")
 
 
 @pytest.fixture(scope="module")
-def fractions() -> OnlineStudyResult:
+def fractions() -> Result:
     return run(*FRACTIONS)
 
 
 def test_the_tables_hold_the_points_and_draws(result) -> None:
     report = build_report(result)
     stored_tables = {piece.name: piece.stored for piece in report.tables}
-    np.testing.assert_array_equal(stored_tables["ratios"].regret_high, result.points.regret_high)
-    np.testing.assert_array_equal(stored_tables["losses"].loss_low, result.points.loss_low)
-    assert len(stored_tables["draws"]) == len(result.draws)
-    assert len(stored_tables["exponents"]) == len(result.fits)
+    np.testing.assert_array_equal(
+        stored_tables["ratios"].regret_high, result.tables["points"].regret_high
+    )
+    np.testing.assert_array_equal(
+        stored_tables["losses"].loss_low, result.tables["points"].loss_low
+    )
+    assert len(stored_tables["draws"]) == len(result.tables["draws"])
+    assert len(stored_tables["exponents"]) == len(result.tables["fits"])
 
 
 def test_claims_and_empty_runs_are_counted(result) -> None:
     assert facts(build_report(result))["runs without a purchase"] == "0"
     assert facts(build_report(result))["claims reproduced"] == "1 of 1"
-    none = replace(result, claims=())
+    none = altered(result, claims=())
     assert "claims reproduced" not in facts(build_report(none))
 
 
@@ -57,7 +60,7 @@ def test_a_floor_of_the_loss_is_told_where_there_is_one(result, fractions) -> No
 def test_fractions_have_a_figure_and_words(fractions) -> None:
     report = build_report(fractions)
     assert {figure.name for figure in report.figures} == {"loss", "ratio", "fractions"}
-    last = fractions.points[fractions.points["size"] == 1000].ratio
+    last = fractions.tables["points"][fractions.tables["points"]["size"] == 1000].ratio
     text = words(report)
     assert f"{format_number(last.iloc[0])} at ξ = 0.2" in text
     assert f"{format_number(last.iloc[1])} at ξ = 0.5 and {format_number(last.iloc[0])} at" in text
@@ -70,14 +73,16 @@ def test_fractions_have_a_figure_and_words(fractions) -> None:
 
 def test_draws_without_a_purchase_are_said_in_words() -> None:
     found = run(*EMPTY)
-    nothing = int(np.isinf(found.draws.loss).sum())
-    assert 0 < nothing < len(found.draws)
+    nothing = int(np.isinf(found.tables["draws"].loss).sum())
+    assert 0 < nothing < len(found.tables["draws"])
     report = build_report(found)
     text = words(report)
     assert f"Nothing at all was bought by “general rule” in {nothing} of 12" in text
     assert facts(report)["runs without a purchase"] == str(nothing)
     assert table(report, "ratios")["empty"].sum() == nothing
-    bought = found.points[(found.points["empty"] > 0) & found.points.ratio.notna()]
+    bought = found.tables["points"][
+        (found.tables["points"]["empty"] > 0) & found.tables["points"].ratio.notna()
+    ]
     for row in bought.itertuples():
         assert f"(over the {row.draws - row.empty} draws that bought something)" in text
     assert len(bought)
@@ -93,12 +98,14 @@ def test_a_policy_that_never_buys_is_told_and_not_drawn() -> None:
     assert "“guess kept” bought nothing in any draw" in text
     assert "There is no regret to draw of guess kept: nothing was bought." in text
     assert {figure.name for figure in report.figures} == {"loss", "ratio"}
-    assert np.isinf(found.draws.loss[found.draws.policy == "guess"]).all()
+    assert np.isinf(found.tables["draws"].loss[found.tables["draws"].policy == "guess"]).all()
 
 
 def test_nothing_was_bought_at_all() -> None:
     nothing = run(ONE, "study.sizes=[2, 3]", "study.draws=2", "study.fractions=[0.1]")
-    assert np.isinf(nothing.draws.loss).all(), "the example bought something; choose another"
+    assert np.isinf(nothing.tables["draws"].loss).all(), (
+        "the example bought something; choose another"
+    )
     report = build_report(nothing)
     assert "bought nothing in any draw" in words(report)
     assert not report.figures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from matplotlib.figure import Figure
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.release_comparison.outcome import accounting_ratios, majority, questions
-from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.report.figures import report_style
@@ -25,10 +23,12 @@ from convexmarket.lab.report.latex import latex_table
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.report.shown import shown_table
 from convexmarket.lab.report.words import format_number, share
+from convexmarket.lab.result import Result
 from tests import one_in
 from tests.lab.report.builders import (
     TOP,
     WORSE,
+    altered,
     check_long_name,
     crowded,
     drawn,
@@ -46,25 +46,21 @@ PROBLEM = problem_text("release-comparison")
 
 
 @pytest.fixture(scope="module")
-def result() -> ReleaseComparisonResult:
+def result() -> Result:
     return stored("release-comparison")
 
 
-def changed(
-    result: ReleaseComparisonResult, where: Callable[[pd.DataFrame], pd.Series], **values: Any
-) -> ReleaseComparisonResult:
+def changed(result: Result, where: Callable[[pd.DataFrame], pd.Series], **values: Any) -> Result:
     """Return the result with other numbers in some of its points."""
-    points = result.points.copy()
+    points = result.tables["points"].copy()
     for name, value in values.items():
-        points[name] = points[name].mask(where(result.points), value)
-    return replace(result, points=points)
+        points[name] = points[name].mask(where(result.tables["points"]), value)
+    return altered(result, points=points)
 
 
-def refusing(
-    result: ReleaseComparisonResult, where: Callable[[pd.DataFrame], pd.Series], why: str
-) -> ReleaseComparisonResult:
+def refusing(result: Result, where: Callable[[pd.DataFrame], pd.Series], why: str) -> Result:
     """Return the result with some of its points refused."""
-    numbers = [name for name in result.points.select_dtypes("number") if name not in KEY]
+    numbers = [name for name in result.tables["points"].select_dtypes("number") if name not in KEY]
     return changed(result, where, **dict.fromkeys(numbers, np.nan), refused=why)
 
 
@@ -82,8 +78,8 @@ def entries(figure: Figure) -> list[str]:
 
 def test_the_tables_hold_the_whole_result(result) -> None:
     frames = {piece.name: piece.stored for piece in build_report(result).tables}
-    np.testing.assert_array_equal(frames["points"].accuracy, result.points.accuracy)
-    assert len(frames["draws"]) == len(result.draws)
+    np.testing.assert_array_equal(frames["points"].accuracy, result.tables["points"].accuracy)
+    assert len(frames["draws"]) == len(result.tables["draws"])
 
 
 def test_names_are_text_wherever_they_stand(result) -> None:
@@ -103,7 +99,7 @@ def test_names_are_text_wherever_they_stand(result) -> None:
 # ----------------------------------------------------------------------------------------- words
 
 
-def test_the_finding_groups_releases_by_what_they_lose(result: ReleaseComparisonResult) -> None:
+def test_the_finding_groups_releases_by_what_they_lose(result: Result) -> None:
     finding = words(build_report(result))
     assert finding.startswith(
         "With 10,000 rows and ε = 1, 5 of 8 releases lose at most 2 points of the accuracy without "
@@ -141,7 +137,7 @@ def test_the_finding_groups_releases_by_what_they_lose(result: ReleaseComparison
     ],
 )
 def test_a_release_is_useless_only_if_draws_show_it(
-    result: ReleaseComparisonResult, mean: float, low: float, high: float, group: str
+    result: Result, mean: float, low: float, high: float, group: str
 ) -> None:
     given = {"accuracy": mean, "accuracy_low": low, "accuracy_high": high, "lost": TOP - mean}
     report = build_report(
@@ -170,7 +166,7 @@ def test_the_commoner_label_is_that_of_the_test_rows() -> None:
     assert 0.5 < majority(rows) < 0.8
 
 
-def test_where_theory_promises_nothing_it_is_said(result: ReleaseComparisonResult) -> None:
+def test_where_theory_promises_nothing_it_is_said(result: Result) -> None:
     text = words(build_report(result)).split(" Both promise the same.")[0]
     assert (
         "For “net”, “questions”, “test set, paper” and “questions, paper” theory promises nothing "
@@ -178,9 +174,9 @@ def test_where_theory_promises_nothing_it_is_said(result: ReleaseComparisonResul
     )
     assert "names no n" not in text
     assert "suffices" not in text
-    nearer = replace(result, useful=result.useful.assign(n_bound=500.0))
+    nearer = altered(result, useful=result.tables["useful"].assign(n_bound=500.0))
     assert "The study goes up to n = 10,000." in words(build_report(nearer))
-    nothing = replace(result, useful=result.useful.assign(n_bound=np.nan, least=np.nan))
+    nothing = altered(result, useful=result.tables["useful"].assign(n_bound=np.nan, least=np.nan))
     assert "theory's bounds ask" not in words(build_report(nothing))
     assert "Theory names no n for “questions, paper”, “questions”" in words(build_report(nothing))
 
@@ -205,17 +201,17 @@ def test_where_theory_promises_nothing_it_is_said(result: ReleaseComparisonResul
     ],
 )
 def test_what_no_number_of_rows_mends_is_told_with_its_reason(
-    result: ReleaseComparisonResult, release: str, least: float, sentence: str
+    result: Result, release: str, least: float, sentence: str
 ) -> None:
-    useful = result.useful.copy()
+    useful = result.tables["useful"].copy()
     useful.loc[useful.release == release, ["n_bound", "least"]] = [np.nan, least]
-    report = build_report(replace(result, useful=useful))
+    report = build_report(altered(result, useful=useful))
     assert sentence in words(report)
     assert "names no n for “linear" not in words(report)
 
 
 def test_accountings_are_compared_where_all_else_is_equal(
-    result: ReleaseComparisonResult,
+    result: Result,
 ) -> None:
     ratios = accounting_ratios(result)
     assert set(ratios.paper) == {"questions, paper", "test set, paper"}
@@ -235,15 +231,15 @@ def test_accountings_are_compared_where_all_else_is_equal(
     half = changed(
         result,
         lambda points: (points.release == "questions") & (points["size"] == 100),
-        scale=2.0 * result.points.scale,
+        scale=2.0 * result.tables["points"].scale,
     )
     assert "125 to 250 times for “questions, paper” against" in words(build_report(half))
 
 
 def test_the_process_is_set_against_the_best_of_the_others(
-    result: ReleaseComparisonResult,
+    result: Result,
 ) -> None:
-    kernels = result.points[result.points.error.notna()]
+    kernels = result.tables["points"][result.tables["points"].error.notna()]
     wide = kernels.pivot_table(index=list(KEY), columns="release", values="error")
     wins = int((wide["process"] < wide.drop(columns="process").min(axis=1)).sum())
     assert 0 < wins < 9
@@ -254,7 +250,9 @@ def test_the_process_is_set_against_the_best_of_the_others(
     behind = changed(
         result,
         lambda points: points.release.isin(["test set", "_low threshold"]),
-        error=result.points.error.where(result.points.release != "test set", 1e-4),
+        error=result.tables["points"].error.where(
+            result.tables["points"].release != "test set", 1e-4
+        ),
     )
     text = words(build_report(behind))
     assert "all releases of the kernel model at 0 of 9 pairs of n and ε" in text
@@ -264,9 +262,7 @@ def test_the_process_is_set_against_the_best_of_the_others(
 
 
 @pytest.mark.parametrize(("accuracy", "word"), [(0.6, "won"), (0.99, "lost")])
-def test_the_linear_model_is_told_won_or_lost(
-    result: ReleaseComparisonResult, accuracy: float, word: str
-) -> None:
+def test_the_linear_model_is_told_won_or_lost(result: Result, accuracy: float, word: str) -> None:
     found = changed(
         result, lambda points: points.release.str.startswith("linear"), accuracy=accuracy
     )
@@ -277,7 +273,7 @@ def test_the_linear_model_is_told_won_or_lost(
     assert f"“process” on 97.9%: {gap} points {word} by the kernel" in text
 
 
-def test_updates_that_run_out_or_are_never_made_are_told(result: ReleaseComparisonResult) -> None:
+def test_updates_that_run_out_or_are_never_made_are_told(result: Result) -> None:
     text = words(build_report(result))
     assert "no update is made by “questions, paper” at all 3 values of ε" in text
     assert "run out before all 40 questions are answered: “_low threshold” after 25" in text
@@ -303,7 +299,7 @@ def test_updates_that_run_out_or_are_never_made_are_told(result: ReleaseComparis
     assert "run out before" not in words(build_report(lasting))
 
 
-def test_every_kind_says_what_it_promises(result: ReleaseComparisonResult) -> None:
+def test_every_kind_says_what_it_promises(result: Result) -> None:
     (section,) = (
         each for each in build_report(result).sections if each.heading == "What is promised"
     )
@@ -319,13 +315,13 @@ def test_every_kind_says_what_it_promises(result: ReleaseComparisonResult) -> No
 
 
 def test_tables_write_no_negative_zero_and_the_last_updates_only(
-    result: ReleaseComparisonResult,
+    result: Result,
 ) -> None:
     found = changed(result, lambda points: points.release == "process", lost=-1e-5)
     report = build_report(found)
     (updates,) = (each for each in report.tables if each.name == "updates")
     assert list(updates.frame.queries) == [40] * 9
-    assert len(updates.stored) == len(result.updates) == 36
+    assert len(updates.stored) == len(result.tables["updates"]) == 36
     text = markdown_page(report)
     assert "| 0.0% |" in text
     assert "-0.0%" not in text
@@ -334,7 +330,7 @@ def test_tables_write_no_negative_zero_and_the_last_updates_only(
 # --------------------------------------------------------------------------------------- refusals
 
 
-def test_refusals_are_listed_with_their_reason(result: ReleaseComparisonResult) -> None:
+def test_refusals_are_listed_with_their_reason(result: Result) -> None:
     why = "the net would have <b>10²⁰</b> points"
     found = refusing(
         result,
@@ -359,13 +355,13 @@ def small(points: pd.DataFrame) -> pd.Series:
     return points["size"] == 100
 
 
-def test_nothing_but_refusals_is_a_report_too(result: ReleaseComparisonResult) -> None:
+def test_nothing_but_refusals_is_a_report_too(result: Result) -> None:
     found = refusing(result, lambda points: points["size"] > 0, "No.")
-    found = replace(
+    found = altered(
         found,
-        draws=found.draws.iloc[:0],
-        updates=found.updates.iloc[:0],
-        useful=found.useful.assign(n_bound=np.nan, n_measured=np.nan),
+        draws=found.tables["draws"].iloc[:0],
+        updates=found.tables["updates"].iloc[:0],
+        useful=found.tables["useful"].assign(n_bound=np.nan, n_measured=np.nan),
     )
     report = build_report(found)
     assert not report.figures
@@ -382,7 +378,7 @@ def test_whatever_is_refused_the_counts_add_up(refused: list[bool]) -> None:
     assert listed == sum(refused) == 72 - len(tables["points"])
     said = words(report)
     for release in WORSE:
-        at = (found.points.release == release) & (found.points.refused != "")
+        at = (found.tables["points"].release == release) & (found.tables["points"].refused != "")
         assert (f"“{release}” at {share(int(at.sum()), 9, 'pair')}" in said) == bool(at.any())
     assert ": nan" not in said
 
@@ -390,8 +386,10 @@ def test_whatever_is_refused_the_counts_add_up(refused: list[bool]) -> None:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def test_the_ticks_of_sizes_have_room(result: ReleaseComparisonResult) -> None:
-    far = replace(result, useful=result.useful.assign(n_bound=1e3 * result.useful.n_bound))
+def test_the_ticks_of_sizes_have_room(result: Result) -> None:
+    far = altered(
+        result, useful=result.tables["useful"].assign(n_bound=1e3 * result.tables["useful"].n_bound)
+    )
     assert not crowded(drawn(build_report(far), "sizes-needed"))
 
 
@@ -427,9 +425,9 @@ max_updates = 8
 """
 
 
-def test_bounds_are_drawn_beside_what_they_bound(result: ReleaseComparisonResult) -> None:
+def test_bounds_are_drawn_beside_what_they_bound(result: Result) -> None:
     figure = drawn(build_report(result), "error-size")
-    rows = result.points[(result.points.epsilon == 1.0)].set_index("release")
+    rows = result.tables["points"][(result.tables["points"].epsilon == 1.0)].set_index("release")
     lines = {axes.get_legend().get_title().get_text(): axes.lines for axes in figure.axes}
     for heading, release, measured in (
         ("Semi-interactive", "test set, paper", "error"),
@@ -447,7 +445,7 @@ def test_bounds_are_drawn_beside_what_they_bound(result: ReleaseComparisonResult
         assert len({line.get_marker() for line in curves[::2]}) == len(curves) / 2
 
 
-def test_exponents_are_those_of_the_points(result: ReleaseComparisonResult) -> None:
+def test_exponents_are_those_of_the_points(result: Result) -> None:
     (table,) = (each.frame for each in build_report(result).tables if each.name == "exponents")
     np.testing.assert_allclose(table["bound"], -1.0)
     row = table[(table.release == "process") & (table.epsilon == 10.0)].iloc[0]
@@ -466,13 +464,13 @@ def test_updates_far_below_what_is_allowed_are_legible() -> None:
     assert panel.get_ylim()[1] > 8
 
 
-def test_the_marks_are_the_sizes_needed(result: ReleaseComparisonResult) -> None:
+def test_the_marks_are_the_sizes_needed(result: Result) -> None:
     figure = drawn(build_report(result), "sizes-needed")
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         f"ε\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}" for value in ("0.1", "1", "10")
     ]
     for axes, epsilon in zip(figure.axes, (0.1, 1.0, 10.0), strict=True):
-        rows = result.useful[result.useful.epsilon == epsilon]
+        rows = result.tables["useful"][result.tables["useful"].epsilon == epsilon]
         dots = [line for line in axes.lines if len(line.get_xdata()) == 1]
         hollow = [line for line in dots if line.get_markerfacecolor() == "white"]
         filled = [line for line in dots if line.get_markerfacecolor() != "white"]
@@ -490,15 +488,15 @@ def test_what_is_said_follows_from_the_points(
 ) -> None:
     found = stored("release-comparison")
     accuracy = np.clip(TOP - lost, 0.0, 1.0)
-    points = found.points.assign(
+    points = found.tables["points"].assign(
         accuracy=accuracy,
         accuracy_low=accuracy - width,
         accuracy_high=accuracy + width,
         lost=TOP - accuracy,
-        error=found.points.error * ratios,
-        scale=found.points.scale * ratios,
+        error=found.tables["points"].error * ratios,
+        scale=found.tables["points"].scale * ratios,
     )
-    said = words(build_report(replace(found, points=points)))
+    said = words(build_report(altered(found, points=points)))
     here = points[(points["size"] == 10_000) & (points.epsilon == 1.0)].set_index("release")
     useful = found.problem.study.useful_loss
     near = int((here.lost <= useful).sum())

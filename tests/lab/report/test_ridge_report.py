@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +10,7 @@ from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report.parts import short
 from tests import PROBLEMS
-from tests.lab.report.builders import facts, stored, table, words, words_of
+from tests.lab.report.builders import altered, facts, stored, table, words, words_of
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +42,15 @@ def test_what_the_baselines_do_not_guarantee_is_said(report) -> None:
 
 
 def test_that_the_bound_has_no_minimum_is_said(report, result) -> None:
-    assert result.best_regularization is None
+    assert result.numbers["best_regularization"] is None
     assert "falls all the way to the right" in words(report)
 
 
 def test_a_minimum_is_said_and_drawn(result) -> None:
-    bound = result.bound.assign(total=1 + (result.bound.regularization - 0.5).abs())
-    report = build_report(replace(result, bound=bound, best_regularization=0.5))
+    bound = result.tables["bound"].assign(
+        total=1 + (result.tables["bound"].regularization - 0.5).abs()
+    )
+    report = build_report(altered(result, bound=bound, best_regularization=0.5))
     assert "the bound of Theorem 3.6 is smallest at λ = 0.5" in words(report)
     assert "has the smallest expected test loss" in words(report)
     assert "falls all the way to the right" not in words(report)
@@ -59,8 +59,12 @@ def test_a_minimum_is_said_and_drawn(result) -> None:
 
 
 def test_cells_that_are_printed_twice_are_said_to_be(result) -> None:
-    again = result.published[result.published.statistic == "mean"].head(5).assign(file="again.csv")
-    twice = replace(result, published=pd.concat([result.published, again]))
+    again = (
+        result.tables["published"][result.tables["published"].statistic == "mean"]
+        .head(5)
+        .assign(file="again.csv")
+    )
+    twice = altered(result, published=pd.concat([result.tables["published"], again]))
     assert "5 cells printed in two tables are counted in both." in words(build_report(twice))
     assert "printed in two tables" not in words(build_report(result))
 
@@ -77,15 +81,15 @@ def test_where_a_baseline_is_better_it_is_said() -> None:
 def test_the_first_sentence_counts_the_published_cells_and_the_order(result) -> None:
     rng = np.random.default_rng(0)
     for share in (0.0, 0.3, 1.0):
-        close = rng.random(len(result.published)) < share
-        holds = rng.random(len(result.orderings)) < share
-        doctored = replace(
+        close = rng.random(len(result.tables["published"])) < share
+        holds = rng.random(len(result.tables["orderings"])) < share
+        doctored = altered(
             result,
-            published=result.published.assign(close=close),
-            orderings=result.orderings.assign(ours=holds),
+            published=result.tables["published"].assign(close=close),
+            orderings=result.tables["orderings"].assign(ours=holds),
         )
         text = words(build_report(doctored))
-        first = holds[result.orderings.sweep == 0]
+        first = holds[result.tables["orderings"].sweep == 0]
         assert text.startswith(f"{close.sum()} of {len(close)} published cells are within")
         assert f"holds in our medians at {first.sum()} of {len(first)} pairs of λ" in text
         said = f"Of the {(~close).sum()} published cells that are not close" in text
@@ -93,43 +97,45 @@ def test_the_first_sentence_counts_the_published_cells_and_the_order(result) -> 
 
 
 def test_a_published_column_outside_all_draws_is_said_not_to_come_out(result) -> None:
-    published = result.published
+    published = result.tables["published"]
     column = (published.sweep == 1) & (published.method == "pdp_op") & (published.loss == "reg")
     doctored = published.assign(
         percentile=published.percentile.where(~column, 1.0), close=published.close & ~column
     )
-    text = words(build_report(replace(result, published=doctored)))
+    text = words(build_report(altered(result, published=doctored)))
     ratios = published.ratio[column]
     said = "What does not come out: Table 6, PDP-OP, regularised test loss. In the median cell all"
     assert said in text
     assert f"lies between {short(ratios.min())} and {short(ratios.max())}. The settings" in text
     below = doctored.assign(percentile=doctored.percentile.where(~column, 0.0))
     none = "In the median cell none of our draws lies below"
-    assert none in words(build_report(replace(result, published=below)))
+    assert none in words(build_report(altered(result, published=below)))
     close = published.assign(percentile=published.percentile.where(~column, 1.0), close=True)
-    assert "What does not come out" not in words(build_report(replace(result, published=close)))
+    assert "What does not come out" not in words(build_report(altered(result, published=close)))
 
 
 def test_a_smallest_loss_at_an_end_of_its_values_is_said_to_be_there(result) -> None:
-    cells = result.cells
+    cells = result.tables["cells"]
     said = "an end of the values compared"
     mine = (cells.parameter == "regularization") & (cells.method == "pdp_op")
     for value, edge in ((cells.value[mine].min(), True), (0.5, False), (5.0, True)):
         doctored = cells.assign(mean=cells["mean"].mask(mine & (cells.value == value), 1e-9))
-        text = words(build_report(replace(result, cells=doctored)))
+        text = words(build_report(altered(result, cells=doctored)))
         assert (said in text) == edge, value
 
 
 def test_a_simulation_that_differs_is_not_said_to_agree(result) -> None:
     assert "They agree: the largest distance is" in words(build_report(result))
-    far = result.confirmation.assign(z=-7.25)
-    text = words(build_report(replace(result, confirmation=far)))
+    far = result.tables["confirmation"].assign(z=-7.25)
+    text = words(build_report(altered(result, confirmation=far)))
     assert "They do not all agree: the largest distance is 7.2 standard errors." in text
 
 
 def test_one_table_may_be_compared_in_two_sweeps(result) -> None:
-    again = result.published[result.published.sweep == 1].assign(sweep=0)
-    both = replace(result, published=pd.concat([again, result.published], ignore_index=True))
+    again = result.tables["published"][result.tables["published"].sweep == 1].assign(sweep=0)
+    both = altered(
+        result, published=pd.concat([again, result.tables["published"]], ignore_index=True)
+    )
     names = {piece.name for piece in build_report(both).tables}
     assert {"table_6_unreg", "table_6_unreg_2"} <= names
 

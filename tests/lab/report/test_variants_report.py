@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,12 +10,22 @@ import pytest
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.variants.comparing import CLOSE, at_equal, flat_pieces
-from convexmarket.lab.kinds.variants.run import VariantsResult, run_variants
+from convexmarket.lab.kinds.variants.run import run_variants
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.parts import METHOD_WORDS, select, short
 from convexmarket.lab.report.words import fine_percent
-from tests.lab.report.builders import crowded, drawn, facts, problem_text, stored, table, words
+from convexmarket.lab.result import Result
+from tests.lab.report.builders import (
+    altered,
+    crowded,
+    drawn,
+    facts,
+    problem_text,
+    stored,
+    table,
+    words,
+)
 
 CURVES = """
 [[variants]]
@@ -75,23 +84,23 @@ constraints = { max_epsilon = 0.01, eta_range = [1.0, 2.0] }
 """
 
 
-def run(variants: str, *settings: str) -> VariantsResult:
+def run(variants: str, *settings: str) -> Result:
     base, _, _ = problem_text("variants").partition("[[variants]]")
     return run_variants(parse_problem(base + variants, settings))
 
 
 @pytest.fixture(scope="module")
-def result() -> VariantsResult:
+def result() -> Result:
     return stored("variants")
 
 
 @pytest.fixture(scope="module")
-def curves() -> VariantsResult:
+def curves() -> Result:
     return run(CURVES)
 
 
 @pytest.fixture(scope="module")
-def report(result: VariantsResult) -> Report:
+def report(result: Result) -> Report:
     return build_report(result)
 
 
@@ -104,7 +113,7 @@ def test_facts_count_what_was_solved_and_is_truthful(report: Report) -> None:
 
 
 def test_objectives_of_different_terms_are_not_compared(result, report: Report) -> None:
-    rows = result.points.drop_duplicates("variant").set_index("variant")
+    rows = result.tables["points"].drop_duplicates("variant").set_index("variant")
     rise = rows.objective["capped"] / rows.objective["plain"] - 1
     assert f"{fine_percent(rise)} more in “capped”" in words(report)
     assert "more in “p = inf”" not in words(report)
@@ -116,7 +125,7 @@ def test_objectives_of_different_terms_are_not_compared(result, report: Report) 
 def test_what_has_no_answer_is_said_with_its_reason(result, report: Report) -> None:
     text = words(report)
     assert "“impossible” is infeasible" in text
-    assert select(result.points, variant="impossible").message.item() in text
+    assert select(result.tables["points"], variant="impossible").message.item() in text
     assert "status" in table(report, "variants")
     failures = table(report, "failures")
     assert list(failures.variant) == ["impossible"]
@@ -126,13 +135,15 @@ def test_what_has_no_answer_is_said_with_its_reason(result, report: Report) -> N
 def test_the_certificate_names_methods_and_solves(result, report: Report) -> None:
     text = words(report)
     assert "in every market" in text
-    assert {METHOD_WORDS[name] in text for name in result.points.method.dropna()} == {True}
-    conic = result.points[result.points.solver.notna()].solves.sum()
+    assert {METHOD_WORDS[name] in text for name in result.tables["points"].method.dropna()} == {
+        True
+    }
+    conic = result.tables["points"][result.tables["points"].solver.notna()].solves.sum()
     assert f"and {conic:.0f} conic solves" in text
     certificates = table(report, "certificates")
     assert "branch and bound" in set(certificates.method)
     assert {"gap", "lower_bound", "solves", "solve_statuses", "solver"} <= set(certificates)
-    np.testing.assert_array_equal(certificates.objective, result.points.objective)
+    np.testing.assert_array_equal(certificates.objective, result.tables["points"].objective)
 
 
 def test_curves_are_compared_at_equal_payments(curves) -> None:
@@ -151,14 +162,16 @@ def test_curves_are_compared_at_equal_payments(curves) -> None:
     equal = table(report, "equal_payments")
     assert (equal.variant == "over budget").sum() == 3
     assert equal.change[equal.variant == "over budget"].abs().max() < 0.01
-    assert list(table(report, "variants").value) == list(curves.points.value)
+    assert list(table(report, "variants").value) == list(curves.tables["points"].value)
 
 
 def test_where_truthful_prices_exist_is_counted_with_the_reasons(curves) -> None:
     report = build_report(curves)
-    truthful = (curves.points.drop_duplicates("variant").incentives == "by construction").sum()
+    truthful = (
+        curves.tables["points"].drop_duplicates("variant").incentives == "by construction"
+    ).sum()
     assert facts(report)["truthful prices by construction"] == f"{truthful} of 3"
-    for reason in set(curves.points.reason):
+    for reason in set(curves.tables["points"].reason):
         assert reason in words(report)
 
 
@@ -171,7 +184,7 @@ def test_groups_and_ironing() -> None:
     for figure in report.figures[1:]:
         assert figure.draw().axes
     text = words(report)
-    groups = result.groups.set_index(["variant", "group"])
+    groups = result.tables["groups"].set_index(["variant", "group"])
     assert groups.payment_mean.isna().any(), "so that expected payments are what is compared"
     group, free, equal = re.match(HEARD, text).groups()
     shares = groups.share_of_weight.xs(group, level="group")
@@ -184,11 +197,11 @@ def test_groups_and_ironing() -> None:
     )
     assert equal == f"{shares[most]:.1%} in “{most}” ({short(paid[most])})"
     np.testing.assert_array_equal(table(report, "groups").share_of_weight, groups.share_of_weight)
-    curves = result.virtual_costs
+    curves = result.tables["virtual_costs"]
     ((low, high),) = flat_pieces(curves[~curves.regular])
     assert "The prior of “free” (land) is not regular" in text
     assert f"virtual cost flat from c = {short(low)} to {short(high)}, on" in text
-    pooled = select(result.sellers, variant="free", group="land")
+    pooled = select(result.tables["sellers"], variant="free", group="land")
     pooled = pooled[pooled.sensitivity.between(low, high)]
     assert pooled.epsilon.nunique() == 1
     assert f"the {len(pooled)} sellers there sell ε = {short(pooled.epsilon.iloc[0])} each" in text
@@ -205,8 +218,8 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     assert report.figures[0] is limits
     assert METHOD_WORDS["projections"] in words(report)
     rows = at_equal(
-        select(result.points, variant="over epsilon"),
-        select(result.points, variant="over cap"),
+        select(result.tables["points"], variant="over epsilon"),
+        select(result.tables["points"], variant="over cap"),
         "epsilon_max",
         "objective",
     )
@@ -229,7 +242,7 @@ def test_different_privacy_costs_are_drawn() -> None:
 
 def test_another_prior_is_compared_by_the_objective() -> None:
     result = run(PRIORS)
-    rows = result.points.set_index("variant").objective
+    rows = result.tables["points"].set_index("variant").objective
     rise = rows["dearer"] / rows["plain"] - 1
     assert f"{fine_percent(rise)} more in “dearer”" in words(build_report(result))
 
@@ -239,10 +252,10 @@ def test_what_a_comparison_says_follows_from_its_table(curves, seed: int) -> Non
     """Whatever the errors are: lower, higher, both, or the same but for the interpolation."""
     rng = np.random.default_rng(seed)
     size, centre = 10.0 ** rng.uniform(-5, -1), rng.choice([-1.0, 0.0, 1.0])
-    points = curves.points.copy()
+    points = curves.tables["points"].copy()
     others = points.variant != "over gamma"
     points.loc[others, "error"] *= 1 + size * rng.uniform(centre - 1, centre + 1, others.sum())
-    report = build_report(replace(curves, points=points))
+    report = build_report(altered(curves, points=points))
     changes = table(report, "equal_payments").set_index("variant").change
     for name in ("over budget", "over cap"):
         found = changes[name].dropna()
@@ -268,10 +281,10 @@ def test_negative_objectives_are_compared_by_their_size(curves) -> None:
 
 
 def test_what_rounding_leaves_is_not_listed_as_sold(result) -> None:
-    sellers = result.sellers.copy()
+    sellers = result.tables["sellers"].copy()
     dust = sellers.index[sellers.weight == 0][:3]
     sellers.loc[dust, ["weight", "epsilon", "expected_payment"]] = [1e-13, 1e-12, 1e-12]
-    report = build_report(replace(result, sellers=sellers))
+    report = build_report(altered(result, sellers=sellers))
     assert len(dust) == 3
     (shown,) = (piece for piece in report.tables if piece.name == "sellers")
     for frame in (shown.frame, shown.stored):
@@ -294,14 +307,14 @@ def test_an_audit_is_reported() -> None:
     report = build_report(result)
     assert facts(report)["no lie of one seller pays and nobody loses, audited"] == "yes"
     assert "finds nothing to gain from lying" in words(report)
-    failed = replace(result, audits=pd.DataFrame([{"variant": "plain", "message": "too hard"}]))
+    failed = altered(result, audits=pd.DataFrame([{"variant": "plain", "message": "too hard"}]))
     text = words(build_report(failed))
     assert "No variant could be audited." in text
     assert "Not audited: plain. too hard" in text
-    partly = replace(
+    partly = altered(
         result,
         audits=pd.concat(
-            [result.audits, pd.DataFrame([{"variant": "other", "message": "too hard"}])]
+            [result.tables["audits"], pd.DataFrame([{"variant": "other", "message": "too hard"}])]
         ),
     )
     assert "Not audited: other. too hard" in words(build_report(partly))

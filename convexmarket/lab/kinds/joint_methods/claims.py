@@ -29,7 +29,7 @@ def joint_methods_claims(
     Parameters
     ----------
     runs, instances, descents : DataFrame
-        Of a :class:`convexmarket.lab.kinds.joint_methods.run.JointMethodsResult`.
+        Of a result.
     """
     solved = runs[runs.status == SOLVED].merge(instances, on=_KEY)
     inside = solved[solved.inside]

@@ -16,13 +16,14 @@ from convexmarket.lab.kinds.joint_methods.claims import (
     starts_ranges,
 )
 from convexmarket.lab.kinds.joint_methods.compare import FEWEST, SIGNIFICANT, method_pairs, winner
-from convexmarket.lab.kinds.joint_methods.run import JointMethodsResult
+from convexmarket.lab.kinds.joint_methods.problem import JointMethodsProblem
 from convexmarket.lab.report.claims import JOINT_WARNING
 from convexmarket.lab.report.marks import Dots
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, short
 from convexmarket.lab.report.words import format_number
+from convexmarket.lab.result import Result
 
 __all__ = ["joint_methods_report"]
 
@@ -73,20 +74,22 @@ WORDS = {
 }
 
 
-def joint_methods_report(result: JointMethodsResult) -> Report:
+def joint_methods_report(result: Result[JointMethodsProblem]) -> Report:
     """Describe how the joint problem's methods compare."""
-    solved, instances = select(result.runs, status=SOLVED), result.instances
-    runs = result.runs.merge(instances[["group", "instance", "inside"]], on=["group", "instance"])
+    solved, instances = select(result.tables["runs"], status=SOLVED), result.tables["instances"]
+    runs = result.tables["runs"].merge(
+        instances[["group", "instance", "inside"]], on=["group", "instance"]
+    )
     regions = [
         _region(inside, own) for inside in REGIONS if len(own := select(runs, inside=inside))
     ]
-    failed = result.runs[result.runs.status != SOLVED]
+    failed = result.tables["runs"][result.tables["runs"].status != SOLVED]
     proved = int((solved.certificate == "global").sum())
     facts = [
-        ("methods", f"{len(set(result.runs.name))}"),
+        ("methods", f"{len(set(result.tables['runs'].name))}"),
         ("instances", f"{len(instances):,}"),
         ("of them convex for each η", f"{int(instances.inside.sum()):,}"),
-        ("runs solved", f"{len(solved):,} of {len(result.runs):,}"),
+        ("runs solved", f"{len(solved):,} of {len(result.tables['runs']):,}"),
         *([("runs proved global", f"{proved:,}")] if proved else []),
     ]
     return page(
@@ -164,13 +167,13 @@ def _figures(solved: pd.DataFrame) -> list[Figure]:
 
 
 def _tables(
-    result: JointMethodsResult,
+    result: Result[JointMethodsProblem],
     solved: pd.DataFrame,
     failed: pd.DataFrame,
     regions: list[dict[str, Any]],
 ) -> list[Table]:
     idle = [] if len(failed) else ["status", "message"]
-    runs = result.runs.drop(columns=["method", *idle])
+    runs = result.tables["runs"].drop(columns=["method", *idle])
     pairs = pd.concat([region["pairs"] for region in regions])
     pairs = pairs[["inside", *pairs.columns.drop("inside")]]
     tables = [
@@ -184,11 +187,11 @@ def _tables(
         Table(
             "methods",
             "Every method on every group of instances.",
-            _by_method(result.runs),
+            _by_method(result.tables["runs"]),
             WORDS,
             rows_shown=60,
         ),
-        Table("groups", "The groups of instances.", _groups(result.instances), WORDS),
+        Table("groups", "The groups of instances.", _groups(result.tables["instances"]), WORDS),
         Table("ends", "Where descents end, group by group.", _ends(result, solved), WORDS),
         Table(
             "failures",
@@ -202,12 +205,12 @@ def _tables(
             runs.replace({"lower_bound": {-np.inf: np.nan}}),
             WORDS,
             rows_shown=40,
-            complete=result.runs,
+            complete=result.tables["runs"],
         ),
         Table(
             "instances",
             "The instances. The ratio is below 1 where the problem is convex for each η.",
-            result.instances,
+            result.tables["instances"],
             WORDS,
             rows_shown=20,
         ),
@@ -253,10 +256,10 @@ def _by_method(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ends(result: JointMethodsResult, solved: pd.DataFrame) -> pd.DataFrame:
+def _ends(result: Result[JointMethodsProblem], solved: pd.DataFrame) -> pd.DataFrame:
     alternating = select(solved, method="alternating")
     rows = []
-    ranges = starts_ranges(result.descents, result.instances)
+    ranges = starts_ranges(result.tables["descents"], result.tables["instances"])
     for group, own in ranges.groupby("group", sort=False):
         starts = select(alternating, group=group)
         rows.append(

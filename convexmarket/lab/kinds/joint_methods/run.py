@@ -25,7 +25,6 @@ from convexmarket.joint import (
     convexity_threshold,
 )
 from convexmarket.joint.nonlinear import check_nonlinear_solver
-from convexmarket.lab.claims import Claim
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.joint_methods.claims import SOLVED, joint_methods_claims
 from convexmarket.lab.kinds.joint_methods.problem import (
@@ -36,13 +35,14 @@ from convexmarket.lab.kinds.joint_methods.problem import (
 from convexmarket.lab.problem.classification import ClassificationData, SyntheticData, WdbcData
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.provenance import package_version, provenance_of, versions
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.terms import Cap, Noise, Payments, Spread, SquaredSpread
 
-__all__ = ["JointMethodsResult", "run_joint_methods"]
+__all__ = ["run_joint_methods"]
 
 Row = dict[str, Any]
 
@@ -60,46 +60,6 @@ CAVEATS = (
     "Random instances are small, and separable by construction. What holds on them need not hold "
     "on others.",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class JointMethodsResult:
-    """What :func:`run_joint_methods` found.
-
-    Attributes
-    ----------
-    problem : JointMethodsProblem
-    runs : DataFrame
-        One row per group, instance and method: status, message, objective, lower_bound, excess
-        (over the best objective of all methods, relative to it), over_bound (over the largest
-        lower bound of all), residual, eta, seconds, time_ratio (to the group's first alternating
-        method), steps (entries of the trace), certificate (what is known of optimality), starts
-        (descents made) and starts_range (of their objectives, relative).
-    instances : DataFrame
-        One row per group and instance: n_sellers, n_features, spread, regularization, convexity
-        (the ratio; inside the convex region if below 1), inside, sigma_max_squared,
-        paper_needs (m*R^2) and paper_certifies (2*Lambda*mu is larger; both of the squared spread
-        alone),
-        exponential_convex (Lambda >= lambda_conv), best, best_eta and lower_bound.
-    descents : DataFrame
-        Projected gradient descents from random models at the best eta found: group, instance,
-        start, objective, excess and model_distance (from the model of the best descent, relative).
-    claims : tuple of Claim
-    caveats : tuple of str
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seed, and the text and digest of the problem file.
-    """
-
-    problem: JointMethodsProblem
-    runs: pd.DataFrame
-    instances: pd.DataFrame
-    descents: pd.DataFrame
-    claims: tuple[Claim, ...]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +84,7 @@ class Instance:
 
 def run_joint_methods(
     problem: JointMethodsProblem, progress: Progress | None = None
-) -> JointMethodsResult:
+) -> Result[JointMethodsProblem]:
     """Run every method on every instance of its groups.
 
     Parameters
@@ -135,8 +95,24 @@ def run_joint_methods(
 
     Returns
     -------
-    JointMethodsResult
-        The same for the same problem, whatever the number of jobs; times apart.
+    Result
+        The same for the same problem, whatever the number of jobs; times apart. Its tables:
+
+        runs
+            One row per group, instance and method: status, message, objective, lower_bound, excess
+            (over the best objective of all methods, relative to it), over_bound (over the largest
+            lower bound of all), residual, eta, seconds, time_ratio (to the group's first
+            alternating method), steps (entries of the trace), certificate (what is known of
+            optimality), starts (descents made) and starts_range (of their objectives, relative).
+        instances
+            One row per group and instance: n_sellers, n_features, spread, regularization, convexity
+            (the ratio; inside the convex region if below 1), inside, sigma_max_squared, paper_needs
+            (m*R^2) and paper_certifies (2*Lambda*mu is larger; both of the squared spread alone),
+            exponential_convex (Lambda >= lambda_conv), best, best_eta and lower_bound.
+        descents
+            Projected gradient descents from random models at the best eta found: group, instance,
+            start, objective, excess and model_distance (from the model of the best descent,
+            relative).
 
     Raises
     ------
@@ -155,11 +131,13 @@ def run_joint_methods(
     instances = pd.DataFrame([row for row, _, _ in found])
     runs = pd.DataFrame([row for _, rows, _ in found for row in rows])
     descents = pd.DataFrame([row for _, _, rows in found for row in rows])
-    return JointMethodsResult(
+    return Result(
         problem=problem,
-        runs=runs,
-        instances=instances,
-        descents=descents,
+        tables={
+            "runs": runs,
+            "instances": instances,
+            "descents": descents,
+        },
         claims=tuple(joint_methods_claims(runs, instances, descents)),
         caveats=CAVEATS,
         timings=stages.timings(),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from convexmarket.lab.kinds.joint_sweep.run import JointSweepResult
+from convexmarket.lab.kinds.joint_sweep.problem import JointSweepProblem
 from convexmarket.lab.report.claims import JOINT_WARNING
 from convexmarket.lab.report.figures import WIDE
 from convexmarket.lab.report.marks import Curve
@@ -21,6 +21,7 @@ from convexmarket.lab.report.words import (
     format_value,
     listing,
 )
+from convexmarket.lab.result import Result
 
 __all__ = ["joint_sweep_report"]
 
@@ -62,9 +63,9 @@ BARS = "Error bars: 95% interval of the mean over draws."
 _CONFIDENCE = 0.95
 
 
-def joint_sweep_report(result: JointSweepResult) -> Report:
+def joint_sweep_report(result: Result[JointSweepProblem]) -> Report:
     """Describe a joint problem along a sweep."""
-    sweep, points, draws = result.problem.sweep, result.points, result.draws
+    sweep, points, draws = result.problem.sweep, result.tables["points"], result.tables["draws"]
     solved, failed = draws[draws.message == ""], draws[draws.message != ""]
     solved = solved.astype({"binding": str})
     free = solved[~solved.point.map(points.set_index("point").eta_fixed).astype(bool)]
@@ -202,8 +203,10 @@ def _curves(points: pd.DataFrame, names: Mapping[str, Mapping[str, str]]) -> pd.
 # ------------------------------------------------------------------------------------ tables
 
 
-def _tables(result: JointSweepResult, failed: pd.DataFrame, free: pd.DataFrame) -> list[Table]:
-    points, sweep = result.points, result.problem.sweep
+def _tables(
+    result: Result[JointSweepProblem], failed: pd.DataFrame, free: pd.DataFrame
+) -> list[Table]:
+    points, sweep = result.tables["points"], result.problem.sweep
     words = {"x": sweep.label, **WORDS}
     pays = any(point.pays for point in sweep.points)
     names = [*PURCHASE, *(["expected_payments"] if pays else []), *MODEL]
@@ -213,7 +216,7 @@ def _tables(result: JointSweepResult, failed: pd.DataFrame, free: pd.DataFrame) 
     means = means.assign(**{key: [*map(_setting, means[key])] for key in swept})
     if len(swept) == 1 and sweep.axis == "value":
         means = means.drop(columns=swept)
-    draws = result.draws.drop(columns=["point", *([] if pays else ["expected_payments"])])
+    draws = result.tables["draws"].drop(columns=["point", *([] if pays else ["expected_payments"])])
     draws = draws.drop(columns=[name for name in draws if draws[name].isin(["", False]).all()])
     ends = pd.DataFrame(
         {
@@ -246,7 +249,7 @@ def _tables(result: JointSweepResult, failed: pd.DataFrame, free: pd.DataFrame) 
             draws.dropna(axis="columns", how="all"),
             words,
             rows_shown=10,
-            complete=result.draws,
+            complete=result.tables["draws"],
         ),
         Table(
             "eta_range",

@@ -8,7 +8,6 @@ the noise stays what it is, so that two points differ by what was swept alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -27,11 +26,12 @@ from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.joint_sweep.problem import JointPoint, JointSweepProblem, Measure
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.privacy import gamma_sphere_noise
 
-__all__ = ["MEASURES", "JointSweepResult", "run_joint_sweep"]
+__all__ = ["MEASURES", "run_joint_sweep"]
 
 Floats = NDArray[np.float64]
 
@@ -54,52 +54,9 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class JointSweepResult:
-    """What :func:`run_joint_sweep` found.
-
-    Attributes
-    ----------
-    problem : JointSweepProblem
-    points : DataFrame
-        One row per point of the sweep: point (its position), x (where it stands on the axis), one
-        column for each swept key, draws, solved (draws with an answer), eta_decided (draws in which
-        the range of eta decided the answer), eta_fixed (whether the range has one value), and of
-        every measure its mean over the solved draws and, as ``<measure>_se``, its standard error.
-    draws : DataFrame
-        One row per point and draw: point, x, draw, status (of the joint allocation, or how it
-        failed), message (why it failed), binding (ends of the range of eta that decided), the
-        measures, two_step_message (why the mechanism that does not look at the data has no
-        answer) and seconds. The measures: objective; eta and weight_variance (of the a_i), and the
-        same of that mechanism (two_step_...); n_bought; expected_payments (psi'u(eps));
-        misclassification of the released model (train_error, test_error) and of the model for the
-        same weights without noise (noiseless_...); empirical_loss (sum of a_i times the logistic
-        loss of the released model), mean_loss (the same, unweighted); residual.
-    claims : tuple of Claim
-        The claims of the problem file with their verdicts.
-    certificates : list of dict
-        Of every joint allocation, with its point and draw.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seed, and the text and digest of the problem file.
-    """
-
-    problem: JointSweepProblem
-    points: pd.DataFrame
-    draws: pd.DataFrame
-    claims: tuple[Claim, ...]
-    certificates: list[dict[str, Any]]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
 def run_joint_sweep(
     problem: JointSweepProblem, progress: Progress | None = None
-) -> JointSweepResult:
+) -> Result[JointSweepProblem]:
     """Solve the joint problem at every point of the sweep, for every draw.
 
     Parameters
@@ -110,9 +67,25 @@ def run_joint_sweep(
 
     Returns
     -------
-    JointSweepResult
+    Result
         The same for the same problem, whatever the number of jobs; seconds apart. A solve without
-        an answer is a row with its status and message.
+        an answer is a row with its status and message. Its tables:
+
+        points
+            One row per point of the sweep: point (its position), x (where it stands on the axis),
+            one column for each swept key, draws, solved (draws with an answer), eta_decided (draws
+            in which the range of eta decided the answer), eta_fixed (whether the range has one
+            value), and of every measure its mean over the solved draws and, as ``<measure>_se``,
+            its standard error.
+        draws
+            One row per point and draw: point, x, draw, status (of the joint allocation, or how it
+            failed), message (why it failed), binding (ends of the range of eta that decided), the
+            measures, two_step_message (why the mechanism that does not look at the data has no
+            answer) and seconds. The measures: objective; eta and weight_variance (of the a_i), and
+            the same of that mechanism (two_step_...); n_bought; expected_payments (psi'u(eps));
+            misclassification of the released model (train_error, test_error) and of the model for
+            the same weights without noise (noiseless_...); empirical_loss (sum of a_i times the
+            logistic loss of the released model), mean_loss (the same, unweighted); residual.
     """
     stages, sweep = Stages(progress), problem.sweep
     rows = {point.data: load_rows(point.data) for point in sweep.points}
@@ -121,10 +94,12 @@ def run_joint_sweep(
     found = grid.map(partial(_solve, solves), stages, problem.run.workers)
     found["x"] = np.asarray(sweep.axis_values)[found.point]
     draws = found.reindex(columns=["point", "x", "draw", *_COLUMNS])
-    return JointSweepResult(
+    return Result(
         problem=problem,
-        points=_points(problem, draws),
-        draws=draws,
+        tables={
+            "points": _points(problem, draws),
+            "draws": draws,
+        },
         claims=tuple(_claims(problem, draws)),
         certificates=_certificates(found),
         caveats=CAVEATS,

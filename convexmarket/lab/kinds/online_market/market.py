@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,13 +42,13 @@ from convexmarket.lab.kinds.online_market.release import (
 from convexmarket.lab.kinds.online_market.rows import MOST_NAMES, check_public
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee
 
 __all__ = [
-    "OnlineMarketResult",
     "close_and_describe",
     "close_market",
     "close_without_model",
@@ -77,64 +75,6 @@ _SIMULATED = (
     "A simulation: reports are drawn from the prior and answers by chance, both without regard to "
     "the rows."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class OnlineMarketResult:
-    """What became of an online market that was closed.
-
-    Attributes
-    ----------
-    problem : OnlineMarketProblem
-    offers : DataFrame
-        One row per seller quoted, by arrival: number, id, sensitivity, virtual_cost, epsilon,
-        payment, surplus (payment minus cost), status, plan, weight (in training) and guarantee
-        (total, of the released model).
-    summary : dict
-        Counts, totals and losses, planned and realised; see
-        :func:`convexmarket.lab.kinds.online_market.record.comparison`.
-    plans : DataFrame
-        plan, after (sellers quoted before it), cutoff (virtual cost), highest_sensitivity (bought
-        from), eta (expected total), objective, lower_bound, gap, payment_error.
-    curves : DataFrame
-        plan, sensitivity, epsilon, payment: the terms, drawn.
-    model : dict
-        What was released, see :func:`convexmarket.lab.kinds.online_market.release.release_model`.
-    release : str
-        The same as the text that was stored when the market closed.
-    audits : DataFrame
-        plan, sellers_audited, max_gain, min_surplus, tolerance, incentive_compatible,
-        individually_rational.
-    fraction : float
-        xi: sellers quoted over sellers expected.
-    simulated : bool
-        Whether the sellers were drawn.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seed, and the text and digest of the problem file.
-    """
-
-    problem: OnlineMarketProblem
-    offers: pd.DataFrame
-    summary: dict[str, Any]
-    plans: pd.DataFrame
-    curves: pd.DataFrame
-    model: dict[str, Any]
-    release: str
-    audits: pd.DataFrame
-    fraction: float
-    simulated: bool
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-    @property
-    def errors(self) -> dict[str, Any] | None:
-        """The errors on public rows; None where there are none, and nothing was measured."""
-        return self.model["test"]
 
 
 def online_policy(problem: OnlineMarketProblem) -> OnlinePolicy | AdaptivePolicy:
@@ -224,7 +164,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
     progress: Progress | None = None,
-) -> OnlineMarketResult:
+) -> Result[OnlineMarketProblem]:
     """Train on what was sold, once, and close the market for good.
 
     A market that is closed already keeps its model: it is described again, and nothing is trained.
@@ -245,7 +185,8 @@ def close_market(
 
     Returns
     -------
-    OnlineMarketResult
+    Result
+        See :func:`close_and_describe`.
 
     Raises
     ------
@@ -338,7 +279,7 @@ def close_and_describe(
     lapse: bool = False,
     simulated: bool = False,
     turned_away: int = 0,
-) -> OnlineMarketResult:
+) -> Result[OnlineMarketProblem]:
     """Close a market and say what became of it.
 
     Parameters
@@ -356,6 +297,36 @@ def close_and_describe(
         Whether the sellers were drawn.
     turned_away : int
         Sellers who came after the expected number, where that is known.
+
+    Returns
+    -------
+    Result
+        Its tables and numbers:
+
+        offers
+            One row per seller quoted, by arrival: number, id, sensitivity, virtual_cost, epsilon,
+            payment, surplus (payment minus cost), status, plan, weight (in training) and guarantee
+            (total, of the released model).
+        summary : dict
+            Counts, totals and losses, planned and realised; see
+            :func:`convexmarket.lab.kinds.online_market.record.comparison`.
+        plans
+            plan, after (sellers quoted before it), cutoff (virtual cost), highest_sensitivity
+            (bought from), eta (expected total), objective, lower_bound, gap, payment_error.
+        curves
+            plan, sensitivity, epsilon, payment: the terms, drawn.
+        model : dict
+            What was released, see
+            :func:`convexmarket.lab.kinds.online_market.release.release_model`.
+        release : str
+            The same as the text that was stored when the market closed.
+        audits
+            plan, sellers_audited, max_gain, min_surplus, tolerance, incentive_compatible,
+            individually_rational.
+        fraction : float
+            xi: sellers quoted over sellers expected.
+        simulated : bool
+            Whether the sellers were drawn.
     """
     with stages("train", 1) as advance:
         release = market.close(train, lapse, guarantee)
@@ -368,17 +339,21 @@ def close_and_describe(
     prior = problem.prior
     offers = offer_rows(market.offers(), prior, model["guarantees"])
     caveats = (*CAVEATS, *((_LEARNT,) if problem.plan.learn else ()))
-    return OnlineMarketResult(
+    return Result(
         problem=problem,
-        offers=offers,
-        summary=comparison(offers, plans, start_of(market.policy), prior, turned_away),
-        plans=plan_rows(plans),
-        curves=curves_of(plans),
-        model=model,
-        release=release,
-        audits=audits,
-        fraction=len(offers) / problem.buyer.expected_sellers,
-        simulated=simulated,
+        tables={
+            "offers": offers,
+            "plans": plan_rows(plans),
+            "curves": curves_of(plans),
+            "audits": audits,
+        },
+        numbers={
+            "summary": comparison(offers, plans, start_of(market.policy), prior, turned_away),
+            "model": model,
+            "release": release,
+            "fraction": len(offers) / problem.buyer.expected_sellers,
+            "simulated": simulated,
+        },
         caveats=(_SIMULATED, *caveats) if simulated else caveats,
         timings=stages.timings(),
         provenance=provenance_of(

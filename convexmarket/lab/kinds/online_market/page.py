@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.online_market.market import OnlineMarketResult
+from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import promise_words, short
 from convexmarket.lab.report.words import format_number, format_percent
+from convexmarket.lab.result import Result
 
 __all__ = ["online_market_report"]
 
@@ -51,10 +52,10 @@ MOST_CURVES, MOST_REPORTS = 4, 2_000
 _CHANCE = 1.96
 
 
-def online_market_report(result: OnlineMarketResult) -> Report:
+def online_market_report(result: Result[OnlineMarketProblem]) -> Report:
     """Describe an online market that was closed, really or in a simulation."""
-    problem, offers, audits = result.problem, result.offers, result.audits
-    summary, model = result.summary, result.model
+    problem, offers, audits = result.problem, result.tables["offers"], result.tables["audits"]
+    summary, model = result.numbers["summary"], result.numbers["model"]
     realised, counts = summary["realised"], summary["counts"]
     expected = problem.buyer.expected_sellers
     largest = float(offers.guarantee.max())
@@ -65,8 +66,10 @@ def online_market_report(result: OnlineMarketResult) -> Report:
         ("paid for it", short(realised["payments"])),
         ("largest guarantee, total ε", short(largest)),
     ]
-    if result.errors:
-        facts.append(("error on public rows", format_percent(result.errors["error"])))
+    if result.numbers["model"]["test"]:
+        facts.append(
+            ("error on public rows", format_percent(result.numbers["model"]["test"]["error"]))
+        )
     weights = offers.weight[offers.status == "accepted"].to_numpy()
     tolerance = float(audits.tolerance.max())
     return page(
@@ -75,7 +78,7 @@ def online_market_report(result: OnlineMarketResult) -> Report:
         facts=facts,
         tables=_tables(result),
         figures=_figures(result),
-        model=result.release,
+        model=result.numbers["release"],
         expected=expected,
         counts=counts,
         realised=realised,
@@ -83,13 +86,13 @@ def online_market_report(result: OnlineMarketResult) -> Report:
         limit=summary["weight_limit"],
         largest=largest,
         promise=promise_words(largest),
-        test=result.errors,
-        ranks=_ranks(result.errors),
+        test=result.numbers["model"]["test"],
+        ranks=_ranks(result.numbers["model"]["test"]),
         excess=model["largest_excess_over_sold"],
-        first=result.plans.iloc[0].to_dict(),
-        bounded=bool(np.isfinite(result.plans.lower_bound.iloc[0])),
-        stages=[f"{seen:,}" for seen in result.plans.after if seen],
-        beyond=int((offers.sensitivity > result.curves.sensitivity.max()).sum()),
+        first=result.tables["plans"].iloc[0].to_dict(),
+        bounded=bool(np.isfinite(result.tables["plans"].lower_bound.iloc[0])),
+        stages=[f"{seen:,}" for seen in result.tables["plans"].after if seen],
+        beyond=int((offers.sensitivity > result.tables["curves"].sensitivity.max()).sum()),
         classes=[repr(name) for name in model["classes"]],
         sold=offers.epsilon[offers.epsilon > 0],
         effective=1.0 / float(weights @ weights),
@@ -124,13 +127,17 @@ def _rounded(money: float, tolerance: float) -> str:
 # ----------------------------------------------------------------------------------- figures
 
 
-def _figures(result: OnlineMarketResult) -> list[Figure]:
-    after = dict(zip(result.plans.plan.tolist(), result.plans.after.tolist(), strict=True))
-    curves = result.curves[result.curves.plan.isin(_shown(sorted(after)))]
+def _figures(result: Result[OnlineMarketProblem]) -> list[Figure]:
+    after = dict(
+        zip(
+            result.tables["plans"].plan.tolist(), result.tables["plans"].after.tolist(), strict=True
+        )
+    )
+    curves = result.tables["curves"][result.tables["curves"].plan.isin(_shown(sorted(after)))]
     names = {plan: f"plan {plan}, after {seen:,} sellers" for plan, seen in after.items()}
     names = names if len(after) > 1 else dict.fromkeys(after, "the terms")
     terms = {"epsilon": "Privacy bought, ε", "payment": "Payment (money)"}
-    reports = np.sort(result.offers.sensitivity)
+    reports = np.sort(result.tables["offers"].sensitivity)
     reports = reports[reports <= curves.sensitivity.max()]
     panels: dict[str, Any] = {"y": "value", "panels": "what", "free": "y"}
     stages = [seen for seen in after.values() if seen]
@@ -185,9 +192,9 @@ def _shown(plans: list[int]) -> list[int]:
     return [plans[place] for place in places]
 
 
-def _totals(result: OnlineMarketResult) -> pd.DataFrame:
+def _totals(result: Result[OnlineMarketProblem]) -> pd.DataFrame:
     """Return what was sold and paid after each seller, as stairs, and what was planned."""
-    offers, planned = result.offers, result.summary["planned"]
+    offers, planned = result.tables["offers"], result.numbers["summary"]["planned"]
     sold = (offers.status == "accepted").to_numpy()
     stairs = np.repeat(np.concatenate(([0], offers.number.to_numpy())), 2)[1:]
     frames = []
@@ -210,9 +217,9 @@ def _totals(result: OnlineMarketResult) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _tables(result: OnlineMarketResult) -> list[Table]:
-    planned, realised = result.summary["planned"], result.summary["realised"]
-    plans = result.plans.dropna(axis="columns", how="all")
+def _tables(result: Result[OnlineMarketProblem]) -> list[Table]:
+    planned, realised = result.numbers["summary"]["planned"], result.numbers["summary"]["realised"]
+    plans = result.tables["plans"].dropna(axis="columns", how="all")
     plans = plans if plans.payment_error.any() else plans.drop(columns="payment_error")
     later = len(plans) > 1 and result.problem.plan.replan
     unpaid = "; the expected loss of a later plan leaves out what was paid before" if later else ""
@@ -232,12 +239,15 @@ def _tables(result: OnlineMarketResult) -> list[Table]:
                 for key, words in QUANTITIES.items()
             ),
         ),
-        *([_errors(result.errors)] if result.errors else []),
+        *([_errors(result.numbers["model"]["test"])] if result.numbers["model"]["test"] else []),
         Table(
             "coefficients",
             "The released coefficients, noise included; model.json has them in full.",
             pd.DataFrame(
-                {"feature": result.model["features"], "coefficient": result.model["coef"]}
+                {
+                    "feature": result.numbers["model"]["features"],
+                    "coefficient": result.numbers["model"]["coef"],
+                }
             ),
             rows_shown=50,
         ),
@@ -245,7 +255,7 @@ def _tables(result: OnlineMarketResult) -> list[Table]:
             "audits",
             "Largest gain from any misreport, and smallest surplus of a truthful seller; up "
             "to the tolerance they are rounding.",
-            result.audits,
+            result.tables["audits"],
             WORDS,
             {"max_gain": ".1e", "min_surplus": ".1e", "tolerance": ".1e"},
         ),
@@ -254,7 +264,7 @@ def _tables(result: OnlineMarketResult) -> list[Table]:
             "Every offer, in the order of arrival. The surplus is the payment minus the "
             "seller's cost at its report; the total ε is the guarantee of the model that was "
             "released.",
-            result.offers,
+            result.tables["offers"],
             WORDS,
             rows_shown=15,
         ),

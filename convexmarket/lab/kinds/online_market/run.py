@@ -9,13 +9,13 @@ import numpy as np
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds.online_market.market import (
-    OnlineMarketResult,
     close_and_describe,
     online_policy,
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
 from convexmarket.lab.kinds.online_market.rows import owned_rows
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online.market import OnlineMarket
 
@@ -27,7 +27,7 @@ _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
 
 def run_online_market(
     problem: OnlineMarketProblem, progress: Progress | None = None
-) -> OnlineMarketResult:
+) -> Result[OnlineMarketProblem]:
     """Simulate a market: sellers drawn, quoted, answering by chance; then close it.
 
     Everything runs through the database of a real market, in a temporary folder.
@@ -40,7 +40,7 @@ def run_online_market(
 
     Returns
     -------
-    OnlineMarketResult
+    Result
         The same for the same problem; timings apart.
 
     Raises

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.online_study.problem import KNOWING
-from convexmarket.lab.kinds.online_study.run import MEASURES, OnlineStudyResult
+from convexmarket.lab.kinds.online_study.problem import KNOWING, OnlineStudyProblem
+from convexmarket.lab.kinds.online_study.run import MEASURES
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.words import equals, fine_percent, format_number
+from convexmarket.lab.result import Result
 
 __all__ = ["POLICIES", "online_study_report"]
 
@@ -55,12 +56,15 @@ HOLLOW = "hollow: some draws bought nothing"
 _MOST_CURVES, _MOST_PANELS = 4, 3
 
 
-def online_study_report(result: OnlineStudyResult) -> Report:
+def online_study_report(result: Result[OnlineStudyProblem]) -> Report:
     """Describe a study of online policies."""
     study = result.problem.study
     several = len(study.fractions) > 1
-    points = _named(result.points).assign(
-        **{f"excess{end}": result.points[f"ratio{end}"] - 1 for end in ("", "_low", "_high")}
+    points = _named(result.tables["points"]).assign(
+        **{
+            f"excess{end}": result.tables["points"][f"ratio{end}"] - 1
+            for end in ("", "_low", "_high")
+        }
     )
     main = points[points.fraction == max(study.fractions)]
     known = main[np.isfinite(main.ratio)]
@@ -90,7 +94,7 @@ def online_study_report(result: OnlineStudyResult) -> Report:
         last=first.iloc[-1].to_dict() if len(first) else None,
         fit=_fit_above_the_floor(result, first),
         empty=_empty(result),
-        limit_known=bool(result.points.ratio_limit.notna().any()),
+        limit_known=bool(result.tables["points"].ratio_limit.notna().any()),
     )
 
 
@@ -104,18 +108,18 @@ def _ends(points: pd.DataFrame, policy: str | None, column: str) -> list[dict[An
     return [rows[0], *rows[1:][-1:]] if rows else []
 
 
-def _fit_above_the_floor(result: OnlineStudyResult, first: pd.DataFrame) -> Any:
+def _fit_above_the_floor(result: Result[OnlineStudyProblem], first: pd.DataFrame) -> Any:
     if first.empty:
         return None
-    fits, last = _named(result.fits), first.iloc[-1]
+    fits, last = _named(result.tables["fits"]), first.iloc[-1]
     own = fits[(fits.policy == last.policy) & (fits.fraction == last.fraction)]
     own = own[(own["of"] == "loss above the floor") & np.isfinite(own.low)]
     return own.iloc[0].to_dict() if len(own) else None
 
 
-def _empty(result: OnlineStudyResult) -> list[dict[str, Any]]:
+def _empty(result: Result[OnlineStudyProblem]) -> list[dict[str, Any]]:
     """Return where nothing was bought, which no mean can show."""
-    draws = _named(result.draws)
+    draws = _named(result.tables["draws"])
     nothing = draws[np.isinf(draws.loss)]
     return [
         {
@@ -128,12 +132,12 @@ def _empty(result: OnlineStudyResult) -> list[dict[str, Any]]:
     ]
 
 
-def _facts(result: OnlineStudyResult, last: pd.DataFrame) -> list[tuple[str, str]]:
+def _facts(result: Result[OnlineStudyProblem], last: pd.DataFrame) -> list[tuple[str, str]]:
     study = result.problem.study
     facts = [
         ("sellers expected", f"{study.sizes[0]:,} to {study.sizes[-1]:,}"),
         ("draws of each", f"{study.draws}"),
-        ("runs without a purchase", f"{int(np.isinf(result.draws.loss).sum()):,}"),
+        ("runs without a purchase", f"{int(np.isinf(result.tables['draws'].loss).sum()):,}"),
     ]
     for name in map(POLICIES.get, study.policies[:2]):
         excess = last[last.policy == name].excess
@@ -153,7 +157,9 @@ def _few(values: Sequence[float]) -> list[float]:
     return list(values)[::-1][::step][::-1]
 
 
-def _figures(result: OnlineStudyResult, points: pd.DataFrame, main: pd.DataFrame) -> list[Figure]:
+def _figures(
+    result: Result[OnlineStudyProblem], points: pd.DataFrame, main: pd.DataFrame
+) -> list[Figure]:
     study = result.problem.study
     several, names = len(study.fractions) > 1, [POLICIES[name] for name in study.policies]
     drawn, hue = points, "policy"
@@ -169,8 +175,9 @@ def _figures(result: OnlineStudyResult, points: pd.DataFrame, main: pd.DataFrame
         "x_label": "m, sellers expected (log scale)",
         "log": "xy",
     }
-    floor = {f"no loss is below {format_number(result.floor)}": result.floor}
-    goes = "falls towards a bound above zero" if result.floor else "falls along a straight line"
+    least = result.numbers["floor"]
+    floor = {f"no loss is below {format_number(least)}": least} if least else {}
+    goes = "falls towards a bound above zero" if least else "falls along a straight line"
     figures = []
     if len(drawn):
         figures = [
@@ -181,7 +188,7 @@ def _figures(result: OnlineStudyResult, points: pd.DataFrame, main: pd.DataFrame
                 f"{BARS}; {HOLLOW}.",
                 Curve(
                     drawn, y="loss", low="loss_low", high="loss_high", hollow="empty",
-                    thin={"optimum in hindsight": "offline"}, levels=floor if result.floor else {},
+                    thin={"optimum in hindsight": "offline"}, levels=floor,
                     y_label="Loss, A's Eq. (11), a number without unit (log scale)", **over_m,
                 ),
                 "Curves of the loss over m. The numbers are in the table losses.",
@@ -250,9 +257,11 @@ def _figures(result: OnlineStudyResult, points: pd.DataFrame, main: pd.DataFrame
 # ------------------------------------------------------------------------------------ tables
 
 
-def _tables(result: OnlineStudyResult) -> list[Table]:
+def _tables(result: Result[OnlineStudyProblem]) -> list[Table]:
     several = len(result.problem.study.fractions) > 1
-    points, draws, fits = map(_named, (result.points, result.draws, result.fits))
+    points, draws, fits = map(
+        _named, (result.tables["points"], result.tables["draws"], result.tables["fits"])
+    )
     place = ["policy", *(["fraction"] if several else []), "size"]
     place += ["arrived", "empty"] if several else ["empty"]
 
@@ -301,6 +310,6 @@ def _tables(result: OnlineStudyResult) -> list[Table]:
             draws.drop(columns=[name for name in MEASURES if draws[name].isna().all()]),
             WORDS,
             rows_shown=8,
-            complete=result.draws,
+            complete=result.tables["draws"],
         ),
     ]

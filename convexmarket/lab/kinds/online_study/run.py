@@ -9,7 +9,6 @@ are over the others.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -19,17 +18,18 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from convexmarket.allocation import allocate
-from convexmarket.lab.claims import CONFIDENCE, Claim, power_fit
+from convexmarket.lab.claims import CONFIDENCE, power_fit
 from convexmarket.lab.kinds.online_study.claims import study_claims
 from convexmarket.lab.kinds.online_study.problem import KNOWING, OnlineStudyProblem, StudyMeasure
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.online import OnlineOutcome, run_online
 from convexmarket.sellers import Sellers
 from convexmarket.terms import Cap, Noise, Payments, Spread
 
-__all__ = ["MEASURES", "OnlineStudyResult", "limit_of_ratio", "run_online_study"]
+__all__ = ["MEASURES", "limit_of_ratio", "run_online_study"]
 
 Floats = NDArray[np.float64]
 
@@ -58,51 +58,9 @@ CAPPED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class OnlineStudyResult:
-    """What :func:`run_online_study` found.
-
-    Attributes
-    ----------
-    problem : OnlineStudyProblem
-    points : DataFrame
-        One row per policy, fraction and size: arrived (sellers who came), draws, empty (draws in
-        which nothing was bought, of infinite loss); of every measure the mean over the other draws
-        and its 95% interval (``<measure>_low``, ``<measure>_high``); ratio_median (over all draws,
-        the infinite ones among them); ratio_limit (:func:`limit_of_ratio`, where A's Assumption
-        IV.3 is known to hold); offline with its interval, over all draws; seconds (mean).
-    draws : DataFrame
-        One row per policy, fraction, size and draw: arrived, offline (the loss of the optimum in
-        hindsight), the measures, and seconds (plan and quotes). The measures: loss (A, Eq. 11,
-        with the virtual costs of the true prior; infinite where nothing was bought), paid_loss
-        (with the payments that were made), ratio (loss to offline), regret (loss to that of the
-        same policy when it knows the prior, less 1; only where it does not), eta (total privacy
-        bought), n_bought, largest_weight (NaN where nothing was bought), payments.
-    fits : DataFrame
-        One row per policy, fraction and quantity ("loss", "loss above the floor", "ratio - 1",
-        "regret"): the exponent of m, its 95% interval, the exponent between the last two sizes, and
-        how many sizes there were: those at which something was bought in every draw.
-    floor : float
-        No loss can be smaller: ``2*sqrt(sigma*gamma*psi)`` at the smallest virtual cost.
-    claims : tuple of Claim
-    caveats : tuple of str
-    timings, provenance : dict
-    """
-
-    problem: OnlineStudyProblem
-    points: pd.DataFrame
-    draws: pd.DataFrame
-    fits: pd.DataFrame
-    floor: float
-    claims: tuple[Claim, ...]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
 def run_online_study(
     problem: OnlineStudyProblem, progress: Progress | None = None
-) -> OnlineStudyResult:
+) -> Result[OnlineStudyProblem]:
     """Let every policy buy from the same streams of sellers.
 
     Parameters
@@ -113,8 +71,31 @@ def run_online_study(
 
     Returns
     -------
-    OnlineStudyResult
-        The same for the same problem, whatever the number of jobs; seconds apart.
+    Result
+        The same for the same problem, whatever the number of jobs; seconds apart. Its tables and
+        numbers:
+
+        points
+            One row per policy, fraction and size: arrived (sellers who came), draws, empty (draws
+            in which nothing was bought, of infinite loss); of every measure the mean over the other
+            draws and its 95% interval (``<measure>_low``, ``<measure>_high``); ratio_median (over
+            all draws, the infinite ones among them); ratio_limit (:func:`limit_of_ratio`, where A's
+            Assumption IV.3 is known to hold); offline with its interval, over all draws; seconds
+            (mean).
+        draws
+            One row per policy, fraction, size and draw: arrived, offline (the loss of the optimum
+            in hindsight), the measures, and seconds (plan and quotes). The measures: loss (A, Eq.
+            11, with the virtual costs of the true prior; infinite where nothing was bought),
+            paid_loss (with the payments that were made), ratio (loss to offline), regret (loss to
+            that of the same policy when it knows the prior, less 1; only where it does not), eta
+            (total privacy bought), n_bought, largest_weight (NaN where nothing was bought),
+            payments.
+        fits
+            One row per policy, fraction and quantity ("loss", "loss above the floor", "ratio - 1",
+            "regret"): the exponent of m, its 95% interval, the exponent between the last two sizes,
+            and how many sizes there were: those at which something was bought in every draw.
+        floor : float
+            No loss can be smaller: ``2*sqrt(sigma*gamma*psi)`` at the smallest virtual cost.
 
     Raises
     ------
@@ -137,12 +118,16 @@ def run_online_study(
     draws = draws.drop(columns="order").reset_index(drop=True)
     floor = _floor(problem)
     points = _points(problem, draws)
-    return OnlineStudyResult(
+    return Result(
         problem=problem,
-        points=points,
-        draws=draws,
-        fits=_fits(points, floor),
-        floor=floor,
+        tables={
+            "points": points,
+            "draws": draws,
+            "fits": _fits(points, floor),
+        },
+        numbers={
+            "floor": floor,
+        },
         claims=study_claims(problem, draws),
         caveats=(*CAVEATS, *((CAPPED,) if problem.buyer.cap is not None else ())),
         timings=stages.timings(),

@@ -9,9 +9,9 @@ import pandas as pd
 
 from convexmarket.lab.claims import power_fit
 from convexmarket.lab.kinds.release_comparison.problem import CirclesData, ReleaseComparisonProblem
-from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.lab.report.parts import select
+from convexmarket.lab.result import Result
 
 __all__ = [
     "accounting_ratios",
@@ -54,12 +54,14 @@ def majority(problem: ReleaseComparisonProblem) -> float:
     return float(max(np.mean(labels > 0), np.mean(labels < 0)))
 
 
-def without_noise(result: ReleaseComparisonResult, size: int, name: str = "accuracy") -> float:
+def without_noise(
+    result: Result[ReleaseComparisonProblem], size: int, name: str = "accuracy"
+) -> float:
     """Return the mean accuracy of the model without noise, at one size."""
-    return float(select(result.models, size=size)[name].mean())
+    return float(select(result.tables["models"], size=size)[name].mean())
 
 
-def accounting_ratios(result: ReleaseComparisonResult) -> pd.DataFrame:
+def accounting_ratios(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return by how much the paper's accounting enlarges noise, for releases alike in all else.
 
     Returns
@@ -80,8 +82,8 @@ def accounting_ratios(result: ReleaseComparisonResult) -> pd.DataFrame:
     key, columns = ["size", "epsilon"], ["scale", "accuracy"]
     frames = []
     for paper, tight in pairs:
-        both = select(result.points, release=paper)[[*key, *columns]].merge(
-            select(result.points, release=tight)[[*key, *columns]],
+        both = select(result.tables["points"], release=paper)[[*key, *columns]].merge(
+            select(result.tables["points"], release=tight)[[*key, *columns]],
             on=key,
             suffixes=("_paper", "_tight"),
         )
@@ -96,7 +98,7 @@ def _without_accounting(release: Any) -> dict[str, Any]:
     return {**release.model_dump(exclude={"label", "accounting"})}
 
 
-def at_the_end(result: ReleaseComparisonResult) -> pd.DataFrame:
+def at_the_end(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return the points at the largest size and the main epsilon that were not refused.
 
     Each is in one ``group``: "near", which loses no more than is of use; "useless", no better than
@@ -106,7 +108,10 @@ def at_the_end(result: ReleaseComparisonResult) -> pd.DataFrame:
     """
     study, commoner = result.problem.study, majority(result.problem)
     points = select(
-        result.points, size=study.sizes[-1], epsilon=main_epsilon(result.problem), refused=""
+        result.tables["points"],
+        size=study.sizes[-1],
+        epsilon=main_epsilon(result.problem),
+        refused="",
     )
     near = points.lost <= study.useful_loss
     useless = points.accuracy <= commoner + _ROUNDING
@@ -114,20 +119,20 @@ def at_the_end(result: ReleaseComparisonResult) -> pd.DataFrame:
     vague = points.accuracy_low <= commoner + _ROUNDING
     group = np.select([near, useless, vague], ["near", "useless", "vague"], "far")
     found = points.assign(group=group)
-    return found.merge(result.useful[["release", "epsilon", "n_measured"]], how="left")
+    return found.merge(result.tables["useful"][["release", "epsilon", "n_measured"]], how="left")
 
 
-def _labels(result: ReleaseComparisonResult, kind: str) -> list[str]:
+def _labels(result: Result[ReleaseComparisonProblem], kind: str) -> list[str]:
     return [release.label for release in result.problem.releases if release.kind == kind]
 
 
-def _kernel_points(result: ReleaseComparisonResult) -> pd.DataFrame:
+def _kernel_points(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return the points of the releases of the kernel model that were not refused."""
-    linear = result.points.release.isin(_labels(result, LINEAR))
-    return result.points[~linear & (result.points.refused == "")]
+    linear = result.tables["points"].release.isin(_labels(result, LINEAR))
+    return result.tables["points"][~linear & (result.tables["points"].refused == "")]
 
 
-def process_against_others(result: ReleaseComparisonResult) -> pd.DataFrame:
+def process_against_others(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return the error of the release of the function beside the least of the others of the model.
 
     Returns
@@ -146,7 +151,7 @@ def process_against_others(result: ReleaseComparisonResult) -> pd.DataFrame:
     return own[[*KEY, "release", "error"]].merge(least[[*KEY, "best", "least"]], on=KEY)
 
 
-def linear_against_kernel(result: ReleaseComparisonResult) -> pd.DataFrame:
+def linear_against_kernel(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return the best release of the kernel model beside the best linear one, by accuracy.
 
     Returns
@@ -154,7 +159,7 @@ def linear_against_kernel(result: ReleaseComparisonResult) -> pd.DataFrame:
     DataFrame
         One row per size and epsilon where both are known: release, accuracy, accuracy_linear.
     """
-    linear = select(result.points, refused="")
+    linear = select(result.tables["points"], refused="")
     linear = linear[linear.release.isin(_labels(result, LINEAR))]
     best, line = (
         points.loc[points.groupby(KEY).accuracy.idxmax()]
@@ -163,11 +168,13 @@ def linear_against_kernel(result: ReleaseComparisonResult) -> pd.DataFrame:
     return best.merge(line, on=KEY, suffixes=("", "_linear"))
 
 
-def more_is_worse(result: ReleaseComparisonResult, out: pd.DataFrame) -> list[dict[str, Any]]:
+def more_is_worse(
+    result: Result[ReleaseComparisonProblem], out: pd.DataFrame
+) -> list[dict[str, Any]]:
     """Return where more epsilon makes labels worse, of points at which updates ran out."""
     found = []
     for name, rows in out.groupby("release", sort=False):
-        own = select(result.points, size=rows["size"].iloc[0], release=name, refused="")
+        own = select(result.tables["points"], size=rows["size"].iloc[0], release=name, refused="")
         best, last = own.nlargest(1, "accuracy").iloc[0], rows.iloc[-1]
         worse = best.accuracy - last.accuracy > result.problem.study.useful_loss
         if best.epsilon < last.epsilon and worse:
@@ -175,10 +182,12 @@ def more_is_worse(result: ReleaseComparisonResult, out: pd.DataFrame) -> list[di
     return found
 
 
-def bounded(result: ReleaseComparisonResult) -> pd.DataFrame:
+def bounded(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
     """Return the points with a bound, and what was measured of what is bounded."""
-    mean = result.points.release.isin(_labels(result, _MEAN_IS_BOUNDED))
-    points = result.points.assign(measured=result.points.error.where(mean, result.points.worst))
+    mean = result.tables["points"].release.isin(_labels(result, _MEAN_IS_BOUNDED))
+    points = result.tables["points"].assign(
+        measured=result.tables["points"].error.where(mean, result.tables["points"].worst)
+    )
     return points[np.isfinite(points.measured) & np.isfinite(points.bound)]
 
 

@@ -24,13 +24,14 @@ from convexmarket.lab.kinds.release_comparison.outcome import (
     questions,
     without_noise,
 )
-from convexmarket.lab.kinds.release_comparison.run import ReleaseComparisonResult
+from convexmarket.lab.kinds.release_comparison.problem import ReleaseComparisonProblem
 from convexmarket.lab.kinds.release_comparison.useful import LARGEST_N, most_points
 from convexmarket.lab.report.marks import Curve, Dots
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.words import equals, format_number, format_percent, listing
+from convexmarket.lab.result import Result
 from convexmarket.release.non_interactive import MOST_BYTES
 
 __all__ = ["release_comparison_report"]
@@ -72,16 +73,16 @@ _NAME = 34  # characters beside the chart of sizes
 INTERVALS = "Error bars: 95% interval of the mean over fits and draws."
 
 
-def release_comparison_report(result: ReleaseComparisonResult) -> Report:
+def release_comparison_report(result: Result[ReleaseComparisonProblem]) -> Report:
     """Describe a comparison of releases."""
     problem, study = result.problem, result.problem.study
     epsilon, last = main_epsilon(problem), study.sizes[-1]
-    end, useful = at_the_end(result), select(result.useful, epsilon=epsilon)
+    end, useful = at_the_end(result), select(result.tables["useful"], epsilon=epsilon)
     ratios, process = accounting_ratios(result), process_against_others(result)
     linear = linear_against_kernel(result)
     known = useful[np.isfinite(useful.n_bound)].sort_values("n_bound")
     late = known[known.n_bound > last]
-    rows = select(result.points, size=last, refused="")
+    rows = select(result.tables["points"], size=last, refused="")
     out = rows[rows.answered < questions(problem)]
     return page(
         "convexmarket.lab.kinds.release_comparison",
@@ -99,7 +100,7 @@ def release_comparison_report(result: ReleaseComparisonResult) -> Report:
         end={name: end[end.group == name].to_dict("records") for name in GROUPS},
         best=next(iter(end.nlargest(1, "accuracy").to_dict("records")), None),
         others={
-            value: int((select(result.points, size=last, epsilon=value).lost
+            value: int((select(result.tables["points"], size=last, epsilon=value).lost
                         <= study.useful_loss).sum())
             for value in dict.fromkeys((study.epsilons[0], study.epsilons[-1]))
             if value != epsilon
@@ -118,7 +119,7 @@ def release_comparison_report(result: ReleaseComparisonResult) -> Report:
         process_here=_here(process, last, epsilon),
         linear=linear,
         linear_here=_here(linear, last, epsilon),
-        refused=_counts(result.points, result.points.refused != ""),
+        refused=_counts(result.tables["points"], result.tables["points"].refused != ""),
         idle=_counts(rows, rows.updates == 0, len(study.epsilons)),
         out=[(name, own.to_dict("records")) for name, own in out.groupby("release", sort=False)],
         worse=more_is_worse(result, out),
@@ -153,7 +154,7 @@ def _counts(points: pd.DataFrame, some: pd.Series, of: int = 0) -> list[tuple[st
     ]
 
 
-def _no_n(result: ReleaseComparisonResult, rows: pd.DataFrame) -> dict[str, Any]:
+def _no_n(result: Result[ReleaseComparisonProblem], rows: pd.DataFrame) -> dict[str, Any]:
     """Return of which releases theory names no n, and what errors remain with those of a kind."""
     kinds = rows.release.map({release.label: release.kind for release in result.problem.releases})
     remaining = [
@@ -172,7 +173,7 @@ def _no_n(result: ReleaseComparisonResult, rows: pd.DataFrame) -> dict[str, Any]
 
 
 def _facts(
-    result: ReleaseComparisonResult, end: pd.DataFrame, ratios: pd.DataFrame
+    result: Result[ReleaseComparisonProblem], end: pd.DataFrame, ratios: pd.DataFrame
 ) -> list[tuple[str, str]]:
     study, n = result.problem.study, len(result.problem.releases)
     at = f"n = {study.sizes[-1]:,}, ε = {format_number(main_epsilon(result.problem))}"
@@ -191,7 +192,7 @@ def _facts(
 # ----------------------------------------------------------------------------------- figures
 
 
-def _panelled(result: ReleaseComparisonResult, rows: pd.DataFrame) -> pd.DataFrame:
+def _panelled(result: Result[ReleaseComparisonProblem], rows: pd.DataFrame) -> pd.DataFrame:
     """Sort rows into panels by kind of release, of no more curves than a reader can follow."""
     there = set(rows.release)
     places: dict[str, str] = {}
@@ -208,11 +209,11 @@ def _panelled(result: ReleaseComparisonResult, rows: pd.DataFrame) -> pd.DataFra
     return rows.assign(panel=rows.release.map(places))
 
 
-def _figures(result: ReleaseComparisonResult) -> list[Figure]:
+def _figures(result: Result[ReleaseComparisonProblem]) -> list[Figure]:
     study, epsilon = result.problem.study, main_epsilon(result.problem)
     smaller = study.sizes[(len(study.sizes) - 1) // 2]
-    without = result.models.groupby("size").accuracy.mean()
-    known = select(result.points, refused="")
+    without = result.tables["models"].groupby("size").accuracy.mean()
+    known = select(result.tables["points"], refused="")
     known = known.assign(without=known["size"].map(without))
     drawn = _panelled(result, known)
     panels: dict[str, Any] = {
@@ -288,11 +289,11 @@ def _figures(result: ReleaseComparisonResult) -> list[Figure]:
     return figures + _needed(result) + _updates(result)
 
 
-def _needed(result: ReleaseComparisonResult) -> list[Figure]:
+def _needed(result: Result[ReleaseComparisonProblem]) -> list[Figure]:
     """Return from which n on every release is of use, at the ends and in the middle of epsilon."""
     study = result.problem.study
     chosen = dict.fromkeys([study.epsilons[0], main_epsilon(result.problem), study.epsilons[-1]])
-    rows = result.useful[result.useful.epsilon.isin(list(chosen))]
+    rows = result.tables["useful"][result.tables["useful"].epsilon.isin(list(chosen))]
     if rows[["n_bound", "n_measured"]].isna().all(axis=None):
         return []
     kinds = {"n_bound": "by theory's bound", "n_measured": "as measured"}
@@ -321,12 +322,12 @@ def _needed(result: ReleaseComparisonResult) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _updates(result: ReleaseComparisonResult) -> list[Figure]:
-    if result.updates.empty:
+def _updates(result: Result[ReleaseComparisonProblem]) -> list[Figure]:
+    if result.tables["updates"].empty:
         return []
     epsilons = result.problem.study.epsilons
     few = [epsilons[0], main_epsilon(result.problem), epsilons[-1]]
-    rows = result.updates[result.updates.epsilon.isin(few)]
+    rows = result.tables["updates"][result.tables["updates"].epsilon.isin(few)]
     asked = np.unique(rows.queries)
     step = -(-len(asked) // _MOST_POINTS)
     rows = rows[rows.queries.isin(asked[::-1][::step])]
@@ -365,11 +366,11 @@ def _updates(result: ReleaseComparisonResult) -> list[Figure]:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _tables(result: ReleaseComparisonResult, ratios: pd.DataFrame) -> list[Table]:
+def _tables(result: Result[ReleaseComparisonProblem], ratios: pd.DataFrame) -> list[Table]:
     study, errors = result.problem.study, bounded(result)
-    known = select(result.points, refused="")
+    known = select(result.tables["points"], refused="")
     known = known.sort_values(["size", "epsilon"], ascending=[False, True], kind="stable")
-    refused = result.points[result.points.refused != ""]
+    refused = result.tables["points"][result.tables["points"].refused != ""]
     tables = [
         Table(
             "points",
@@ -379,16 +380,21 @@ def _tables(result: ReleaseComparisonResult, ratios: pd.DataFrame) -> list[Table
             WORDS,
             SHARES,
             rows_shown=40,
-            complete=result.points,
+            complete=result.tables["points"],
         ),
         Table(
-            "draws", "Every fit and draw.", result.draws, WORDS, {"accuracy": "z.1%"}, rows_shown=8
+            "draws",
+            "Every fit and draw.",
+            result.tables["draws"],
+            WORDS,
+            {"accuracy": "z.1%"},
+            rows_shown=8,
         ),
         Table(
             "useful",
             "From which n on; a dash: at none. The bound at the largest n that is thought of is "
             "what points, nets and rounds leave when there is little noise.",
-            result.useful,
+            result.tables["useful"],
             WORDS,
             {"n_bound": ",.0f", "n_measured": ",.0f"},
             rows_shown=80,
@@ -396,7 +402,7 @@ def _tables(result: ReleaseComparisonResult, ratios: pd.DataFrame) -> list[Table
         Table(
             "models",
             "Every fit. No guarantee covers these numbers.",
-            result.models,
+            result.tables["models"],
             WORDS,
             SHARES,
             rows_shown=40,
@@ -439,16 +445,16 @@ def _tables(result: ReleaseComparisonResult, ratios: pd.DataFrame) -> list[Table
                 complete=ratios,
             )
         )
-    if len(result.updates):
+    if len(result.tables["updates"]):
         tables.append(
             Table(
                 "updates",
                 "Updates after all questions: means over fits and draws, the fewest, the most; in "
                 "the file after fewer questions too.",
-                result.updates.groupby(["release", "epsilon"], sort=False).tail(1),
+                result.tables["updates"].groupby(["release", "epsilon"], sort=False).tail(1),
                 {**WORDS, "queries": "questions", "low": "fewest", "high": "most"},
                 rows_shown=40,
-                complete=result.updates,
+                complete=result.tables["updates"],
             )
         )
     if len(refused):

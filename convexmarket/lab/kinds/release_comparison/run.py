@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,11 +35,12 @@ from convexmarket.lab.kinds.release_comparison.useful import (
     smallest_n,
 )
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.release.non_interactive import MOST_BYTES
 from convexmarket.release.semi_interactive import LARGEST as MOST_POINTS
 
-__all__ = ["ReleaseComparisonResult", "run_release_comparison"]
+__all__ = ["run_release_comparison"]
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
@@ -82,57 +81,9 @@ OF_ONE_SET = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ReleaseComparisonResult:
-    """What :func:`run_release_comparison` found.
-
-    Attributes
-    ----------
-    problem : ReleaseComparisonProblem
-    models : DataFrame
-        One row per size and fit: accuracy (without noise), linear_accuracy (without noise, of the
-        first objective perturbation's model; NaN if there is none), sensitivity (of a prediction
-        to one row), norm_bound, norm, typical (median size of a prediction at test rows), rank,
-        prediction_error, seconds.
-    draws : DataFrame
-        One row per size, epsilon, release, fit and draw, unless refused: accuracy, error (mean
-        distance from the model's predictions at test rows; NaN of objective perturbation), worst
-        (the largest, of an interactive release at rows it answered before updates ran out; the
-        bound covers no others), updates (NaN unless interactive), answered (test rows before
-        updates ran out, or all), seconds.
-    points : DataFrame
-        One row per size, epsilon and release: the means of these; accuracy_low and accuracy_high
-        (95% interval over fits and draws; NaN of one); scale (of the noise) and bound (theory's on
-        ``worst``, of "semi-interactive" on ``error``; NaN of objective perturbation), means over
-        fits; lost (accuracy without noise less accuracy); refused (the error's text, or nothing;
-        all numbers are NaN then).
-    updates : DataFrame
-        One row per interactive release, epsilon and number of queries, at the largest size: updates
-        (mean over fits and draws), low, high (least and most).
-    useful : DataFrame
-        One row per epsilon and release: n_bound (from how many rows on theory's bound is at most
-        ``useful_error``, within a thousandth, with the best numbers of updates, points and rounds
-        that this toolkit takes; NaN if more than 1e12 rows are needed, or theory says nothing),
-        least (theory's bound at 1e12 rows; NaN if theory says nothing), n_measured (the size of
-        the study from which on ``lost`` is at most ``useful_loss``; NaN if none).
-    caveats : tuple of str
-    timings, provenance : dict
-    """
-
-    problem: ReleaseComparisonProblem
-    models: pd.DataFrame
-    draws: pd.DataFrame
-    points: pd.DataFrame
-    updates: pd.DataFrame
-    useful: pd.DataFrame
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
 def run_release_comparison(
     problem: ReleaseComparisonProblem, progress: Progress | None = None
-) -> ReleaseComparisonResult:
+) -> Result[ReleaseComparisonProblem]:
     """Make every release from the same models, and compare what they answer.
 
     Parameters
@@ -143,9 +94,36 @@ def run_release_comparison(
 
     Returns
     -------
-    ReleaseComparisonResult
+    Result
         The same for the same problem, whatever the number of jobs; seconds apart. A release's rows
-        do not depend on which others are listed.
+        do not depend on which others are listed. Its tables:
+
+        models
+            One row per size and fit: accuracy (without noise), linear_accuracy (without noise, of
+            the first objective perturbation's model; NaN if there is none), sensitivity (of a
+            prediction to one row), norm_bound, norm, typical (median size of a prediction at test
+            rows), rank, prediction_error, seconds.
+        draws
+            One row per size, epsilon, release, fit and draw, unless refused: accuracy, error (mean
+            distance from the model's predictions at test rows; NaN of objective perturbation),
+            worst (the largest, of an interactive release at rows it answered before updates ran
+            out; the bound covers no others), updates (NaN unless interactive), answered (test rows
+            before updates ran out, or all), seconds.
+        points
+            One row per size, epsilon and release: the means of these; accuracy_low and
+            accuracy_high (95% interval over fits and draws; NaN of one); scale (of the noise) and
+            bound (theory's on ``worst``, of "semi-interactive" on ``error``; NaN of objective
+            perturbation), means over fits; lost (accuracy without noise less accuracy); refused
+            (the error's text, or nothing; all numbers are NaN then).
+        updates
+            One row per interactive release, epsilon and number of queries, at the largest size:
+            updates (mean over fits and draws), low, high (least and most).
+        useful
+            One row per epsilon and release: n_bound (from how many rows on theory's bound is at
+            most ``useful_error``, within a thousandth, with the best numbers of updates, points and
+            rounds that this toolkit takes; NaN if more than 1e12 rows are needed, or theory says
+            nothing), least (theory's bound at 1e12 rows; NaN if theory says nothing), n_measured
+            (the size of the study from which on ``lost`` is at most ``useful_loss``; NaN if none).
 
     Raises
     ------
@@ -164,13 +142,15 @@ def run_release_comparison(
     draws = _ordered(problem, [row for each in found for row in each.draws], DRAWS)
     stated = pd.DataFrame([row for each in found for row in each.stated])
     points = _points(problem, models, draws, stated)
-    return ReleaseComparisonResult(
+    return Result(
         problem=problem,
-        models=models,
-        draws=draws,
-        points=points,
-        updates=_updates(problem, [row for each in found for row in each.updates]),
-        useful=_useful(problem, found[0].public, points, stages),
+        tables={
+            "models": models,
+            "draws": draws,
+            "points": points,
+            "updates": _updates(problem, [row for each in found for row in each.updates]),
+            "useful": _useful(problem, found[0].public, points, stages),
+        },
         caveats=_caveats(problem),
         timings=stages.timings(),
         provenance=provenance_of(problem),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.ridge_comparison.problem import SweepTable
+from convexmarket.lab.kinds.ridge_comparison.problem import RidgeComparisonProblem, SweepTable
 from convexmarket.lab.kinds.ridge_comparison.run import (
     CLOSE,
     CONFIRMING_DRAWS,
@@ -15,13 +15,13 @@ from convexmarket.lab.kinds.ridge_comparison.run import (
     MUCH,
     ORDER,
     SAME,
-    RidgeComparisonResult,
 )
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, short
 from convexmarket.lab.report.words import equals
+from convexmarket.lab.result import Result
 
 __all__ = ["ridge_comparison_report"]
 
@@ -48,11 +48,11 @@ WIDE = ("regularization", "label_noise")
 AGREES = 4.0
 
 
-def ridge_comparison_report(result: RidgeComparisonResult) -> Report:
+def ridge_comparison_report(result: Result[RidgeComparisonProblem]) -> Report:
     """Describe a comparison of private ridge regressions."""
-    gains = {name: _gain(result, name) for name in dict.fromkeys(result.gains.method)}
+    gains = {name: _gain(result, name) for name in dict.fromkeys(result.tables["gains"].method)}
     sweeps = [_sweep(result, number) for number in range(len(result.problem.sweeps))]
-    tables, published = _tables(result), result.published
+    tables, published = _tables(result), result.tables["published"]
     again = published.duplicated(["sweep", "value", "method", "loss", "statistic"])
     return page(
         "convexmarket.lab.kinds.ridge_comparison",
@@ -76,32 +76,32 @@ def ridge_comparison_report(result: RidgeComparisonResult) -> Report:
         ],
         lowest=_lowest(result),
         gains=gains,
-        largest_z=float(result.confirmation.z.abs().max()),
+        largest_z=float(result.tables["confirmation"].z.abs().max()),
         agrees=AGREES,
         simulated=CONFIRMING_DRAWS,
     )
 
 
-def _facts(result: RidgeComparisonResult) -> list[tuple[str, str]]:
+def _facts(result: Result[RidgeComparisonProblem]) -> list[tuple[str, str]]:
     facts = []
-    lambdas = select(result.orderings, parameter="regularization")
+    lambdas = select(result.tables["orderings"], parameter="regularization")
     if len(lambdas):
         facts.append(("orderings that hold over λ", f"{lambdas.ours.sum()} of {len(lambdas)}"))
-    if len(result.published):
-        near = f"{result.published.close.sum()} of {len(result.published)}"
+    if len(result.tables["published"]):
+        near = f"{result.tables['published'].close.sum()} of {len(result.tables['published'])}"
         facts.append((f"published cells within {CLOSE:g}×", near))
     if result.problem.learner.sensitivity == "paper":
-        best = select(result.gains, method="pdp_op_tight").ratio.min()
+        best = select(result.tables["gains"], method="pdp_op_tight").ratio.min()
         facts.append(("best loss ratio of the tight sensitivity", short(float(best))))
     return [*facts, ("draws of data and levels", str(result.problem.run.draws))]
 
 
-def _sweep(result: RidgeComparisonResult, number: int) -> dict[str, Any]:
+def _sweep(result: Result[RidgeComparisonProblem], number: int) -> dict[str, Any]:
     """Return what is said of one sweep: what is fixed, orderings, published tables."""
     sweep = result.problem.sweeps[number]
-    orderings = result.orderings[result.orderings.sweep == number]
-    published = result.published[result.published.sweep == number]
-    medians = result.cells[result.cells.sweep == number].pivot_table(
+    orderings = result.tables["orderings"][result.tables["orderings"].sweep == number]
+    published = result.tables["published"][result.tables["published"].sweep == number]
+    medians = result.tables["cells"][result.tables["cells"].sweep == number].pivot_table(
         index=["value", "loss"], columns="method", values="mean"
     )
     baselines = medians[["jorgensen_max", "jorgensen_mean"]].min(axis=1)
@@ -131,11 +131,11 @@ def _the(parameter: str) -> str:
     return "λ" if parameter == "regularization" else f"the {PARAMETERS[parameter]}"
 
 
-def _stem(result: RidgeComparisonResult, number: int) -> str:
+def _stem(result: Result[RidgeComparisonProblem], number: int) -> str:
     return f"{number + 1}_{result.problem.sweeps[number].parameter}"
 
 
-def _fixed(result: RidgeComparisonResult, sweep: SweepTable) -> str:
+def _fixed(result: Result[RidgeComparisonProblem], sweep: SweepTable) -> str:
     levels = sweep.privacy or result.problem.privacy
     fixed = {
         "regularization": ("λ", sweep.regularization or result.problem.learner.regularization),
@@ -149,18 +149,20 @@ def _fixed(result: RidgeComparisonResult, sweep: SweepTable) -> str:
     return ", ".join(f"{word} {value:g}" for word, value in fixed.values())
 
 
-def _lowest(result: RidgeComparisonResult) -> dict[str, Any] | None:
+def _lowest(result: Result[RidgeComparisonProblem]) -> dict[str, Any] | None:
     """Return the λ, of those compared, with the smallest expected test loss of PDP-OP."""
-    cells = select(result.cells, parameter="regularization", method="pdp_op", loss="unreg")
+    cells = select(
+        result.tables["cells"], parameter="regularization", method="pdp_op", loss="unreg"
+    )
     if cells.empty:
         return None
     value = float(cells.value.iloc[int(cells["mean"].to_numpy().argmin())])
     return {"value": value, "edge": value in (cells.value.min(), cells.value.max())}
 
 
-def _gain(result: RidgeComparisonResult, method: str) -> dict[str, Any]:
+def _gain(result: Result[RidgeComparisonProblem], method: str) -> dict[str, Any]:
     """Return how the losses of a choice of ours compare with those of the paper's."""
-    gains = select(result.gains, method=method)
+    gains = select(result.tables["gains"], method=method)
     rows = gains.sort_values("ratio").to_dict("records")
     below, above = int((gains.ratio < 1 - SAME).sum()), int((gains.ratio > 1 + SAME).sum())
     ends = [
@@ -174,19 +176,21 @@ def _gain(result: RidgeComparisonResult, method: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------- figures
 
 
-def _figures(result: RidgeComparisonResult) -> list[Figure]:
+def _figures(result: Result[RidgeComparisonProblem]) -> list[Figure]:
     found = []
     for number, sweep in enumerate(result.problem.sweeps):
-        cells = result.cells[(result.cells.sweep == number) & result.cells.method.isin(ORDER)]
-        published = result.published[result.published.sweep == number]
+        cells = result.tables["cells"][
+            (result.tables["cells"].sweep == number) & result.tables["cells"].method.isin(ORDER)
+        ]
+        published = result.tables["published"][result.tables["published"].sweep == number]
         if sweep.parameter != "label_noise":
             name = _stem(result, number)
             found.append(_losses(f"losses_{name}", cells, published, "mean"))
             found.append(_ratios(f"ratios_{name}", cells))
             if "std" in set(published.statistic):
                 found.append(_losses(f"spread_{name}", cells, published, "std"))
-        for method in dict.fromkeys(result.gains.method):
-            gains = select(result.gains, method=method, sweep=number)
+        for method in dict.fromkeys(result.tables["gains"].method):
+            gains = select(result.tables["gains"], method=method, sweep=number)
             first = number == 0 or sweep.parameter == "label_noise"
             if first and ((gains.ratio - 1).abs() > SAME).any():
                 found.append(_gain_figure(gains, method, number))
@@ -262,16 +266,20 @@ def _gain_figure(gains: pd.DataFrame, method: str, number: int) -> Figure:
     )  # fmt: skip
 
 
-def _bound(result: RidgeComparisonResult) -> Figure:
-    bound, norm = result.bound, result.problem.learner.coef_norm
+def _bound(result: Result[RidgeComparisonProblem]) -> Figure:
+    bound, norm = result.tables["bound"], result.problem.learner.coef_norm
     low, high = norm * 1e-4, max(norm, float(np.quantile(bound.total, 0.9)))
     long = [
         pd.DataFrame({"x": bound.regularization, "y": bound[name], "term": words})
         for name, words in TERMS.items()
     ]
-    if result.best_regularization is not None:
-        words = f"smallest sum, at {equals('λ', result.best_regularization)}"
-        best = {"x": [result.best_regularization], "y": [bound.total.min()], "term": [words]}
+    if result.numbers["best_regularization"] is not None:
+        words = f"smallest sum, at {equals('λ', result.numbers['best_regularization'])}"
+        best = {
+            "x": [result.numbers["best_regularization"]],
+            "y": [bound.total.min()],
+            "term": [words],
+        }
         long.append(pd.DataFrame(best))
     rows = pd.concat(long, ignore_index=True)
     return Figure(
@@ -319,15 +327,15 @@ def _verdicts(published: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _tables(result: RidgeComparisonResult) -> list[Table]:
+def _tables(result: Result[RidgeComparisonProblem]) -> list[Table]:
     found = []
-    if len(result.published):
+    if len(result.tables["published"]):
         found.append(
             Table(
                 "verdicts",
                 "Our medians over the published figures, column by column, and the share of our "
                 "single draws that lie below the published figure (median over the column).",
-                _verdicts(result.published).drop(columns="sweep"),
+                _verdicts(result.tables["published"]).drop(columns="sweep"),
                 {"close": f"within {CLOSE:g}×", "lowest": "lowest ratio"}
                 | {"highest": "highest ratio", "percentile": "draws below"},
                 {"lowest": ".3g", "highest": ".3g", "percentile": ".0%"},
@@ -335,7 +343,7 @@ def _tables(result: RidgeComparisonResult) -> list[Table]:
             )
         )
     known: set[str] = set()
-    beside = result.published.groupby(["sweep", "file", "loss"], sort=False)
+    beside = result.tables["published"].groupby(["sweep", "file", "loss"], sort=False)
     for (sweep_of, file, loss), rows in ((map(str, key), rows) for key, rows in beside):
         name = f"{_name(file).lower().replace(' ', '_')}_{loss}"
         name += f"_{int(sweep_of) + 1}" * (
@@ -344,7 +352,7 @@ def _tables(result: RidgeComparisonResult) -> list[Table]:
         known.add(name)
         found.append(_beside(name, rows))
     for number, sweep in enumerate(result.problem.sweeps):
-        cells = result.cells[result.cells.sweep == number]
+        cells = result.tables["cells"][result.tables["cells"].sweep == number]
         for loss, label in LOSSES.items():
             wide = cells[cells.loss == loss].pivot_table(
                 index="value", columns="method", values="mean", sort=False
@@ -359,8 +367,8 @@ def _tables(result: RidgeComparisonResult) -> list[Table]:
                     dict.fromkeys(METHODS, ".3g") | {"value": "g"},
                 )
             )
-    for method in dict.fromkeys(result.gains.method):
-        gains = select(result.gains, method=method)
+    for method in dict.fromkeys(result.tables["gains"].method):
+        gains = select(result.tables["gains"], method=method)
         if ((gains.ratio - 1).abs() > SAME).any():
             found.append(
                 Table(
@@ -377,14 +385,16 @@ def _tables(result: RidgeComparisonResult) -> list[Table]:
         Table(
             "error_bound",
             "The terms of Theorem 3.6.",
-            result.bound.iloc[::10],
+            result.tables["bound"].iloc[::10],
             TERMS | {"regularization": "λ", "total": "total", "privacy": "privacy"},
             dict.fromkeys(TERMS, ".3g"),
         ),
         Table(
             "confirmation",
             "Closed forms and simulations.",
-            result.confirmation.assign(method=result.confirmation.method.map(METHODS)),
+            result.tables["confirmation"].assign(
+                method=result.tables["confirmation"].method.map(METHODS)
+            ),
             {"z": "standard errors apart"},
             {"exact": ".4g", "simulated": ".4g", "z": ".2f", "value": "g"},
         ),

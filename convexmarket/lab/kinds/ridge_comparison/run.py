@@ -28,6 +28,7 @@ from convexmarket.lab.kinds.ridge_comparison.problem import (
 )
 from convexmarket.lab.problem.files import read_limited
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners.ridge_math import (
     noise_moments,
@@ -39,7 +40,7 @@ from convexmarket.learners.ridge_math import (
 )
 from convexmarket.privacy import Sensitivity, gamma_sphere_noise, ridge_sensitivity
 
-__all__ = ["METHODS", "RidgeComparisonResult", "run_ridge_comparison"]
+__all__ = ["METHODS", "run_ridge_comparison"]
 
 Floats = NDArray[np.float64]
 
@@ -80,62 +81,9 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeComparisonResult:
-    """What :func:`run_ridge_comparison` found.
-
-    Attributes
-    ----------
-    problem : RidgeComparisonProblem
-    cells : DataFrame
-        One row per sweep, value, method and loss ("unreg": mean squared test error, "reg": with
-        lambda * ||theta||^2): over the draws, median and 5% and 95% quantiles of the loss' exact
-        mean (mean, mean_low, mean_high) and standard deviation over the noise (std, ...), and
-        simulation_error, the median standard error from sampling rows.
-    draws : DataFrame
-        sweep, value, method, loss, draw, mean, std, simulation_error.
-    published : DataFrame
-        One row per published cell: file, sweep, value, method, loss, statistic, published, ours
-        (the median), ratio (ours / published), percentile (share of our draws below the published
-        figure) and close (within a factor of 1.5).
-    orderings : DataFrame
-        One row per sweep, value and loss: whether PDP-OP < Jorgensen max < Jorgensen mean <<
-        non-personalised, in our medians (ours), in all of our draws (share_of_draws), and in the
-        published tables (published; None where a column is missing); in_order: whether it holds
-        in our medians with < for <<.
-    gains : DataFrame
-        sweep, value, loss, method ("pdp_op_tight" or "pdp_op_optimal"), ratio, the median over
-        the draws of its loss over that of PDP-OP, and wins, the share of draws where it is smaller.
-    confirmation : DataFrame
-        sweep, value, method, loss, exact, simulated, z: a simulation of some cells.
-    bound : DataFrame
-        regularization, bias, privacy, labels, total: Theorem 3.6 over lambda.
-    best_regularization : float or None
-        The lambda that minimises it, None if it falls all the way.
-    caveats : tuple of str
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seeds, and the text and digest of the problem file.
-    """
-
-    problem: RidgeComparisonProblem
-    cells: pd.DataFrame
-    draws: pd.DataFrame
-    published: pd.DataFrame
-    orderings: pd.DataFrame
-    gains: pd.DataFrame
-    confirmation: pd.DataFrame
-    bound: pd.DataFrame
-    best_regularization: float | None
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
 def run_ridge_comparison(
     problem: RidgeComparisonProblem, progress: Progress | None = None
-) -> RidgeComparisonResult:
+) -> Result[RidgeComparisonProblem]:
     """Compute the expected losses of all methods over all sweeps, and compare with the paper.
 
     Parameters
@@ -146,8 +94,36 @@ def run_ridge_comparison(
 
     Returns
     -------
-    RidgeComparisonResult
-        The same for the same problem, whatever the number of jobs; timings apart.
+    Result
+        The same for the same problem, whatever the number of jobs; timings apart. Its tables and
+        numbers:
+
+        cells
+            One row per sweep, value, method and loss ("unreg": mean squared test error, "reg": with
+            lambda * ||theta||^2): over the draws, median and 5% and 95% quantiles of the loss'
+            exact mean (mean, mean_low, mean_high) and standard deviation over the noise (std, ...),
+            and simulation_error, the median standard error from sampling rows.
+        draws
+            sweep, value, method, loss, draw, mean, std, simulation_error.
+        published
+            One row per published cell: file, sweep, value, method, loss, statistic, published, ours
+            (the median), ratio (ours / published), percentile (share of our draws below the
+            published figure) and close (within a factor of 1.5).
+        orderings
+            One row per sweep, value and loss: whether PDP-OP < Jorgensen max < Jorgensen mean <<
+            non-personalised, in our medians (ours), in all of our draws (share_of_draws), and in
+            the published tables (published; None where a column is missing); in_order: whether it
+            holds in our medians with < for <<.
+        gains
+            sweep, value, loss, method ("pdp_op_tight" or "pdp_op_optimal"), ratio, the median over
+            the draws of its loss over that of PDP-OP, and wins, the share of draws where it is
+            smaller.
+        confirmation
+            sweep, value, method, loss, exact, simulated, z: a simulation of some cells.
+        bound
+            regularization, bias, privacy, labels, total: Theorem 3.6 over lambda.
+        best_regularization : float or None
+            The lambda that minimises it, None if it falls all the way.
 
     Raises
     ------
@@ -165,18 +141,22 @@ def run_ridge_comparison(
         advance()
     bound = _bound(problem)
     lowest = int(bound.total.argmin())
-    return RidgeComparisonResult(
+    return Result(
         problem=problem,
-        cells=cells,
-        draws=draws,
-        published=_compare(tables, cells, draws),
-        orderings=_orderings(tables, cells, draws),
-        gains=_gains(draws),
-        confirmation=confirmation,
-        bound=bound,
-        best_regularization=(
-            float(bound.regularization[lowest]) if lowest < len(bound) - 1 else None
-        ),
+        tables={
+            "cells": cells,
+            "draws": draws,
+            "published": _compare(tables, cells, draws),
+            "orderings": _orderings(tables, cells, draws),
+            "gains": _gains(draws),
+            "confirmation": confirmation,
+            "bound": bound,
+        },
+        numbers={
+            "best_regularization": (
+                float(bound.regularization[lowest]) if lowest < len(bound) - 1 else None
+            ),
+        },
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=provenance_of(

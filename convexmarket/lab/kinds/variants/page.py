@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.lab.kinds.variants.comparing import CLOSE, at_equal, compared, flat_pieces
-from convexmarket.lab.kinds.variants.run import SOLVED, VariantsResult, without_dust
+from convexmarket.lab.kinds.variants.problem import VariantsProblem
+from convexmarket.lab.kinds.variants.run import SOLVED, without_dust
 from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.report.marks import Curve, Dots
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.words import NO_BREAK, format_number
+from convexmarket.lab.result import Result
 
 __all__ = ["variants_report"]
 
@@ -77,7 +79,7 @@ _SENSITIVITY = "sensitivity c (money per ε)"
 _EXPECTED = "expected payments (money)"
 
 
-def variants_report(result: VariantsResult) -> Report:
+def variants_report(result: Result[VariantsProblem]) -> Report:
     """Describe a market and its variants."""
     scene = Scene(result)
     solved, audited = scene.solved, scene.audited
@@ -100,7 +102,9 @@ def variants_report(result: VariantsResult) -> Report:
         ironed=_ironed(scene),
         audited=audited,
         missed=[
-            row for row in result.audits.to_dict("records") if pd.isna(row.get("max_gain", np.nan))
+            row
+            for row in result.tables["audits"].to_dict("records")
+            if pd.isna(row.get("max_gain", np.nan))
         ],
         largest_payment=solved.expected_payments.max() if len(solved) else 0.0,
         largest_gap=scene.largest_gap,
@@ -114,7 +118,7 @@ def variants_report(result: VariantsResult) -> Report:
 class Scene:
     """The result with what all of the page asks for."""
 
-    result: VariantsResult
+    result: Result[VariantsProblem]
 
     @cached_property
     def names(self) -> list[str]:
@@ -130,7 +134,7 @@ class Scene:
     @cached_property
     def solved(self) -> pd.DataFrame:
         """The points that have an answer."""
-        return select(self.result.points, status=SOLVED)
+        return select(self.result.tables["points"], status=SOLVED)
 
     @cached_property
     def single(self) -> pd.DataFrame:
@@ -140,7 +144,7 @@ class Scene:
     @cached_property
     def failed(self) -> pd.DataFrame:
         """The points without an answer."""
-        return self.result.points[self.result.points.status != SOLVED]
+        return self.result.tables["points"][self.result.tables["points"].status != SOLVED]
 
     @cached_property
     def curves(self) -> list[str]:
@@ -172,7 +176,7 @@ class Scene:
     @cached_property
     def audited(self) -> pd.DataFrame:
         """The audits that could be made."""
-        audits = self.result.audits
+        audits = self.result.tables["audits"]
         return audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
 
     @property
@@ -207,7 +211,7 @@ class Scene:
 
 
 def _facts(scene: Scene) -> list[tuple[str, str]]:
-    points, audited = scene.result.points, scene.audited
+    points, audited = scene.result.tables["points"], scene.audited
     sizes = sorted(set(points.n_sellers))
     facts = [
         ("variants", f"{len(scene.names)}"),
@@ -294,7 +298,7 @@ def _heard(scene: Scene) -> dict[str, Any] | None:
 
 
 def _single_groups(scene: Scene) -> pd.DataFrame:
-    groups = scene.result.groups
+    groups = scene.result.tables["groups"]
     return groups[groups.variant.isin(scene.single.variant)] if len(groups) else groups
 
 
@@ -305,7 +309,7 @@ def _paid(groups: pd.DataFrame) -> str:
 
 def _ironed(scene: Scene) -> list[dict[str, Any]]:
     """Return which priors are ironed, where, and what that does to the sellers there."""
-    curves, found = scene.result.virtual_costs, []
+    curves, found = scene.result.tables["virtual_costs"], []
     irregular = curves[~curves.regular] if len(curves) else pd.DataFrame()
     for place, rows in irregular.groupby(["variant", "group"], sort=False) if len(curves) else ():
         variant, group = map(str, place)
@@ -313,7 +317,7 @@ def _ironed(scene: Scene) -> list[dict[str, Any]]:
         inside = [rows[rows.sensitivity.between(*piece)] for piece in pieces]
         pools = []
         if variant in set(scene.single.variant):
-            sellers = select(scene.result.sellers, variant=variant)
+            sellers = select(scene.result.tables["sellers"], variant=variant)
             sellers = select(sellers, group=group) if group else sellers
             levels = [part.ironed.iloc[0] for part in inside]
             pools = [sellers[np.isclose(sellers.virtual_cost, x, rtol=1e-6)] for x in levels]
@@ -337,7 +341,7 @@ def _figures(scene: Scene) -> list[Figure]:
     found += _allocation_figures(scene) if len(scene.single) else []
     groups = _single_groups(scene)
     found += [_group_figure(groups)] if len(groups) else []
-    curves = scene.result.virtual_costs
+    curves = scene.result.tables["virtual_costs"]
     return found + (_virtual_cost_figures(curves) if len(curves) else [])
 
 
@@ -445,7 +449,7 @@ def _ratios(scene: Scene, names: list[str], equal: str) -> pd.Series:
 
 def _allocation_figures(scene: Scene) -> list[Figure]:
     names = list(scene.single.variant)
-    sellers = without_dust(scene.result.sellers)
+    sellers = without_dust(scene.result.tables["sellers"])
     groups = bool((sellers.group != "").any())
     found = [
         Figure(
@@ -556,11 +560,13 @@ def _virtual_cost_figures(curves: pd.DataFrame) -> list[Figure]:
 
 
 def _tables(scene: Scene) -> list[Table]:
-    result, solved, groups = scene.result, scene.solved, scene.result.groups
-    points = result.points.astype({"n_bought": "Int64", "solves": "Int64"} if len(solved) else {})
+    result, solved, groups = scene.result, scene.solved, scene.result.tables["groups"]
+    points = result.tables["points"].astype(
+        {"n_bought": "Int64", "solves": "Int64"} if len(solved) else {}
+    )
     value = ["value"] if scene.swept else []
     place = ["variant", *value, *(["status"] if len(scene.failed) else [])]
-    sellers = without_dust(result.sellers)
+    sellers = without_dust(result.tables["sellers"])
     found: list[Table] = []
 
     def add(name: str, caption: str, frame: pd.DataFrame, rows: int = 60, **more: Any) -> None:
@@ -617,7 +623,7 @@ def _tables(scene: Scene) -> list[Table]:
     add(
         "virtual_costs",
         "Density, and raw and ironed virtual cost, at equidistant quantiles of each prior.",
-        result.virtual_costs,
+        result.tables["virtual_costs"],
         rows=5,
     )
     if "payments" in points:

@@ -27,11 +27,12 @@ from convexmarket.lab.kinds.variants.problem import VariantsProblem
 from convexmarket.lab.measures import DUST, expected_payments, n_bought, without_payments
 from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
-__all__ = ["SOLVED", "VariantsResult", "run_variants", "without_dust"]
+__all__ = ["SOLVED", "run_variants", "without_dust"]
 
 Floats = NDArray[np.float64]
 
@@ -52,55 +53,6 @@ CAVEATS = (
     "Expected payments are the average, over reports that follow the prior, of what truthful "
     "payments come to. A particular list of sellers is paid more or less.",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class VariantsResult:
-    """What :func:`run_variants` found.
-
-    Attributes
-    ----------
-    problem : VariantsProblem
-    points : DataFrame
-        One row per variant, and per value of its sweep: variant, value, status, message; objective,
-        lower_bound, gap; error (the objective without its payments), spread (the Euclidean norm
-        of the weights), noise (1/eta), n_effective (1/spread^2), eta, n_sellers, n_bought
-        (weights of a solver's rounding not counted), epsilon_max; expected_payments
-        (psi'u(eps)); payments, payments_error and payments_method,
-        where they are computed; incentives and reason; method, solver, solves, solve_statuses,
-        seconds.
-    sellers : DataFrame
-        variant, value, id, group, sensitivity, virtual_cost, weight, epsilon, expected_payment and
-        payment of every seller.
-    groups : DataFrame
-        variant, value, group, sellers, n_bought, share_of_sellers, share_of_weight, epsilon_mean,
-        expected_payment_mean and payment_mean (per seller); empty without groups.
-    audits : DataFrame
-        variant, value, what the audit found, and message where there is no audit.
-    virtual_costs : DataFrame
-        variant and group where a prior is first used, regular (whether ironing leaves it as it is),
-        sensitivity at equidistant quantiles, density (none of a discrete prior), raw and ironed
-        virtual cost, of every prior; empty if none is ironed.
-    certificates : list of dict
-        Of every allocation, with its variant and value.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seed, and the text and digest of the problem file.
-    """
-
-    problem: VariantsProblem
-    points: pd.DataFrame
-    sellers: pd.DataFrame
-    groups: pd.DataFrame
-    audits: pd.DataFrame
-    virtual_costs: pd.DataFrame
-    certificates: list[dict[str, Any]]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +88,9 @@ class Paid:
     method: str
 
 
-def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> VariantsResult:
+def run_variants(
+    problem: VariantsProblem, progress: Progress | None = None
+) -> Result[VariantsProblem]:
     """Solve every variant, pay and audit where the file asks for it.
 
     Parameters
@@ -147,8 +101,28 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
 
     Returns
     -------
-    VariantsResult
-        The same for the same problem, whatever the number of jobs; timings apart.
+    Result
+        The same for the same problem, whatever the number of jobs; timings apart. Its tables:
+
+        points
+            One row per variant, and per value of its sweep: variant, value, status, message;
+            objective, lower_bound, gap; error (the objective without its payments), spread (the
+            Euclidean norm of the weights), noise (1/eta), n_effective (1/spread^2), eta, n_sellers,
+            n_bought (weights of a solver's rounding not counted), epsilon_max; expected_payments
+            (psi'u(eps)); payments, payments_error and payments_method, where they are computed;
+            incentives and reason; method, solver, solves, solve_statuses, seconds.
+        sellers
+            variant, value, id, group, sensitivity, virtual_cost, weight, epsilon, expected_payment
+            and payment of every seller.
+        groups
+            variant, value, group, sellers, n_bought, share_of_sellers, share_of_weight,
+            epsilon_mean, expected_payment_mean and payment_mean (per seller); empty without groups.
+        audits
+            variant, value, what the audit found, and message where there is no audit.
+        virtual_costs
+            variant and group where a prior is first used, regular (whether ironing leaves it as it
+            is), sensitivity at equidistant quantiles, density (none of a discrete prior), raw and
+            ironed virtual cost, of every prior; empty if none is ironed.
     """
     stages = Stages(progress)
     variants = _points(problem)
@@ -162,13 +136,15 @@ def run_variants(problem: VariantsProblem, progress: Progress | None = None) -> 
     audits = _audits(variants, dict(pairs), jobs, stages)
     rows = list(zip(points, answers, paid, strict=True))
     solved = [row for row in rows if row[1].allocation is not None]
-    return VariantsResult(
+    return Result(
         problem=problem,
-        points=pd.DataFrame([_point_row(*row) for row in rows]),
-        sellers=_concatenated(_seller_rows(*row) for row in solved),
-        groups=_concatenated(_group_rows(*row) for row in solved),
-        audits=audits,
-        virtual_costs=_virtual_costs(variants),
+        tables={
+            "points": pd.DataFrame([_point_row(*row) for row in rows]),
+            "sellers": _concatenated(_seller_rows(*row) for row in solved),
+            "groups": _concatenated(_group_rows(*row) for row in solved),
+            "audits": audits,
+            "virtual_costs": _virtual_costs(variants),
+        },
         certificates=[
             point.labels | answer.allocation.certificate()
             for point, answer in pairs
