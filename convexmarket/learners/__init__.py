@@ -4,7 +4,12 @@ from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.kernel_erm import KernelERM, declare_erm
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression
-from convexmarket.learners.logistic_risk import logistic_risk_constants
+from convexmarket.learners.logistic_risk import (
+    LogisticErrorBound,
+    logistic_error_bound,
+    logistic_norm_bound,
+    logistic_risk_constants,
+)
 from convexmarket.learners.protocol import Learner
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import (
@@ -26,6 +31,7 @@ __all__ = [
     "Kernel",
     "KernelERM",
     "Learner",
+    "LogisticErrorBound",
     "NoisyLoss",
     "NonPersonalizedRidge",
     "NonPrivateRidge",
@@ -36,6 +42,8 @@ __all__ = [
     "declare_erm",
     "expected_loss",
     "load_model",
+    "logistic_error_bound",
+    "logistic_norm_bound",
     "logistic_risk_constants",
     "model_schema",
     "noisy_loss",

@@ -28,7 +28,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
-from convexmarket.learners.logistic_risk import logistic_risk_constants
+from convexmarket.learners.logistic_risk import Constants, logistic_risk_constants
 from convexmarket.learners.minimiser import Matrix, Vector
 from convexmarket.learners.norms import bounded_rows
 from convexmarket.learners.perturbed import perturbed_minimum
@@ -197,13 +197,14 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         failure_probability: float = 0.05,
         noise_failure_probability: float = 0.05,
         max_norm: float = 1.0,
+        constants: Constants = "proven",
     ) -> tuple[float, float]:
         """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
 
         Parameters
         ----------
         n_features : int
-        failure_probability, noise_failure_probability, max_norm
+        failure_probability, noise_failure_probability, max_norm, constants
             As for :func:`~convexmarket.learners.logistic_risk_constants`.
 
         Returns
@@ -219,7 +220,7 @@ class PrivateLogisticRegression(ClassifierMixin, BaseEstimator):
         check_positives(data_norm=self.data_norm, max_norm=max_norm)
         reach = max_norm * float(self.data_norm or 1.0)
         return logistic_risk_constants(
-            failure_probability, noise_failure_probability, reach, n_features
+            failure_probability, noise_failure_probability, reach, n_features, constants=constants
         )
 
     def fit(

@@ -29,7 +29,6 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import (
     PrivateLogisticRegression,
-    logistic_risk_constants,
     objective_perturbation_log_density,
 )
 from convexmarket.privacy import (
@@ -521,33 +520,3 @@ def test_a_constructors_epsilon_serves_where_fit_gets_none() -> None:
         X, y, epsilon=5.0, random_state=Simulation(0)
     )
     assert np.array_equal(own.coef_, given.coef_)
-
-
-# ------------------------------------------------------------------------------ risk constants
-
-
-def test_risk_constants_follow_the_theorem() -> None:
-    delta, delta_prime, beta, n_features = 0.02, 0.1, 1.7, 6
-    mu, sigma = logistic_risk_constants(delta, delta_prime, beta, n_features)
-    log_term = 3 * np.log(1 / delta) / np.sqrt(2)
-    assert mu == pytest.approx(log_term * np.log(1 + np.exp(beta)) + beta / np.log(2))
-    t = sigma / ((2 * log_term + 1) * 2 * beta)
-    terms = [(t / 2) ** i / np.prod(np.arange(1, i + 1)) for i in range(n_features)]
-    assert sum(terms) * np.exp(-t / 2) == pytest.approx(delta_prime, rel=1e-10)
-
-
-def test_the_noise_quantile_is_that_of_the_noise() -> None:
-    """The norm of eta * b' exceeds the quantile with probability delta'."""
-    _, sigma = logistic_risk_constants(np.exp(-1.0), 0.2, 1.0, 4)
-    quantile = sigma / ((6 / np.sqrt(2) + 1) * 2)
-    norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(4000)]
-    assert np.mean(np.array(norms) > quantile) == pytest.approx(0.2, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(0.0, 0.5, 1, 1), (1.0, 0.5, 1, 1), (0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1), (0.5, 0.5, 1, 0)],
-)
-def test_risk_constants_refuse_what_they_cannot_take(arguments) -> None:
-    with pytest.raises(ParameterError):
-        logistic_risk_constants(*arguments)

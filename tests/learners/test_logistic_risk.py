@@ -1,0 +1,162 @@
+"""The bound on errors holds against the true error, and is nearly reached; so is that on norms."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import expit
+
+import convexmarket as cm
+from convexmarket.errors import ParameterError
+from convexmarket.learners import (
+    logistic_error_bound,
+    logistic_norm_bound,
+    logistic_risk_constants,
+)
+from convexmarket.privacy import Simulation
+from tests.learners.builders import algorithm_1
+from tests.learners.test_logistic import drawn_shift
+
+CHANCES = st.floats(1e-6, 0.999)
+
+
+def test_the_papers_constants_are_those_that_it_prints():
+    delta, delta_prime, beta, n_features = 0.02, 0.1, 1.7, 6
+    mu, sigma = logistic_risk_constants(delta, delta_prime, beta, n_features, constants="paper")
+    log_term = 3 * np.log(1 / delta) / np.sqrt(2)
+    assert mu == pytest.approx(log_term * np.log(1 + np.exp(beta)) + beta / np.log(2))
+    t = sigma / ((2 * log_term + 1) * 2 * beta)
+    terms = [(t / 2) ** i / np.prod(np.arange(1, i + 1)) for i in range(n_features)]
+    assert sum(terms) * np.exp(-t / 2) == pytest.approx(delta_prime, rel=1e-10)
+
+
+def test_the_noise_quantile_is_that_of_the_noise():
+    """The norm of eta * b' exceeds the quantile with probability delta'."""
+    _, sigma = logistic_risk_constants(0.5, 0.2, 1.0, 4)
+    norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(4000)]
+    assert np.mean(np.array(norms) > sigma * np.log(2)) == pytest.approx(0.2, abs=0.03)
+
+
+@given(CHANCES, CHANCES, st.floats(1e-3, 1e3), st.integers(1, 50))
+def test_the_proven_constants_are_below_what_a_plain_contraction_gives(delta, other, beta, n):
+    mu, sigma = logistic_risk_constants(delta, other, beta, n)
+    assert mu <= beta * (2 + np.sqrt(np.log(1 / delta) / 2)) / np.log(2)
+    printed = logistic_risk_constants(delta, other, beta, n, constants="paper")
+    assert sigma < printed[1]
+    if delta <= 0.43 and beta <= 1:
+        assert mu < printed[0]
+
+
+@pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_spread_of_coins_is_below_the_bound_and_above_half_of_it(beta, seed):
+    """Rows are fair coins v: the largest of E - sum over w is beta * |1/2 - share of heads|."""
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.full(60, 2.0))
+    heads = (rng.random((20_000, 60)) < 0.5) @ weights
+    excess = beta * np.abs(heads - 0.5) / np.log(2)
+    mu, _ = logistic_risk_constants(0.05, 0.05, beta, 1)
+    bound = mu * np.linalg.norm(weights)
+    assert np.mean(excess > bound) <= 0.05
+    reached = np.quantile(excess, 0.95) / bound
+    assert reached > (0.5 if beta < 1 else 0.35)
+
+
+def test_the_whole_bound_is_above_the_true_error_of_released_models():
+    """Rows of four kinds, so that the true error is a sum; 60 purchases of unequal weights."""
+    kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    heads = expit(8.0 * kinds[:, 0])
+    missed, told = 0, []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        drawn = rng.integers(4, size=3000)
+        y = np.where(rng.random(3000) < heads[drawn], 1, -1)
+        granted = rng.gamma(2.0, size=3000)
+        learner = algorithm_1(regularization=0.05)
+        learner.fit(kinds[drawn], y, epsilon=granted, random_state=Simulation(seed))
+        w, weights, eta = learner.coef_, granted / granted.sum(), learner.eta_
+        losses = np.logaddexp(0.0, -y * (kinds[drawn] @ w))
+        bound = logistic_error_bound(
+            weights,
+            eta,
+            objective=weights @ losses + drawn_shift(seed, 2, eta) @ w,
+            n_features=2,
+            max_norm=logistic_norm_bound(0.05, eta, 2),
+        )
+        scores = kinds @ w
+        wrong = np.where(scores > 0, 1 - heads, heads).mean()
+        missed += wrong > bound.total
+        told.append(bound.vacuous)
+    assert missed <= stats.binom.isf(1e-6, 60, 0.1)
+    assert not any(told)
+
+
+def test_a_vacuous_bound_says_what_would_do():
+    few = logistic_error_bound([0.5, 0.5], 1e4, objective=0.2, n_features=3)
+    assert few.vacuous
+    assert "an effective size" in few.statement()
+    factor = float(few.statement().split("size ")[1].split(" times")[0])
+    many = int(np.ceil(2 * factor * 1.01))
+    enough = logistic_error_bound(np.full(many, 1 / many), 1e4, objective=0.2, n_features=3)
+    assert not enough.vacuous
+    assert enough.statement().startswith(f"At most {enough.total:.1%}")
+    noisy = logistic_error_bound([0.5, 0.5], 1.0, objective=0.2, n_features=3)
+    assert "no number of rows would do" in noisy.statement()
+    assert logistic_error_bound([1.0], np.inf, objective=0.2, n_features=3).noise == 0.0
+
+
+def test_the_norm_of_the_worst_rows_is_the_bound():
+    """Rows that agree pull the hardest where z / (1 + e^z) is largest."""
+    z = 1.2784645427610738
+    regularization = expit(-z) / z
+    learner = cm.PrivateLogisticRegression(regularization, minimum_epsilon=None)
+    learner.fit([[1.0]] * 3, [1] * 3, epsilon=np.inf, random_state=Simulation(0))
+    bound = logistic_norm_bound(regularization, np.inf, 1)
+    assert abs(learner.coef_[0]) == pytest.approx(bound, rel=1e-6)
+
+
+@given(st.floats(1e-3, 10), st.floats(1, 1e4), st.integers(0, 10**6))
+def test_norms_exceed_their_bound_as_rarely_as_it_says(regularization, eta, seed):
+    """Whenever the noise is as short as the bound assumes, the model is."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(4, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1 + 1e-12)
+    learner = algorithm_1(regularization=regularization)
+    learner.fit(rows, [1, 1, -1, 1], epsilon=eta / 4, random_state=Simulation(seed))
+    length = np.linalg.norm(drawn_shift(seed, 3, learner.eta_))
+    chance = stats.gamma.sf(length * learner.eta_ / 2, 3)  # of noise that is longer
+    bound = logistic_norm_bound(
+        regularization, learner.eta_, 3, noise_failure_probability=float(chance)
+    )
+    assert np.linalg.norm(learner.coef_) <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        *((logistic_risk_constants, wrong) for wrong in [(0.0, 0.5, 1, 1), (1.0, 0.5, 1, 1)]),
+        *((logistic_risk_constants, wrong) for wrong in [(0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1)]),
+        (logistic_risk_constants, (0.5, 0.5, 1, 0)),
+        *((logistic_norm_bound, wrong) for wrong in [(0.0, 1, 1), (1, 0.0, 1), (1, 1, 0)]),
+    ],
+)
+def test_what_is_out_of_range_is_refused(call, arguments):
+    with pytest.raises(ParameterError):
+        call(*arguments)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"weights": [0.5, 0.6]},
+        {"weights": [-0.5, 1.5]},
+        {"eta": 0.0},
+        {"objective": np.nan},
+        {"constants": "tight"},
+    ],
+)
+def test_a_bound_of_what_is_no_purchase_is_refused(wrong):
+    told = {"weights": [0.5, 0.5], "eta": 1.0, "objective": 0.5, "n_features": 2}
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        logistic_error_bound(**(told | wrong))
