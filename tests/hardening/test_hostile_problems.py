@@ -274,7 +274,7 @@ def test_solver_options_name_no_files(option):
     setting = f"settings.mine={{tolerance=0.1, options={{SCS={{{key}={value}}}}}}}"
     assert "settings.mine.options.SCS" in refusal(STUDY, setting)
     fine = 'settings.mine={tolerance=0.1, options={HIGHS={solver="ipm", time_limit=3}}}'
-    assert parse_problem(STUDY, [fine]).setting("mine").options_of("highs")["solver"] == "ipm"
+    assert parse_problem(STUDY, [fine]).options("mine", "highs")["solver"] == "ipm"
 
 
 def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
