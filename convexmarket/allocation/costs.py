@@ -12,6 +12,7 @@ __all__ = [
     "Arrays",
     "Costs",
     "Floats",
+    "GroupedCosts",
     "Ints",
     "Replaced",
     "ReplacedAlike",
@@ -21,6 +22,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+
+_BLOCK = 1 << 15
 
 
 class Arrays:
@@ -47,6 +50,13 @@ class Costs(Protocol):
     offset: float
     size: Ints  # of each market, or of all of them
     count: int
+    stretches: Ints | None  # nodes between which a path may be stationary, if known; (n, 2)
+
+    def number(self, e: Ints, k: Ints) -> Ints:
+        """Return how many sellers the k smallest costs are of."""
+
+    def position(self, e: Ints, number: Ints) -> Ints:
+        """Return the k from which on :meth:`number` is more than this."""
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
@@ -66,7 +76,21 @@ def of_market(values: NDArray[Any], e: Ints) -> NDArray[Any]:
     return values if values.size == 1 else values[e]
 
 
-class SortedCosts:
+class OneSellerEach:
+    """Costs that each are of one seller."""
+
+    stretches: Ints | None = None
+
+    def number(self, e: Ints, k: Ints) -> Ints:
+        """Return how many sellers the k smallest costs are of."""
+        return k
+
+    def position(self, e: Ints, number: Ints) -> Ints:
+        """Return the k from which on :meth:`number` is more than this."""
+        return number
+
+
+class SortedCosts(OneSellerEach):
     """The costs of one market, centred and scaled, with their prefix sums.
 
     Parameters
@@ -97,6 +121,29 @@ class SortedCosts:
         np.cumsum(x, out=x)
         np.cumsum(squares, out=squares)
 
+    def deviations(self, j: int, q: int, origin: float, unit: float) -> tuple[float, float]:
+        """Return the mean deviation of costs j to q from ``origin``, and the squares about it.
+
+        Both in a unit that keeps them within double precision; a power of two rounds nothing. Block
+        by block, because a million fresh deviations cost more than the arithmetic.
+        """
+        values = self.psi[j:q]
+        blocks = range(0, values.size, _BLOCK)
+        sums = (float(((values[i : i + _BLOCK] - origin) / unit).sum()) for i in blocks)
+        mean = sum(sums) / values.size
+        squares = 0.0
+        for i in blocks:
+            deviation = values[i : i + _BLOCK] - origin
+            deviation /= unit
+            deviation -= mean
+            deviation *= deviation
+            squares += float(deviation.sum())
+        return mean, squares
+
+    def total(self, j: int, unit: float) -> float:
+        """Return the sum of the j smallest costs, in a unit."""
+        return float((self.psi[:j] / unit).sum())
+
     def scaled(self, psi: Floats) -> Floats:
         """Return costs centred and scaled as these are."""
         return (psi - self.lowest) / self.scale
@@ -119,7 +166,64 @@ class SortedCosts:
         return np.searchsorted(self.psi, value), np.searchsorted(self.psi, value, side="right")
 
 
-class Replaced:
+class GroupedCosts(SortedCosts):
+    """The costs of one market, of which some are known one by one and the others in groups.
+
+    Parameters
+    ----------
+    psi : ndarray, shape (n,)
+        Costs in ascending order; of a group, no more than its smallest.
+    numbers : ndarray of int, shape (n,)
+        How many sellers have each cost, or are in the group; may be 0.
+    means, squares : ndarray, shape (n,)
+        Of a group, the mean cost and the sum of squares about it; the cost and 0 elsewhere.
+    stretches : ndarray of int, shape (s, 2)
+        Nodes between which all costs are known one by one, and outside of which the path is not
+        stationary.
+    """
+
+    def __init__(
+        self,
+        psi: Floats,
+        numbers: Ints,
+        means: Floats,
+        squares: Floats,
+        stretches: Ints | None = None,
+    ) -> None:
+        self.psi, self.stretches = psi, stretches
+        self._numbers, self._means, self._squares = numbers, means, squares
+        self.scale = float(psi[-1]) or 1.0
+        self.lowest = float(psi[0])
+        self.offset = self.lowest / self.scale
+        self.size = np.array([psi.size])
+        self.count = 1
+        x = self.scaled(means)
+        self._n, self.s1, self.s2 = (
+            np.concatenate(([0], np.cumsum(part)))
+            for part in (numbers, numbers * x, squares / self.scale**2 + numbers * x * x)
+        )
+
+    def number(self, e: Ints, k: Ints) -> Ints:
+        """Return how many sellers the k smallest costs are of."""
+        return self._n[k]
+
+    def position(self, e: Ints, number: Ints) -> Ints:
+        """Return the k from which on :meth:`number` is more than this."""
+        return np.searchsorted(self._n, number, side="right") - 1
+
+    def deviations(self, j: int, q: int, origin: float, unit: float) -> tuple[float, float]:
+        """Return the mean deviation of costs j to q from ``origin``, and the squares about it."""
+        numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / unit
+        mean = float((numbers * deviation).sum()) / int(numbers.sum())
+        deviation -= mean
+        return mean, float((self._squares[j:q] / unit**2 + numbers * deviation**2).sum())
+
+    def total(self, j: int, unit: float) -> float:
+        """Return the sum of the j smallest costs, in a unit."""
+        return float((self._numbers[:j] * (self._means[:j] / unit)).sum())
+
+
+class Replaced(OneSellerEach):
     """Many markets, each the base market with one seller's cost replaced.
 
     Parameters

@@ -72,8 +72,7 @@ class OwnReportCurve:
         self.form = form
         psi = form.virtual_costs
         # One seller may leave, so that the next dearer ones must be there.
-        cheap = cheap_enough(form, spare=1) if form.mu > 0 else None
-        self._limit = np.inf if cheap is None else cheap[0]
+        self._limit = cheap_enough(form, spare=1) if form.mu > 0 else np.inf
         kept = np.flatnonzero(psi <= self._limit)
         order = kept[np.argsort(psi[kept])]
         ordered = psi[order]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.costs import SortedCosts
+from convexmarket.allocation.passes import InMemory, survey
 from convexmarket.allocation.path import (
     beta_at,
     cheapest,
@@ -44,10 +45,11 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Markets below this size are sorted whole: looking for sellers to leave out costs more.
-_WORTH_PRUNING = 20_000
+#: Markets below this size are sorted whole: passes over them cost more.
+_WORTH_PASSES = 20_000
 _SAMPLE = 4_096
 _BLOCK = 1 << 15
+_ONE = np.zeros(1, dtype=np.intp)
 #: The ratio of scales is computed with as long as it keeps all digits.
 _LEAST, _LARGEST = 1e-300, 1e300
 
@@ -166,45 +168,44 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
 
 
 def _costs_that_matter(form: StandardForm) -> SortedCosts:
-    """Sort the costs, leaving out sellers who are provably not bought from."""
-    cheap = cheap_enough(form)
-    if cheap is not None:
-        return cheap[1]
-    ordered = np.sort(form.virtual_costs)
+    """Return the costs, leaving out sellers who are provably not bought from."""
+    psi = form.virtual_costs
+    if psi.size >= _WORTH_PASSES:
+        ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
+        return survey(InMemory(psi), form, ceiling)
+    ordered = np.sort(psi)
     return SortedCosts(ordered, highest_cost_bought(form, ordered))
 
 
-def cheap_enough(form: StandardForm, spare: int = 0) -> tuple[float, SortedCosts] | None:
-    """Return a cost below which all are who are bought from, and the costs that are.
+def cheap_enough(form: StandardForm, spare: int) -> float:
+    """Return a cost below which all are who are bought from; +inf where none is found quickly.
 
     At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
     there is none on the part of the path where t^2*mean < sigma*gamma, which is where sellers above
-    some cost are bought from. A sample suggests that cost; then it is checked, and None is returned
-    where it fails. ``spare`` sellers may leave the market or have other costs: t is largest without
-    the cheapest, who are left out, and the mean with the dearest that is bought from.
+    some cost are bought from. A sample suggests that cost; then it is checked. ``spare`` sellers
+    may leave the market or have other costs: t is largest without the cheapest, who are left out,
+    and the mean with the dearest that is bought from.
     """
     psi, u = form.virtual_costs, form.max_weight
-    if psi.size < _WORTH_PRUNING or form.sigma == 0 or (form.eta_low, form.eta_high) != (0, np.inf):
-        return None
+    if psi.size < _WORTH_PASSES or form.sigma == 0 or (form.eta_low, form.eta_high) != (0, np.inf):
+        return np.inf
     stride = psi.size // _SAMPLE
     sample = SortedCosts(np.sort(psi[::stride]))
     nodes, rates2 = squared_rates(sample, u * stride, 512)
     enough = rates2 / stride * psi.mean() < 0.5 * ratio_of_scales(form, sample) * sample.scale
     first_enough = int(nodes[np.argmax(enough)])
     if not np.any(enough) or first_enough == sample.psi.size:
-        return None
+        return np.inf
     limit = float(sample.psi[first_enough])
     ordered = np.sort(psi[psi <= limit])
     if (ordered.size - spare) * u < 1:
-        return None
-    total = float(psi.sum())
-    if spare:
-        total += spare * highest_cost_bought(form, ordered, spare)
+        return np.inf
+    total = float(psi.sum()) + spare * highest_cost_bought(form, ordered, spare)
     costs = SortedCosts(ordered[spare:])
     _, rate2 = squared_rates(costs, u, 1)
     bound = ratio_of_scales(form, costs) * costs.scale
     proven = np.any(rate2 * (total / (psi.size - spare)) < bound)
-    return (limit, costs) if proven else None
+    return limit if proven else np.inf
 
 
 def _cheapest_sellers(form: StandardForm) -> ExactSolution:
@@ -249,24 +250,6 @@ def _refuse_free_sellers(form: StandardForm) -> None:
     )
 
 
-def _moments(values: Floats, origin: float, unit: float) -> tuple[float, float]:
-    """Return the mean deviation from ``origin``, and the sum of squares about that mean.
-
-    Both in a unit that keeps them within double precision; a power of two rounds nothing. Block by
-    block, because a million fresh deviations cost more than the arithmetic.
-    """
-    blocks = range(0, values.size, _BLOCK)
-    sums = (float(((values[i : i + _BLOCK] - origin) / unit).sum()) for i in blocks)
-    mean = sum(sums) / values.size
-    squares = 0.0
-    for i in blocks:
-        deviation = values[i : i + _BLOCK] - origin
-        deviation /= unit
-        deviation -= mean
-        squares += float(deviation @ deviation)
-    return mean, squares
-
-
 @dataclass(frozen=True)
 class _Piece:
     """The point of the path on the piece (j, q), in the units of the market.
@@ -277,40 +260,44 @@ class _Piece:
 
     j: int
     q: int
+    capped: int
     origin: float
     mean: float
     share: float
     beta: float
 
 
-def _solve_piece(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) -> _Piece:
+def _solve_piece(
+    form: StandardForm, costs: SortedCosts, j: int, q: int, eta: float | None
+) -> _Piece:
     """Solve a piece from deviations from one of its costs: their digits are never lost."""
+    psi, u = costs.psi, form.max_weight
+    capped, bought = (int(costs.number(_ONE, np.array([k]))[0]) for k in (j, q))
     origin = float(psi[j + (q - j) // 2])
     unit = float(psi[q - 1] - psi[j])  # so that the cubic does not overflow at any scale
-    left = max(0.0, 1.0 - j * form.max_weight)
-    share = min(left / (q - j), form.max_weight)  # a full piece exceeds the cap by rounding
+    left = max(0.0, 1.0 - capped * u)
+    share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
     if unit == 0:
-        return _Piece(j, q, origin, 0.0, share, np.nan)
+        return _Piece(j, q, capped, origin, 0.0, share, np.nan)
     two = float(np.ldexp(0.5, np.frexp(unit)[1]))
-    mean, squares = _moments(psi[j:q], origin, two)
+    mean, squares = costs.deviations(j, q, origin, two)
     mean *= two
     spread = np.array([squares / (unit / two) ** 2])
-    norm2 = np.array([j * form.max_weight**2 + left * share])
+    norm2 = np.array([capped * u**2 + left * share])
     if eta is None:
-        capped = form.max_weight * float((psi[:j] / unit).sum())
-        cost = np.array([capped + left * ((origin + mean) / unit)])
+        cost = np.array([u * costs.total(j, unit) + left * ((origin + mean) / unit)])
         rho = form.sigma * form.gamma * unit / form.mu / form.mu
         beta = stationary_beta(spread, cost, norm2, rho)
     else:
         beta = beta_at(spread, norm2, form.gamma * eta * unit / form.mu)
-    return _Piece(j, q, origin, mean, share, float(beta[0]) / unit)
+    return _Piece(j, q, capped, origin, mean, share, float(beta[0]) / unit)
 
 
-def _settle(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) -> _Piece:
+def _settle(form: StandardForm, costs: SortedCosts, j: int, q: int, eta: float | None) -> _Piece:
     """Solve the piece (j, q); should rounding have put the point next to it, its neighbour."""
-    u = form.max_weight
+    u, psi = form.max_weight, costs.psi
     for _ in range(8):
-        piece = _solve_piece(form, psi, j, q, eta)
+        piece = _solve_piece(form, costs, j, q, eta)
         centre = piece.origin + piece.mean
         if np.isnan(piece.beta):
             return piece
@@ -338,24 +325,42 @@ def _settle(form: StandardForm, psi: Floats, j: int, q: int, eta: float | None) 
     return piece
 
 
-def _weights(form: StandardForm, piece: _Piece) -> Floats:
-    """Return the weights of all sellers, in their own order."""
-    if np.isnan(piece.beta):
-        weights = np.where(form.virtual_costs == piece.origin, piece.share, 0.0)
-        weights[form.virtual_costs < piece.origin] = form.max_weight
-    else:
-        weights = form.virtual_costs - piece.origin
-        weights -= piece.mean
-        weights *= -piece.beta
-        weights += piece.share
-        np.maximum(weights, 0.0, out=weights)
-        np.minimum(weights, form.max_weight, out=weights)
-    if not abs(weights.sum() - 1.0) <= 1e-10:
+def _weights(form: StandardForm, piece: _Piece) -> tuple[Floats, float, float]:
+    """Return the weights of all sellers, in their own order, their norm and psi'a."""
+    psi = form.virtual_costs
+    weights = np.empty(psi.size)
+    sums = np.zeros(3)
+    for start in range(0, psi.size, _BLOCK):
+        some = slice(start, start + _BLOCK)
+        sums += weigh(psi[some], piece, form.max_weight, weights[some])
+    if not abs(sums[0] - 1.0) <= 1e-10:
         raise SolverError(
-            f"the exact solver lost the optimum to rounding, its weights sum to {weights.sum()!r}: "
+            f"the exact solver lost the optimum to rounding, its weights sum to {sums[0]!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
-    return weights
+    return weights, float(np.sqrt(sums[1])), float(sums[2])
+
+
+def weigh(psi: Floats, piece: _Piece, cap: float, out: Floats) -> tuple[float, float, float]:
+    """Write the weights of some sellers; return their sum, that of their squares, and psi'a.
+
+    The sums are numpy's: those of BLAS start threads, which takes longer than this.
+    """
+    if np.isnan(piece.beta):
+        out[:] = np.where(psi == piece.origin, piece.share, 0.0)
+        out[psi < piece.origin] = cap
+    else:
+        np.subtract(psi, piece.origin, out=out)
+        out -= piece.mean
+        out *= -piece.beta
+        out += piece.share
+        np.maximum(out, 0.0, out=out)
+        np.minimum(out, cap, out=out)
+    with np.errstate(invalid="ignore"):
+        cost = float((psi * out).sum())
+    if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
+        cost = float((psi[out > 0] * out[out > 0]).sum())
+    return float(out.sum()), float((out * out).sum()), cost
 
 
 def _answer(
@@ -367,18 +372,18 @@ def _answer(
     binding: tuple[str, ...] = (),
 ) -> ExactSolution:
     """Return the optimum on the piece (j, q) that prefix sums found, with its dual value."""
-    piece = _settle(form, costs.psi, j, q, eta)
-    weights = _weights(form, piece)
-    norm = float(np.sqrt(weights @ weights))
+    piece = _settle(form, costs, j, q, eta)
+    weights, norm, cost = _weights(form, piece)
     if eta is None:
-        best = _stationary_eta(form, form.expected_cost(weights))
+        best = _stationary_eta(form, cost)
         eta = float(np.clip(best, form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)
-    at_cap = tau - t * costs.psi[: piece.j] - form.mu * form.max_weight / norm
-    objective = form.objective(weights, eta)
-    dual = tau - form.max_weight * float(at_cap.sum()) + form.sigma / eta
+    at_cap = piece.capped * (tau - form.mu * form.max_weight / norm)
+    at_cap -= t * costs.total(piece.j, 1.0)
+    objective = form.mu * norm + form.sigma / eta + form.gamma * eta * cost
+    dual = tau - form.max_weight * at_cap + form.sigma / eta
     if objective - dual > 1e-12 * objective:  # tau lost digits; the weights prove a better bound
         dual = max(dual, dual_bound(form, t * form.virtual_costs, weights) + form.sigma / eta)
     return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)

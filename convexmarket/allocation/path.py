@@ -24,7 +24,7 @@ largest, objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from convexmarket.allocation.costs import (
     Arrays,
     Costs,
     Floats,
+    GroupedCosts,
     Ints,
     Replaced,
     SortedCosts,
@@ -45,8 +46,10 @@ __all__ = [
     "Common",
     "PathPoint",
     "beta_at",
+    "bounds_at_edges",
     "cheapest",
     "common_stretches",
+    "may_hit",
     "minimise",
     "point_at",
     "squared_rates",
@@ -138,15 +141,17 @@ class _Path:
         n_caps = 1.0 / cap
         entry = np.arange(costs.size.size)
         # m sellers at k/m with k = 1 must fit in spite of rounding.
-        marginal = np.minimum(int(np.ceil(n_caps * (1 - 1e-15))) - 1, costs.size - 1)
-        floor, first = costs.ties(entry, marginal)
+        everyone = costs.number(entry, costs.size)
+        marginal = np.minimum(int(np.ceil(n_caps * (1 - 1e-15))) - 1, everyone - 1)
+        floor, first = costs.ties(entry, costs.position(entry, marginal))
         return cls(costs, cap, n_caps, floor, first)
 
     def segment(self, e: Ints, j: Ints, q: Ints) -> Segment:
         """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
         costs, u = self.costs, self.cap
-        free = (q - j).astype(float)
-        left = np.maximum(1.0 - j * u, 0.0)
+        capped = costs.number(e, j)
+        free = (costs.number(e, q) - capped).astype(float)
+        left = np.maximum(1.0 - capped * u, 0.0)
         total, squares = costs.sums(e, q)
         below: Floats | float = 0.0
         if np.any(j):
@@ -159,7 +164,7 @@ class _Path:
         at_end = (j == of_market(self.floor, e)) & (q == of_market(self.first, e))
         spread = np.where(at_end, 0.0, spread)
         cost = costs.offset + u * below + left * mean
-        norm2 = j * u * u + left * left / free
+        norm2 = capped * u * u + left * left / free
         return free, left, total, spread, cost, norm2
 
     def node(self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
@@ -178,7 +183,7 @@ class _Path:
         if np.any(self.floor):
             j = np.where(at_start, 0, np.where(at_end, of_market(self.floor, e), j))
         free, left, total, spread, cost, norm2 = self.segment(e, j, q)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * tau - total))
             bend = beta * spread
             # Free sellers' costs must not be rounded below zero: the rate may be infinite.
@@ -196,11 +201,12 @@ class _Path:
         if not np.any(self.floor):
             return low
         low, high = (low, of_market(self.floor, e)) if bounds is None else bounds
-        total = self.costs.sum1(e, q)
+        total, bought = self.costs.sum1(e, q), self.costs.number(e, q)
         while np.any(low < high):
             j = (low + high) // 2
-            mass = (q - j) * tau - (total - self.costs.sum1(e, j))
-            capped = mass <= (self.n_caps - j) * (tau - self.costs.value(e, j))
+            number = self.costs.number(e, j)
+            mass = (bought - number) * tau - (total - self.costs.sum1(e, j))
+            capped = mass <= (self.n_caps - number) * (tau - self.costs.value(e, j))
             capped &= low < high
             low = np.where(capped, j + 1, low)
             high = np.where(capped, high, np.minimum(high, j))
@@ -216,7 +222,7 @@ class _Path:
         enter = np.where(q > last, 0.0, enter)
         if not np.any(self.floor):
             return enter, leave
-        excess = self.cap * np.maximum(q - self.n_caps, 0.0)
+        excess = self.cap * np.maximum(self.costs.number(e, q) - self.n_caps, 0.0)
         cap_next = _ratio(excess, total - free * value(e, j), np.inf)
         cap_last = _ratio(excess, total - free * value(e, np.maximum(j - 1, 0)), 0.0)
         high = np.where(j < of_market(self.floor, e), np.minimum(leave, cap_next), leave)
@@ -357,6 +363,80 @@ def _product(rate2: Floats, cost: Floats) -> Floats:
 def _may_hit(most: Floats, least: Floats, target: float) -> NDArray[np.bool_]:
     # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
     return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
+
+
+class EdgeBounds(NamedTuple):
+    """Bounds of the path between the edges of cells, beyond the last one too; shape (n + 1,).
+
+    Attributes
+    ----------
+    rate2, cost : (ndarray, ndarray)
+        The least and the most that r^2 and psi'a may be there, in units of ``scale``.
+    cap_low, cap_high : ndarray
+        Costs between which the dearest seller at the cap is.
+    scale : float
+    """
+
+    rate2: tuple[Floats, Floats]
+    cost: tuple[Floats, Floats]
+    cap_low: Floats
+    cap_high: Floats
+    scale: float
+
+
+def bounds_at_edges(edges: Floats, numbers: Ints, cap: float) -> EdgeBounds:
+    """Bound the path of a market of which only the numbers of sellers in cells are known.
+
+    With all at the lower edges, and all at the upper ones, are two markets between which it lies;
+    at the same tau they bound it, as in :func:`common_stretches`.
+
+    Parameters
+    ----------
+    edges : ndarray, shape (n + 1,)
+    numbers : ndarray of int, shape (n,)
+    cap : float
+    """
+    scale = float(edges[-1]) or 1.0
+    s, none = np.arange(edges.size), np.zeros(edges.size)
+    nodes, betas, ends = [], [], []
+    for some in (np.append(0, numbers), np.append(numbers, 0)):  # fewer at any tau, and more
+        path = _Path.of(GroupedCosts(edges, some, edges, none), cap)
+        e = np.zeros_like(s)
+        # Node k = n + 1 is the beginning of the path, where all are bought from.
+        node, beta = path.node_and_beta(e, s)
+        nodes.append(node)
+        betas.append(np.where(np.isinf(node.rate2), np.inf, beta))
+        ends.append(path.node(e[:1], s[-1:] + 1).cost[0])
+    less, more = nodes
+    tau = edges / scale
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = betas[0] / betas[1]
+        least_cost = tau - (tau - more.cost) * ratio
+        most_cost = tau - (tau - less.cost) / ratio
+        least_cost = np.where(np.isinf(betas[0]), more.cost[0], least_cost)
+        most_cost = np.where(np.isinf(betas[0]), tau, most_cost)
+        width = [cap / beta * scale for beta in betas]
+    return EdgeBounds(
+        (np.append(more.rate2[1:], 0.0), less.rate2),
+        (np.fmax(least_cost, more.cost[0]), np.append(np.fmin(most_cost, tau)[1:], ends[0])),
+        np.append(edges[1:] - width[1][1:], -np.inf),
+        np.where(np.isinf(betas[0]), np.append(edges[1:], edges[-1]), edges - width[0]),
+        scale,
+    )
+
+
+def may_hit(bounds: EdgeBounds, rho: float, rates: Sequence[float]) -> NDArray[np.bool_]:
+    """Return between which edges a path may be stationary, or at one of the rates; shape (n + 1,).
+
+    ``rho`` is 0 where no stationary point is looked for.
+    """
+    (rate2_low, rate2_high), (cost_low, cost_high) = bounds.rate2, bounds.cost
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = _may_hit(rate2_high * cost_high, rate2_low * cost_low, rho)
+        found &= rho > 0
+        for rate in rates:
+            found |= _may_hit(rate2_high, rate2_low, rate * rate)
+    return found
 
 
 class Common(NamedTuple):
@@ -506,8 +586,12 @@ def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
     A single path is cut finely at once; many paths begin as one stretch each.
     """
     first, last = path.first - 1, path.costs.size
-    e = np.arange(first.size)
-    parts = min(_FIRST_NODES, int(last[0] - first[0])) if first.size == 1 else 1
+    e, parts = np.arange(first.size), 1
+    if path.costs.stretches is not None:
+        first, last = np.clip(path.costs.stretches, first, last).T
+        e = np.zeros_like(first)
+    if path.first.size == 1:
+        parts = int(np.clip((last - first).max(), 1, _FIRST_NODES))
     k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
     return e, path.node(np.repeat(e, parts + 1).reshape(k.shape), k)
 

@@ -318,7 +318,7 @@ def assert_leaving_out_loses_nothing(form, monkeypatch):
     found = exact.solve_exact(form)
     assert_sound(form, found)
     with monkeypatch.context() as patch:
-        patch.setattr(exact, "_WORTH_PRUNING", np.inf)
+        patch.setattr(exact, "_WORTH_PASSES", np.inf)
         patch.setattr(exact, "highest_cost_bought", lambda *_, **__: np.inf)
         whole = exact.solve_exact(form)
     assert found.objective == pytest.approx(whole.objective, rel=1e-13)

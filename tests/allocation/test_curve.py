@@ -325,7 +325,7 @@ def test_all_at_one_cost_are_answered_as_if_each_alone(name, monkeypatch):
     form = large_form(name, 300)
     psi = form.virtual_costs
     curve, who = OwnReportCurve(form), np.flatnonzero(np.isfinite(psi))
-    monkeypatch.setattr(exact, "_WORTH_PRUNING", 100)
+    monkeypatch.setattr(exact, "_WORTH_PASSES", 100)
     monkeypatch.setattr(exact, "_SAMPLE", 50)
     monkeypatch.setattr(curve_module, "_CHUNK", 100)
     fewer = OwnReportCurve(form)

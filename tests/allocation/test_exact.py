@@ -13,7 +13,6 @@ import convexmarket as cm
 from convexmarket.allocation import exact
 from convexmarket.allocation.costs import SortedCosts
 from convexmarket.allocation.exact import (
-    _moments,
     check_feasible,
     highest_cost_bought,
     ratio_of_scales,
@@ -503,8 +502,7 @@ def test_a_large_market_in_which_everybody_is_bought_from():
 
 def test_leaving_out_sellers_of_a_large_market_with_few_costs(monkeypatch):
     """Half of them tie at the least cost: whoever is left out, those stay."""
-    monkeypatch.setattr(exact, "_WORTH_PRUNING", 100)
-    monkeypatch.setattr(exact, "_SAMPLE", 50)
+    monkeypatch.setattr(exact, "_WORTH_PASSES", 100)
     for few in ([0.2, 0.2, 0.5, 9.0], [0.2], [0.2, 0.4], [0.2, 0.3, 40.0, 41.0]):
         psi = np.resize(few, 200)
         for sigma in (0.01, 1.0, 100.0):
@@ -512,7 +510,7 @@ def test_leaving_out_sellers_of_a_large_market_with_few_costs(monkeypatch):
             found = solve_exact(market)
             assert found.objective == pytest.approx(value_at(market, found.eta), rel=1e-12)
             with monkeypatch.context() as patch:
-                patch.setattr(exact, "_WORTH_PRUNING", np.inf)
+                patch.setattr(exact, "_WORTH_PASSES", np.inf)
                 whole = solve_exact(market)
             np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)
             assert found.objective == pytest.approx(whole.objective, rel=1e-14)
@@ -561,9 +559,9 @@ def test_nobody_above_the_highest_cost_is_bought_from(form):
 
 
 def test_moments_keep_their_digits_in_every_block(monkeypatch):
-    monkeypatch.setattr("convexmarket.allocation.exact._BLOCK", 4)
-    values = 1e6 + np.random.default_rng(0).random(11)
-    mean, squares = _moments(values, 1e6, 1.0)
+    monkeypatch.setattr("convexmarket.allocation.costs._BLOCK", 4)
+    values = np.sort(1e6 + np.random.default_rng(0).random(11))
+    mean, squares = SortedCosts(values).deviations(0, 11, 1e6, 1.0)
     assert mean == pytest.approx((values - 1e6).mean(), rel=1e-13)
     assert squares == pytest.approx(((values - values.mean()) ** 2).sum(), rel=1e-8)
 

@@ -1,0 +1,297 @@
+"""The sellers who matter to an optimum, found in a few passes over all, without sorting them.
+
+The path of optimal weights needs of the sellers only how many there are below a threshold, their
+costs' sum and sum of squares. A first pass counts the sellers in cells. The cells' lower and upper
+edges make two markets that all sellers lie between, so that ``r^2`` and ``psi'a`` on the path are
+bounded at every edge (as in :func:`convexmarket.allocation.path.common_stretches`), and a cell
+where the path can neither be stationary nor cap anybody is known by its sums alone. The others are
+counted again in finer cells until few sellers are left, who are fetched one by one.
+
+A nonnegative double is ordered as its bits are, as an integer. So cells are shifts of these
+integers, exact at any scale: no cost is ever on the wrong side of an edge.
+
+Every pass maps a function over parts of the costs, in any order, and adds up small results: parts
+may lie in one array or on many machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.allocation.costs import GroupedCosts
+from convexmarket.allocation.path import bounds_at_edges, may_hit
+from convexmarket.market import StandardForm
+
+__all__ = ["InMemory", "Parts", "survey"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BLOCK = 1 << 15
+#: Bits of a double that the first cells leave open: 128 cells from each power of two to the next.
+_FIRST_SHIFT = 45
+#: Cells into which a stretch is split, as a power of two.
+_SPLIT = 12
+_INFINITY = int(np.array(np.inf).view(np.int64))
+#: What a pass does with a part of the costs.
+Pass = Callable[[Iterable[Floats]], Any]
+
+
+class Parts(Protocol):
+    """Costs in parts, over which passes are made."""
+
+    size: int
+
+    def each(self, work: Pass) -> Sequence[Any]:
+        """Return what the work gives for the blocks of each part."""
+
+
+class InMemory:
+    """Costs in one array."""
+
+    def __init__(self, psi: Floats) -> None:
+        self.size = psi.size
+        self._psi = psi
+
+    def each(self, work: Pass) -> Sequence[Any]:
+        """Return what the work gives for the one part that there is."""
+        return [work(blocks_of(self._psi))]
+
+
+def blocks_of(psi: Floats) -> Iterator[Floats]:
+    """Yield pieces that fit in a processor's cache."""
+    return (psi[start : start + _BLOCK] for start in range(0, psi.size, _BLOCK))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells in ascending order, each with its edges, as integers, and how many sellers it holds."""
+
+    low: Ints
+    high: Ints
+    number: Ints
+
+
+def survey(
+    parts: Parts, form: StandardForm, ceiling: Callable[[float], float], most: int | None = None
+) -> GroupedCosts:
+    """Return the costs with all that matters to an optimum known one by one.
+
+    Parameters
+    ----------
+    parts : Parts
+        The virtual costs >= 0; at infinite ones nothing is bought.
+    form : StandardForm
+        Whose virtual costs are not looked at.
+    ceiling : callable
+        Given a cost at which enough sellers can be had to fill the cap, returns one above which
+        nobody is bought from.
+    most : int, optional
+        How many sellers are fetched, unless they cannot be told apart; an eighth where left out.
+    """
+    most = parts.size // 8 if most is None else most
+    cells = _counted(parts, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
+    filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
+    full = int(np.searchsorted(np.cumsum(cells.number), filling))
+    limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
+    cells = _Cells(*(part[_value(cells.low) <= limit] for part in vars(cells).values()))
+    while True:
+        stationary, matters, endless = _judged(cells, form, filling)
+        runs = _runs(matters)
+        spans = [(int(cells.low[a]), int(cells.high[b - 1])) for a, b in runs]
+        shifts = [max((high - low - 1).bit_length() - _SPLIT, 0) for low, high in spans]
+        widest = [
+            int((cells.high - cells.low)[a:b][cells.number[a:b] > 0].max(initial=0))
+            for a, b in runs
+        ]
+        split = any(width >> shift > 1 for width, shift in zip(widest, shifts, strict=True))
+        if cells.number[matters].sum() <= most or not split:
+            break
+        windows = [(*span, shift) for span, shift in zip(spans, shifts, strict=True)]
+        found = _counted(parts, windows)
+        kept = ~matters
+        joined = [
+            np.concatenate((old[kept], new))
+            for old, new in zip(vars(cells).values(), vars(found).values(), strict=True)
+        ]
+        order = np.argsort(joined[0])
+        cells = _Cells(*(part[order] for part in joined))
+    wanted = [bool(stationary[a:b].any()) for a, b in runs]
+    return _fetched(parts, spans, wanted, int(cells.low[0]), int(cells.high[-1]), endless)
+
+
+def _value(key: Any) -> Any:
+    return np.asarray(key, dtype=np.int64).view(np.float64)
+
+
+def _runs(chosen: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return where stretches of True begin and end."""
+    ends = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    return [(int(a), int(b)) for a, b in ends.reshape(-1, 2)]
+
+
+def _keys(block: Floats) -> Ints:
+    return (block + 0.0).view(np.int64)  # the negative zero is no negative integer
+
+
+def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) -> list[Any]:
+    """Return for each window the cells that hold somebody, and how many."""
+    counts = [np.zeros(((high - 1 - low) >> shift) + 1, np.int64) for low, high, shift in windows]
+    for block in blocks:
+        keys = _keys(block)
+        for (low, high, shift), count in zip(windows, counts, strict=True):
+            inside = keys[(keys >= low) & (keys < high)]
+            if inside.size:
+                inside -= low
+                inside >>= shift
+                first = int(inside.min())
+                inside -= first
+                here = np.bincount(inside)
+                count[first : first + here.size] += here
+    return [(np.flatnonzero(count), count[count > 0]) for count in counts]
+
+
+def _counted(
+    parts: Parts, windows: Sequence[tuple[int, int, int]], trimmed: bool = False
+) -> _Cells:
+    """Count the sellers in the cells of windows; the space between those with somebody is one.
+
+    ``trimmed`` leaves out what lies before the first and after the last seller.
+    """
+    found = parts.each(partial(_count, windows))
+    lows, highs, numbers = [], [], []
+    for place, (low, high, shift) in enumerate(windows):
+        at, number = _added([part[place] for part in found])
+        begin = low + (at << shift)
+        end = np.minimum(begin + (1 << shift), high)
+        edges = np.concatenate(([low], np.column_stack((begin, end)).ravel(), [high]))
+        filled = np.zeros(edges.size - 1, np.int64)
+        filled[1::2] = number
+        real = edges[1:] > edges[:-1]
+        if trimmed:
+            real[[0, -1]] = False
+        lows.append(edges[:-1][real])
+        highs.append(edges[1:][real])
+        numbers.append(filled[real])
+    return _Cells(*(np.concatenate(part) for part in (lows, highs, numbers)))
+
+
+def _added(found: Sequence[tuple[Any, Ints]]) -> tuple[Any, Ints]:
+    """Return distinct values in order, and how many there are in all."""
+    values, place = np.unique(np.concatenate([one[0] for one in found]), return_inverse=True)
+    number = np.zeros(values.size, np.int64)
+    np.add.at(number, place, np.concatenate([one[1] for one in found]))
+    return values, number
+
+
+def _judged(
+    cells: _Cells, form: StandardForm, filling: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], bool]:
+    """Return which cells may hold a stationary point, which matter to it, and whether the end does.
+
+    Those that matter hold a stationary point, or the last seller at the cap there, or the dearest
+    of the cheapest sellers who can carry the whole weight. Beyond the end everybody is bought from.
+    """
+    edges = np.append(_value(cells.low), _value(cells.high[-1]))
+    bounds = bounds_at_edges(edges, cells.number, form.max_weight)
+    unit = form.gamma * bounds.scale / form.mu
+    rates = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
+    stationary = may_hit(bounds, form.sigma * unit / form.mu, rates)
+    if not stationary.any():  # the scales are too far apart to tell
+        stationary[:] = True
+    stationary, endless = stationary[:-1], bool(stationary[-1])
+    touched = np.zeros(cells.number.size + 1, np.int64)
+
+    def touch(low: Floats, high: Floats) -> None:
+        first = np.clip(np.searchsorted(edges, low) - 1, 0, cells.number.size - 1)
+        last = np.clip(np.searchsorted(edges, high, side="right") - 1, 0, cells.number.size - 1)
+        np.add.at(touched, first, 1)
+        np.add.at(touched, np.maximum(last, first) + 1, -1)
+
+    if form.max_weight < 1:
+        where = np.flatnonzero(np.append(stationary, endless))
+        where = where[bounds.cap_high[where] >= edges[0]]
+        touch(bounds.cap_low[where], bounds.cap_high[where])
+    marginal = np.searchsorted(np.cumsum(cells.number), min(filling, int(cells.number.sum())))
+    matters = stationary | (np.cumsum(touched[:-1]) > 0)
+    matters[marginal] = True
+    return stationary, matters, endless
+
+
+def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats]) -> Any:
+    """Return who is in the spans, each cost with its number, and the sums of those in between."""
+    fetched = [np.empty(0)]
+    borders = [0, *(key for span in spans for key in span), end]
+    gaps = list(zip(borders[::2], borders[1::2], strict=True))
+    sums = np.zeros((len(gaps), 3))
+    for block in blocks:
+        keys = _keys(block)
+        fetched += [block[(keys >= low) & (keys < high)] for low, high in spans]
+        for place, (low, high) in enumerate(gaps):
+            if low < high:
+                some = block[(keys >= low) & (keys < high)]
+                if some.size:
+                    mean = some.mean()
+                    some -= mean
+                    some *= some
+                    sums[place] = _merged(sums[place], (some.size, mean, some.sum()))
+    costs, numbers = np.unique(np.concatenate(fetched), return_counts=True)
+    return costs, numbers, sums
+
+
+def _merged(one: Any, other: Any) -> tuple[float, float, float]:
+    """Return the number, mean and sum of squares about it of two groups together."""
+    n = one[0] + other[0]
+    apart = other[1] - one[1]
+    share = other[0] / n if n else 0.0
+    return n, one[1] + apart * share, one[2] + other[2] + apart * apart * one[0] * share
+
+
+def _fetched(
+    parts: Parts,
+    spans: Sequence[tuple[int, int]],
+    wanted: Sequence[bool],
+    first: int,
+    end: int,
+    endless: bool,
+) -> GroupedCosts:
+    """Fetch the sellers in spans, and put them in a row with groups of the others."""
+    found = parts.each(partial(_fetch, spans, end if endless else spans[-1][1]))
+    sums = found[0][2]
+    for _, _, more in found[1:]:
+        sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])
+    costs, numbers = _added([one[:2] for one in found])
+    rows: list[tuple[Floats, Ints, Floats, Floats]] = []
+    stretches: list[tuple[int, int]] = []
+    length = 0
+
+    def add(psi: Any, number: Any, mean: Any, squares: Any) -> None:
+        nonlocal length
+        rows.append(tuple(np.atleast_1d(part) for part in (psi, number, mean, squares)))  # type: ignore[arg-type]
+        length += rows[-1][0].size
+
+    def group(key: int, sums: Any) -> None:
+        add(_value(key), int(sums[0]), sums[1] if sums[0] else _value(key), sums[2])
+
+    if spans[0][0] > first:
+        group(first, sums[0])
+    for place, ((low, high), is_wanted) in enumerate(zip(spans, wanted, strict=True)):
+        a, b = np.searchsorted(costs, _value([low, high]))
+        begin = length
+        edge = costs[a] if low == first and a < b else _value(low)
+        group(int(np.asarray(edge).view(np.int64)), (0, 0, 0))
+        add(costs[a:b], numbers[a:b], costs[a:b], np.zeros(b - a))
+        if is_wanted:
+            stretches.append((begin, length))
+        group(high, sums[place + 1])
+    if endless:
+        group(end, (0, 0, 0))
+        stretches.append((length - 1, length))
+    psi, number, means, squares = (np.concatenate(part) for part in zip(*rows, strict=True))
+    return GroupedCosts(psi, number, means, squares, np.array(stretches))

@@ -1,0 +1,150 @@
+"""Passes over unsorted costs find what sorting them finds, in whatever parts they lie."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.allocation import exact, passes
+from convexmarket.allocation.exact import highest_cost_bought, solve_exact
+from convexmarket.allocation.passes import blocks_of, survey
+from convexmarket.allocation.path import bounds_at_edges
+from convexmarket.errors import ConvexMarketError
+from convexmarket.market import StandardForm
+from tests.allocation.builders import forms, large_form, ranged_forms, three_roots
+
+
+class InPieces:
+    """Costs in parts of any length, in any order, some of them empty."""
+
+    def __init__(self, psi, rng, n_parts):
+        self.size, self.n_passes = psi.size, 0
+        place = rng.integers(n_parts, size=psi.size)
+        self._parts = [rng.permutation(psi[place == part]) for part in range(n_parts)]
+
+    def each(self, work):
+        self.n_passes += 1
+        return [work(blocks_of(part)) for part in self._parts]
+
+
+def found_by(form, parts, most):
+    """Return the solution of what a survey leaves."""
+    psi = form.virtual_costs
+    ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
+    return solve_exact(form, survey(parts, form, ceiling, most))
+
+
+def both(form, most=0, seed=0, n_parts=3):
+    """Return the solutions by sorting and by passes, or what kind of error is raised."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for solve in (
+        solve_exact,
+        lambda form: found_by(form, InPieces(form.virtual_costs, rng, n_parts), most),
+    ):
+        try:
+            found.append(solve(form))
+        except ConvexMarketError as error:
+            found.append(type(error))
+    return found
+
+
+def assert_same(form, **options):
+    sorted_out, found = both(form, **options)
+    if isinstance(sorted_out, type):
+        assert found is sorted_out
+        return
+    assert found.objective == pytest.approx(sorted_out.objective, rel=1e-12)
+    assert found.objective - found.lower_bound <= 1e-11 * found.objective
+    np.testing.assert_allclose(found.weights, sorted_out.weights, rtol=1e-8, atol=1e-11)
+
+
+@given(forms(), st.integers(0, 12), st.integers(1, 5))
+def test_any_market_is_solved_as_if_sorted(form, most, n_parts):
+    if form.mu > 0:
+        assert_same(form, most=most, n_parts=n_parts)
+
+
+@given(ranged_forms(), st.integers(0, 12))
+def test_ranges_of_eta_are_kept(form, most):
+    if form.mu > 0:
+        assert_same(form, most=most)
+
+
+@pytest.mark.parametrize("shift", [45, 52, 57])
+@pytest.mark.parametrize(
+    "name",
+    ["few bought", "nearly all bought", "tightly capped", "ties", "skewed, capped", "infinite"],
+)
+def test_cells_of_any_width_leave_the_same(name, shift, monkeypatch):
+    monkeypatch.setattr(passes, "_FIRST_SHIFT", shift)
+    monkeypatch.setattr(passes, "_SPLIT", 4)
+    form = large_form(name, 3_000)
+    for most in (0, 100, 3_000):
+        assert_same(form, most=most)
+
+
+def test_three_roots_are_told_apart():
+    form = three_roots()
+    many = replace(form, virtual_costs=np.repeat(form.virtual_costs, 50), mu=form.mu * np.sqrt(50))
+    assert_same(many)
+
+
+def test_few_passes_leave_few_sellers():
+    m = 200_000
+    for name in ("few bought", "nearly all bought", "capped"):
+        form = large_form(name, m)
+        parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
+        ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, m))  # noqa: B023, E731
+        costs = survey(parts, form, ceiling, most=2_000)
+        assert parts.n_passes <= 3
+        assert costs.psi.size <= 2_100
+
+
+def test_sellers_between_edges_bound_the_path():
+    """At every edge the true path lies between the bounds that the numbers alone give."""
+    rng = np.random.default_rng(3)
+    psi = np.sort(rng.uniform(0.5, 2.0, 60))
+    edges = np.linspace(0.5, 2.0, 9)
+    numbers = np.histogram(psi, edges)[0]
+    for cap in (1.0, 0.1):
+        bounds = bounds_at_edges(edges, numbers, cap)
+        for stretch in range(9):
+            for part in (0.0, 0.3, 0.99):
+                tau = edges[stretch] + part * (edges[1] - edges[0])
+                rate2, cost, theta = _path_at(psi, tau, cap)
+                if rate2 == np.inf:
+                    continue
+                rate2 *= bounds.scale**2
+                assert bounds.rate2[0][stretch] <= rate2 * (1 + 1e-12)
+                assert rate2 <= bounds.rate2[1][stretch] * (1 + 1e-12)
+                assert bounds.cost[0][stretch] <= cost / bounds.scale + 1e-12
+                assert cost / bounds.scale <= bounds.cost[1][stretch] + 1e-12
+                if cap < 1:
+                    assert bounds.cap_low[stretch] - 1e-12 <= theta
+                    assert theta <= bounds.cap_high[stretch] + 1e-12
+
+
+def _path_at(psi, tau, cap):
+    """Return r^2, psi'a and the cost from which on sellers are below the cap, by bisection."""
+    low, high = 0.0, 1e9
+    for _ in range(200):
+        beta = 0.5 * (low + high)
+        if np.clip(beta * (tau - psi), 0, cap).sum() < 1:
+            low = beta
+        else:
+            high = beta
+    if low > 1e8:
+        return np.inf, 0.0, 0.0
+    weights = np.clip(low * (tau - psi), 0, cap)
+    return low**2 / (weights @ weights), psi @ weights, tau - cap / low
+
+
+def test_a_large_market_makes_passes(monkeypatch):
+    form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
+    expected = solve_exact(form)
+    monkeypatch.setattr(exact, "_WORTH_PASSES", 100)
+    monkeypatch.setattr(np, "sort", None)  # nothing is sorted whole
+    assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)
