@@ -16,8 +16,10 @@ NETWORK = {
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler.
+#: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
+#: sellers may be in a Dask collection.
 ASKED_FOR = {
+    ("allocation/parted.py", "dask"),
     ("cli/__init__.py", "webbrowser"),
     ("cli/compare.py", "webbrowser"),
     ("cli/online.py", "webbrowser"),

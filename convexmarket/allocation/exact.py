@@ -9,7 +9,7 @@ to rounding however close together or far apart the costs are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,17 @@ from convexmarket.market import StandardForm
 
 __all__ = [
     "ExactSolution",
+    "Place",
+    "best_place",
     "cheap_enough",
+    "check_enough",
     "check_feasible",
+    "check_sum",
     "highest_cost_bought",
+    "priced",
     "ratio_of_scales",
     "solve_exact",
+    "weigh",
 ]
 
 Floats = NDArray[np.float64]
@@ -87,6 +93,20 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
     if form.mu == 0:
         return _cheapest_sellers(form)
     costs = costs or _costs_that_matter(form)
+    found = best_place(form, costs)
+    weights, norm, cost = _weights(form, found.piece)
+    bought = priced(form, costs, found, norm, cost)
+    dual = bought.lower_bound
+    if (
+        bought.objective - dual > 1e-12 * bought.objective
+    ):  # digits were lost; the weights have them
+        scaled = form.gamma * bought.eta * form.virtual_costs
+        dual = max(dual, dual_bound(form, scaled, weights) + form.sigma / bought.eta)
+    return replace(bought, weights=weights, lower_bound=min(bought.objective, dual))
+
+
+def best_place(form: StandardForm, costs: SortedCosts) -> Place:
+    """Return the place of the optimum on the path, where mu > 0; the form's costs are not read."""
     unit = form.gamma * costs.scale / form.mu  # r per unit of eta
     rho = ratio_of_scales(form, costs)
     ends = [("eta_low", form.eta_low), ("eta_high", form.eta_high)]
@@ -94,7 +114,7 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
     if not ends and costs.lowest > 0:
         _, j, q = stationary_pieces(costs, form.max_weight, rho)
         if j.size == 1:  # as in most markets: nothing to compare
-            return _answer(form, costs, int(j[0]), int(q[0]))
+            return Place(_settle(form, costs, int(j[0]), int(q[0]), None))
     found = []
     if form.sigma > 0:
         rates = (form.eta_low * unit, form.eta_high * unit)
@@ -103,12 +123,14 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
     values = [float(point.value[0]) for point in found]
     best = int(np.argmin(values))
     if np.isinf(found[best].rate[0]):
-        _refuse_free_sellers(form)
-    piece = int(found[best].capped[0]), int(found[best].bought[0])
+        free = np.searchsorted(costs.psi, [0.0], side="right")
+        _refuse_free_sellers(int(costs.number(_ONE, free)[0]))
+    capped, bought = int(found[best].capped[0]), int(found[best].bought[0])
     end = best - (form.sigma > 0)
     if end < 0:
-        return _answer(form, costs, *piece)
-    return _answer(form, costs, *piece, eta=ends[end][1], binding=(ends[end][0],))
+        return Place(_settle(form, costs, capped, bought, None))
+    name, eta = ends[end]
+    return Place(_settle(form, costs, capped, bought, eta), eta, (name,))
 
 
 def check_feasible(form: StandardForm) -> None:
@@ -119,7 +141,11 @@ def check_feasible(form: StandardForm) -> None:
             f"{form.eta_high:g}; widen one of them"
         )
     m = form.virtual_costs.size
-    available = m - int(np.count_nonzero(np.isinf(form.virtual_costs)))
+    check_enough(form, m - int(np.count_nonzero(np.isinf(form.virtual_costs))), m)
+
+
+def check_enough(form: StandardForm, available: int, m: int) -> None:
+    """Raise InfeasibleMarketError where those of m who are available cannot carry the weight."""
     if available * form.max_weight < 1 - 1e-12:
         raise InfeasibleMarketError(
             f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
@@ -223,7 +249,7 @@ def _cheapest_sellers(form: StandardForm) -> ExactSolution:
     best = np.inf if cost == 0 else _stationary_eta(form, cost)
     eta = float(np.clip(best, form.eta_low, form.eta_high))
     if eta == np.inf:
-        _refuse_free_sellers(form)
+        _refuse_free_sellers(int(np.count_nonzero(psi == 0)))
     binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     objective = form.objective(weights, eta)
     multiplier = form.gamma * float(marginal)
@@ -241,8 +267,7 @@ def _stationary_eta(form: StandardForm, cost: float) -> float:
     return eta
 
 
-def _refuse_free_sellers(form: StandardForm) -> None:
-    free = int(np.count_nonzero(form.virtual_costs == 0))
+def _refuse_free_sellers(free: int) -> None:
     raise UnattainedOptimumError(
         f"{free} sellers have a virtual cost of 0, so privacy bought from them alone is free and "
         "the infimum, at eta = infinity, is not attained; leave them out, or bound eta with "
@@ -265,6 +290,15 @@ class _Piece:
     mean: float
     share: float
     beta: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place on the path: a piece, and the end of the range of eta where that binds."""
+
+    piece: _Piece
+    eta: float | None = None
+    binding: tuple[str, ...] = ()
 
 
 def _solve_piece(
@@ -318,8 +352,9 @@ def _settle(form: StandardForm, costs: SortedCosts, j: int, q: int, eta: float |
             continue
         top = centre + piece.share / piece.beta
         capped = int(np.searchsorted(psi, top - u / piece.beta, side="right"))
-        bought = max(int(np.searchsorted(psi, top)), capped + 1)
-        if (capped, bought) == (j, q) or capped >= psi.size:
+        at_cap = costs.number(_ONE, np.array([capped]))
+        bought = max(int(np.searchsorted(psi, top)), int(costs.position(_ONE, at_cap)[0]) + 1)
+        if (capped, bought) == (j, q) or at_cap[0] >= costs.number(_ONE, costs.size)[0]:
             return piece
         j, q = capped, bought
     return piece
@@ -333,12 +368,17 @@ def _weights(form: StandardForm, piece: _Piece) -> tuple[Floats, float, float]:
     for start in range(0, psi.size, _BLOCK):
         some = slice(start, start + _BLOCK)
         sums += weigh(psi[some], piece, form.max_weight, weights[some])
-    if not abs(sums[0] - 1.0) <= 1e-10:
+    check_sum(sums[0])
+    return weights, float(np.sqrt(sums[1])), float(sums[2])
+
+
+def check_sum(total: float) -> None:
+    """Refuse weights that do not sum to one."""
+    if not abs(total - 1.0) <= 1e-10:
         raise SolverError(
-            f"the exact solver lost the optimum to rounding, its weights sum to {sums[0]!r}: "
+            f"the exact solver lost the optimum to rounding, its weights sum to {total!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
-    return weights, float(np.sqrt(sums[1])), float(sums[2])
 
 
 def weigh(psi: Floats, piece: _Piece, cap: float, out: Floats) -> tuple[float, float, float]:
@@ -363,20 +403,13 @@ def weigh(psi: Floats, piece: _Piece, cap: float, out: Floats) -> tuple[float, f
     return float(out.sum()), float((out * out).sum()), cost
 
 
-def _answer(
-    form: StandardForm,
-    costs: SortedCosts,
-    j: int,
-    q: int,
-    eta: float | None = None,
-    binding: tuple[str, ...] = (),
+def priced(
+    form: StandardForm, costs: SortedCosts, place: Place, norm: float, cost: float
 ) -> ExactSolution:
-    """Return the optimum on the piece (j, q) that prefix sums found, with its dual value."""
-    piece = _settle(form, costs, j, q, eta)
-    weights, norm, cost = _weights(form, piece)
+    """Return eta, objective and dual value of weights of this norm and psi'a, but no weights."""
+    piece, eta = place.piece, place.eta
     if eta is None:
-        best = _stationary_eta(form, cost)
-        eta = float(np.clip(best, form.eta_low, form.eta_high))
+        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)
@@ -384,6 +417,5 @@ def _answer(
     at_cap -= t * costs.total(piece.j, 1.0)
     objective = form.mu * norm + form.sigma / eta + form.gamma * eta * cost
     dual = tau - form.max_weight * at_cap + form.sigma / eta
-    if objective - dual > 1e-12 * objective:  # tau lost digits; the weights prove a better bound
-        dual = max(dual, dual_bound(form, t * form.virtual_costs, weights) + form.sigma / eta)
-    return ExactSolution(weights, eta, objective, min(objective, dual), tau / eta, binding)
+    dual = min(objective, dual)
+    return ExactSolution(np.empty(0), eta, objective, dual, tau / eta, place.binding)

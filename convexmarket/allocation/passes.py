@@ -79,7 +79,11 @@ class _Cells:
 
 
 def survey(
-    parts: Parts, form: StandardForm, ceiling: Callable[[float], float], most: int | None = None
+    parts: Parts,
+    form: StandardForm,
+    ceiling: Callable[[float], float],
+    most: int | None = None,
+    check: Callable[[int], None] | None = None,
 ) -> GroupedCosts:
     """Return the costs with all that matters to an optimum known one by one.
 
@@ -94,9 +98,13 @@ def survey(
         nobody is bought from.
     most : int, optional
         How many sellers are fetched, unless they cannot be told apart; an eighth where left out.
+    check : callable, optional
+        Called with the number of sellers at finite costs, before they are looked at further.
     """
     most = parts.size // 8 if most is None else most
     cells = _counted(parts, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
+    if check is not None:
+        check(int(cells.number.sum()))
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
     full = int(np.searchsorted(np.cumsum(cells.number), filling))
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
