@@ -61,7 +61,8 @@ def result(problem):
 
 
 def sellers_of(result, scenario):
-    table = result.sellers[result.sellers.scenario == scenario].drop_duplicates("id")
+    sellers = result.tables["sellers"]
+    table = sellers[sellers.scenario == scenario].drop_duplicates("id")
     return cm.Sellers(table.sensitivity, prior=result.problem.prior)
 
 
@@ -77,20 +78,20 @@ def noise_of(problem, rows, draw):
 
 
 def test_one_row_for_each_model_gamma_and_scenario(result):
-    assert len(result.curve) == 2 * 3 * 2
-    assert not result.curve.duplicated(KEY).any()
-    assert len(result.candidates) == 2 * 2 * (2 * 2 + 2 * 2 + 2 * 2)
-    assert result.candidates.chosen.sum() == len(result.curve)
-    assert len(result.draws) == 3 * len(result.curve)
-    assert len(result.sellers) == 15 * len(result.curve)
+    assert len(result.tables["curve"]) == 2 * 3 * 2
+    assert not result.tables["curve"].duplicated(KEY).any()
+    assert len(result.tables["candidates"]) == 2 * 2 * (2 * 2 + 2 * 2 + 2 * 2)
+    assert result.tables["candidates"].chosen.sum() == len(result.tables["curve"])
+    assert len(result.tables["draws"]) == 3 * len(result.tables["curve"])
+    assert len(result.tables["sellers"]) == 15 * len(result.tables["curve"])
 
 
 @pytest.mark.parametrize("position", range(12))
 def test_a_row_is_what_python_finds(problem, result, position):
     rows = load_rows(problem.data)
-    row = result.curve.iloc[position]
-    at = (result.sellers[KEY] == row[KEY]).all(axis=1)
-    bought = result.sellers[at]
+    row = result.tables["curve"].iloc[position]
+    at = (result.tables["sellers"][KEY] == row[KEY]).all(axis=1)
+    bought = result.tables["sellers"][at]
     market = market_of(result, row)
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=row.regularization)
     if row.model == "two-step":
@@ -124,14 +125,14 @@ def test_a_row_is_what_python_finds(problem, result, position):
         )
         model = best_model(perturbed, bought.weight.to_numpy(), row.eta)
         errors.append(np.mean(np.sign(rows.X_test @ model) != rows.y_test))
-    drawn = result.draws[(result.draws[KEY] == row[KEY]).all(axis=1)]
+    drawn = result.tables["draws"][(result.tables["draws"][KEY] == row[KEY]).all(axis=1)]
     np.testing.assert_allclose(drawn.test_error, errors)
     assert row.error_mean == pytest.approx(np.mean(errors))
     assert row.overall_mean == pytest.approx(np.mean(errors) + row.gamma * paid)
 
 
 def test_the_validation_rows_choose(result):
-    for key, tried in result.candidates.groupby(KEY):
+    for key, tried in result.tables["candidates"].groupby(KEY):
         (chosen,) = tried[tried.chosen].itertuples()
         assert chosen.validation_overall == tried.validation_overall.min()
         expected = chosen.validation_error + key[2] * chosen.payments
@@ -142,8 +143,8 @@ def test_with_a_cap_the_naive_model_buys_from_several():
     settings = [*ONE, "objective.cap=4", "learner.regularization=[0.2]", "data.n_sellers=12"]
     settings += ["joint.starts=1", "naive.grid=1"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
-    naive = result.curve[result.curve.model == "naive"].iloc[0]
-    weights = result.sellers[result.sellers.model == "naive"].weight
+    naive = result.tables["curve"][result.tables["curve"].model == "naive"].iloc[0]
+    weights = result.tables["sellers"][result.tables["sellers"].model == "naive"].weight
     assert naive.n_bought >= 3
     assert weights.max() <= 4 / 12 * (1 + 1e-6)
     assert naive.status == "best of several starts"
@@ -152,7 +153,7 @@ def test_with_a_cap_the_naive_model_buys_from_several():
 def test_a_squared_spread_is_another_market():
     settings = [*ONE, "objective.spread='squared'", "learner.regularization=[0.2]"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
-    row = result.curve[result.curve.model == "two-step"].iloc[0]
+    row = result.tables["curve"][result.tables["curve"].model == "two-step"].iloc[0]
     expected = cm.allocate(market_of(result, row, cm.terms.SquaredSpread)).objective
     assert row.objective == pytest.approx(expected)
     assert expected != pytest.approx(cm.allocate(market_of(result, row)).objective)
@@ -162,7 +163,7 @@ def test_a_convex_problem_is_certified():
     settings = [*ONE, "objective.spread='squared'", "objective.mu=[100]"]
     settings += ["learner.regularization=[1.0]"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
-    row = result.curve[result.curve.model == "joint"].iloc[0]
+    row = result.tables["curve"][result.tables["curve"].model == "joint"].iloc[0]
     assert row.convexity_ratio < 1
     assert row.status == "global"
     assert row.lower_bound == pytest.approx(row.objective, rel=1e-6)
@@ -171,7 +172,7 @@ def test_a_convex_problem_is_certified():
 def test_an_eta_range_that_decides_is_said():
     settings = [*ONE, "objective.eta_range=[40, 60]", "learner.regularization=[0.2]"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
-    row = result.curve[result.curve.model == "joint"].iloc[0]
+    row = result.tables["curve"][result.tables["curve"].model == "joint"].iloc[0]
     assert row.eta == pytest.approx(40)
     assert row.binding == "eta_low"
 
@@ -184,14 +185,15 @@ def test_a_failed_solve_is_a_row_and_the_others_go_on(monkeypatch, as_json):
 
     monkeypatch.setattr(joint_purchases, "allocate_jointly", broken)
     result = run_joint_tradeoff(parse_problem(SMALL, ["sellers.scenarios=['independent']"]))
-    joint = result.curve[result.curve.model == "joint"]
+    curve, candidates = result.tables["curve"], result.tables["candidates"]
+    joint = curve[curve.model == "joint"]
     assert set(joint.status) == {"solver failed"}
     assert set(joint.message) == {"no luck today"}
     assert joint.overall_mean.isna().all()
-    assert result.curve[result.curve.model != "joint"].overall_mean.notna().all()
-    assert not result.candidates[result.candidates.model == "joint"].chosen.any()
+    assert curve[curve.model != "joint"].overall_mean.notna().all()
+    assert not candidates[candidates.model == "joint"].chosen.any()
     assert {claim.verdict for claim in result.claims} == {"not reproduced"}
-    assert result.comparisons.empty
+    assert result.tables["comparisons"].empty
     as_json(result)
 
 
@@ -206,10 +208,10 @@ def test_one_candidate_that_fails_leaves_the_others(monkeypatch):
     monkeypatch.setattr(joint_purchases, "allocate_jointly", sometimes)
     settings = ["sellers.scenarios=['independent']", "objective.gamma=[0.1]"]
     result = run_joint_tradeoff(parse_problem(SMALL, settings))
-    joint = result.curve[result.curve.model == "joint"]
+    joint = result.tables["curve"][result.tables["curve"].model == "joint"]
     assert set(joint.sigma) == {1.0}
     assert (joint.message == "").all()
-    assert (result.candidates.message == "not this one").sum() == 2
+    assert (result.tables["candidates"].message == "not this one").sum() == 2
 
 
 def test_the_same_for_any_number_of_jobs(two_jobs):
@@ -217,7 +219,7 @@ def test_the_same_for_any_number_of_jobs(two_jobs):
     result = run_joint_tradeoff(parse_problem(SMALL, few))
     again = run_problem(parse_problem(SMALL, [*few, two_jobs]))
     for name in ("curve", "candidates", "draws", "sellers", "comparisons"):
-        pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
+        pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
     assert result.claims == again.claims
 
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from convexmarket.data.datasets import MarketData
 from convexmarket.joint import JointAllocation, convexity_ratio, convexity_threshold
 from convexmarket.joint.model_step import best_model
-from convexmarket.lab.claims import Claim
 from convexmarket.lab.classification import Trial, row_counts
 from convexmarket.lab.kinds.joint_tradeoff.claims import compare_models, tradeoff_claims
 from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
@@ -35,12 +34,13 @@ from convexmarket.lab.kinds.joint_tradeoff.purchases import (
     train_without,
 )
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.sellers import Sellers
 
-__all__ = ["JointTradeoffResult", "run_joint_tradeoff"]
+__all__ = ["run_joint_tradeoff"]
 
 Floats = NDArray[np.float64]
 
@@ -88,64 +88,6 @@ CAVEATS = (
 
 
 @dataclass(frozen=True, eq=False)
-class JointTradeoffResult:
-    """What :func:`run_joint_tradeoff` found.
-
-    Attributes
-    ----------
-    problem : JointTradeoffProblem
-    curve : DataFrame
-        One row per scenario, model ("joint", "two-step", "naive") and gamma: status, message (of a
-        failure); mu, sigma, regularization and eta as chosen on the validation rows; n_bought,
-        epsilon_max, guarantee_max (largest total guarantee of the two-step model, the learner's
-        share included; the others have none); payments (expected), error_mean, error_std,
-        overall_mean and overall_std (error + gamma * payments) on the test rows over noise draws
-        (of one draw the standard deviations are NaN);
-        validation_error; objective, lower_bound (none known: not a number), residual,
-        starts_spread (of the objectives that the starts ended with, relative), convexity_ratio
-        (convex for a fixed eta below 1) and binding (ends of a range of eta that decided).
-    candidates : DataFrame
-        Everything that was tried: scenario, model, gamma, mu, sigma, regularization, status,
-        message, eta, n_bought, payments, validation_error, validation_overall, residual,
-        starts_spread, chosen.
-    draws : DataFrame
-        scenario, model, gamma, draw, payments (expected, of the purchase), test_error.
-    comparisons : DataFrame
-        scenario, gamma, other model, and by how much the joint model's test error, payments and
-        overall error differ from that model's; low and high bound the overall difference with a
-        95% interval, paired over draws, and are infinite with one draw.
-    sellers : DataFrame
-        scenario, model, gamma, id, label, sensitivity, virtual_cost, loss (under the model trained
-        on the purchase without noise), weight, epsilon, expected_payment.
-    claims : tuple of Claim
-        The papers', and what came of them.
-    baseline_error : float
-        Test error of the same learner on all rows alike, without noise and payments.
-    baseline_regularization : float
-        Its Lambda, chosen on the validation rows.
-    exponential_threshold : float
-        The Lambda from which on the objective is convex in the exponential variables.
-    caveats : tuple of str
-    timings : dict
-    provenance : dict
-    """
-
-    problem: JointTradeoffProblem
-    curve: pd.DataFrame
-    candidates: pd.DataFrame
-    draws: pd.DataFrame
-    comparisons: pd.DataFrame
-    sellers: pd.DataFrame
-    claims: tuple[Claim, ...]
-    baseline_error: float
-    baseline_regularization: float
-    exponential_threshold: float
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
 class Choice:
     """A setting with one of its candidates."""
 
@@ -155,7 +97,7 @@ class Choice:
 
 def run_joint_tradeoff(
     problem: JointTradeoffProblem, progress: Progress | None = None
-) -> JointTradeoffResult:
+) -> Result[JointTradeoffProblem]:
     """Solve the joint problem over a list of gammas, beside the two-step and the naive model.
 
     Parameters
@@ -166,8 +108,38 @@ def run_joint_tradeoff(
 
     Returns
     -------
-    JointTradeoffResult
-        The same for the same problem, whatever the number of jobs; timings apart.
+    Result
+        The same for the same problem, whatever the number of jobs; timings apart. Its tables and
+        numbers:
+
+        curve
+            One row per scenario, model ("joint", "two-step", "naive") and gamma: status, message
+            (of a failure); mu, sigma, regularization and eta as chosen on the validation rows;
+            n_bought, epsilon_max, guarantee_max (largest total guarantee of the two-step model, the
+            learner's share included; the others have none); payments (expected), error_mean,
+            error_std, overall_mean and overall_std (error + gamma * payments) on the test rows over
+            noise draws (of one draw the standard deviations are NaN); validation_error; objective,
+            lower_bound (none known: not a number), residual, starts_spread (of the objectives that
+            the starts ended with, relative), convexity_ratio (convex for a fixed eta below 1) and
+            binding (ends of a range of eta that decided).
+        candidates
+            Everything that was tried: scenario, model, gamma, mu, sigma, regularization, status,
+            message, eta, n_bought, payments, validation_error, validation_overall, residual,
+            starts_spread, chosen.
+        draws
+            scenario, model, gamma, draw, payments (expected, of the purchase), test_error.
+        comparisons
+            scenario, gamma, other model, and by how much the joint model's test error, payments and
+            overall error differ from that model's; low and high bound the overall difference with a
+            95% interval, paired over draws, and are infinite with one draw.
+        sellers
+            scenario, model, gamma, id, label, sensitivity, virtual_cost, loss (under the model
+            trained on the purchase without noise), weight, epsilon, expected_payment.
+        baseline_error, baseline_regularization : float
+            Test error of the same learner on all rows alike, without noise and payments; its
+            Lambda, chosen on the validation rows.
+        exponential_threshold : float
+            The Lambda from which on the objective is convex in the exponential variables.
 
     Raises
     ------
@@ -196,22 +168,26 @@ def run_joint_tradeoff(
     answered = [choice for choice in choices if choice.candidate.trial is not None]
     curve = pd.DataFrame([_curve_row(problem, rows, choice) for choice in choices], columns=_CURVE)
     draws = _concatenated([_draw_rows(choice) for choice in answered])
-    return JointTradeoffResult(
+    return Result(
         problem=problem,
-        curve=curve,
-        candidates=pd.DataFrame([_candidate_row(choice, choices) for choice in tried]),
-        draws=draws,
-        comparisons=compare_models(draws),
-        sellers=_concatenated([_seller_rows(problem, rows, choice) for choice in answered]),
+        tables={
+            "curve": curve,
+            "candidates": pd.DataFrame([_candidate_row(choice, choices) for choice in tried]),
+            "draws": draws,
+            "comparisons": compare_models(draws),
+            "sellers": _concatenated([_seller_rows(problem, rows, choice) for choice in answered]),
+        },
+        numbers={
+            "baseline_error": float(baseline.test.mean()),
+            "baseline_regularization": regularization,
+            "exponential_threshold": convexity_threshold(rows.X_train),
+        },
         claims=tradeoff_claims(
             draws,
             list(problem.objective.gamma),
             list(problem.sellers.scenarios),
             problem.remarks.model_dump(),
         ),
-        baseline_error=float(baseline.test.mean()),
-        baseline_regularization=regularization,
-        exponential_threshold=convexity_threshold(rows.X_train),
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=provenance_of(
