@@ -244,20 +244,19 @@ def test_text_has_contrast_in_both_color_schemes(browser: Any, page: Path, schem
             }
             return 'rgb(255, 255, 255)';
         };
-        return ['p', 'a', 'figcaption', 'th', 'td', '.facts dt', '.facts dd', 'footer'].map(
+        return ['p', 'a', 'figcaption', 'th', 'td', '.facts dt', '.facts dd', 'footer',
+                '.drawing text'].map(
             selector => {
                 const element = document.querySelector('main ' + selector)
                     || document.querySelector(selector);
-                const pair = [getComputedStyle(element).color, behind(element)].map(luminance);
+                const style = getComputedStyle(element);
+                const front = element.closest('svg') ? style.fill : style.color;
+                const pair = [front, behind(element)].map(luminance);
                 return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
             });
         """
     )
     assert min(ratios) >= 4.5
-    card = browser.execute_script(
-        "return getComputedStyle(document.querySelector('.card')).backgroundColor"
-    )
-    assert card == "rgb(255, 255, 255)"  # what figures are drawn for
 
 
 def test_prints_on_a_sheet_of_paper(browser: Any, page: Path) -> None:
@@ -382,19 +381,23 @@ def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_a_shortened_table_says_that_it_filters_the_rows_shown(
+def test_a_shortened_table_has_no_filter_and_says_where_its_rows_are(
     browser: Any, page: Path, result: TradeoffResult
 ) -> None:
     n_rows = len(table(build_report(result), "sellers"))
     open_page(browser, page)
-    controls = browser.find_element(By.CSS_SELECTOR, "#table-sellers .controls")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#table-sellers .controls")
     n_shown = len(browser.find_elements(By.CSS_SELECTOR, "#table-sellers tbody tr"))
-    assert n_shown < n_rows
-    assert controls.find_element(By.TAG_NAME, "label").text == "Filter the rows shown"
-    status = controls.find_element(By.CSS_SELECTOR, "[role=status]")
-    assert status.text == f"{n_shown} rows shown of {n_rows:,}"
-    controls.find_element(By.TAG_NAME, "input").send_keys("nobody")
-    assert status.text == f"0 of the {n_shown} rows shown of {n_rows:,}"
+    said = browser.find_element(By.CSS_SELECTOR, "#table-sellers .files").text
+    assert said.startswith(f"The first {n_shown} of {n_rows:,} rows; all of them: convexmarket")
+
+
+def test_a_link_to_a_folded_table_opens_it(browser: Any, page: Path) -> None:
+    open_page(browser, page)
+    folded = browser.find_element(By.ID, "table-certificates")
+    assert not folded.find_element(By.TAG_NAME, "table").is_displayed()
+    browser.find_element(By.CSS_SELECTOR, 'a[href="#table-certificates"]').click()
+    assert folded.find_element(By.TAG_NAME, "table").is_displayed()
 
 
 @pytest.mark.parametrize(

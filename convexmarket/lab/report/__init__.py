@@ -14,6 +14,7 @@ from typing import Any
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel
+from convexmarket.lab.report.citations import with_citations
 from convexmarket.lab.report.diff import Diff
 from convexmarket.lab.report.diff_report import diff_report
 from convexmarket.lab.report.model import ATTACHMENT, Report
@@ -37,7 +38,7 @@ def build_report(result: Any) -> Report:
             f"there is no report for a {type(result).__name__}; give the result of an experiment,"
             " or a Report"
         )
-    return KINDS[problem.kind].page(result)
+    return with_citations(KINDS[problem.kind].page(result))
 
 
 def write_report(result: Any, out_dir: str | Path, formats: Collection[Format] = ()) -> Path:

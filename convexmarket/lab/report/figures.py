@@ -18,8 +18,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FuncFormatter,
-    LogFormatter,
-    LogFormatterSciNotation,
     LogLocator,
     MaxNLocator,
     NullLocator,
@@ -31,7 +29,6 @@ __all__ = [
     "distributions",
     "mark_series",
     "overall_error",
-    "plain_ticks",
     "report_style",
     "series_label",
     "series_style",
@@ -115,24 +112,6 @@ def series_label(name: object) -> str:
     """
     text = str(name)
     return f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
-
-
-class PlainLogFormatter(LogFormatterSciNotation):
-    """Matplotlib's choice of the ticks that get a label, written as all our numbers are."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return the label of a tick, empty where it has none."""
-        return format_number(x) if super().__call__(x, pos) else ""
-
-
-def plain_ticks(figure: Figure) -> None:
-    """Write the ticks of logarithmic axes as text, where Matplotlib would as mathematics."""
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_formatter(), LogFormatter):
-                axis.set_major_formatter(PlainLogFormatter())
-            if isinstance(axis.get_minor_formatter(), LogFormatter):
-                axis.set_minor_formatter(PlainLogFormatter(labelOnlyBase=False))
 
 
 def mark_series(artist: Artist, position: int) -> None:

@@ -143,7 +143,7 @@ def frontier_json(frontier: Frontier) -> str:
         series.append(
             {
                 "label": printable(str(label)),
-                "colour": SERIES[position % len(SERIES)]["color"],
+                "colour": f"var(--s{position % len(SERIES)})",
                 "points": [
                     _rounded(curve.loc[gamma, ["eta", "error", "payments"]], POINT_DIGITS)
                     if gamma in curve.index

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
+    FixedLocator,
     FuncFormatter,
     LogLocator,
     MaxNLocator,
@@ -39,13 +40,12 @@ from convexmarket.lab.report.figures import (
 from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Dots", "Profile", "Scatter"]
+__all__ = ["Curve", "Dots", "Profile", "Scatter", "even_ticks"]
 
-#: Ratios of the largest value to the smallest up to which a logarithmic axis has even ticks, and
-#: ticks at 1, 2 and 5; beyond, it has powers of ten.
-_NARROW, _WIDE = 8.0, 200.0
+#: Ratio of the largest value to the smallest up to which a logarithmic y has even ticks.
+_NARROW = 8.0
 _STEP, _SHIFT = 1.045, 0.008
-#: Ticks on the logarithmic axes of all panels side by side, and the steps between even ticks.
+#: Ticks on the axes of all panels side by side, at most, and the steps between even ticks.
 _TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
 _GREY = (0, (8, 3))
 #: Points of a line that have a marker each, at most; and markers of a line of more.
@@ -500,17 +500,39 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> 
     ratio = float(known.max() / known.min()) if len(known) else 1.0
     if ratio == 1.0 and len(known):
         axes.set(**{f"{which}lim": (known.min() / 2, 2 * known.max())})
-    if which == "y" and ratio < _NARROW:
-        axis.set_major_locator(MaxNLocator(6, steps=_STEPS))
+    ticks = _log_ticks(known, max(3, _TICKS // beside) if which == "x" else _TICKS)
+    if (which == "y" and ratio < _NARROW) or len(ticks) < 2:
+        axis.set_major_locator(MaxNLocator(min(6, max(3, _TICKS // beside)), steps=_STEPS))
     else:
-        subs: tuple[int, ...] = (1, 2, 5) if ratio < _WIDE else (1,)
-        if which == "x" and len(subs) * np.log10(ratio) > _TICKS / beside:
-            subs = (1, 3) if 2 * np.log10(ratio) < _TICKS / beside else (1,)
-        most = max(3, _TICKS // beside) if which == "x" else _TICKS
-        axis.set_major_locator(LogLocator(subs=subs, numticks=most))
+        axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     digits = 5 if ratio < _NARROW else 3
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
+
+
+def _log_ticks(values: pd.Series, most: int) -> list[float]:
+    """Return the densest round numbers between values that are no more than so many."""
+    if not len(values):
+        return []
+    low, high = float(values.min()), float(values.max())
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks: list[float] = []
+    for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
+        round_ones = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        ticks = [tick for tick in round_ones if 0.95 * low <= tick <= 1.05 * high]
+        if len(ticks) <= most:
+            return ticks
+    return ticks[:: -(-len(ticks) // most)]
+
+
+def even_ticks(figure: Figure) -> None:
+    """Give the logarithmic axes of a drawing of one's own the ticks that marks have."""
+    for axes in figure.axes:
+        place = axes.get_subplotspec()
+        for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            if isinstance(axis.get_major_locator(), LogLocator):
+                ends = pd.Series(axis.get_view_interval())
+                _logarithmic(axes, which, ends, place.get_geometry()[1] if place else 1)
 
 
 def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1, zero: bool = True) -> None:

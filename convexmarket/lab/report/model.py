@@ -25,6 +25,7 @@ __all__ = [
     "Fact",
     "Figure",
     "Frontier",
+    "Listing",
     "Report",
     "Section",
     "Series",
@@ -45,7 +46,7 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A table: shortened on the page if long, complete in ``tables/<name>.csv``.
 
@@ -173,8 +174,20 @@ class Figure:
         _check_name("figure", self.name)
 
 
+@dataclass(frozen=True)
+class Listing:
+    """A text to the letter, such as a problem file; folded on the page."""
+
+    caption: str
+    text: str
+
+
 #: What a section consists of; text is Markdown.
-Block: TypeAlias = Markup | Figure | Table
+Block: TypeAlias = Markup | Figure | Table | Listing
+
+#: How many tables a page shows at once; and those that it shows folded at its end in any case.
+MOST_TABLES = 8
+FOLDED = {"certificates", "draws", "runs", "instances", "machine", "provenance", "timings"}
 
 
 @dataclass(frozen=True)
@@ -281,6 +294,12 @@ class Report:
     def tables(self) -> tuple[Table, ...]:
         """Every table, in the order of the page."""
         return tuple(table for section in self._parts for table in section.tables)
+
+    @property
+    def appendix(self) -> tuple[Table, ...]:
+        """The tables that stand folded at the end of the page."""
+        open_ones = [table for table in self.tables if table.name not in FOLDED][:MOST_TABLES]
+        return tuple(table for table in self.tables if table not in open_ones)
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -18,13 +18,13 @@ from markupsafe import Markup
 
 from convexmarket.errors import ParameterError
 from convexmarket.lab.report.claims import claims_section, claims_words
-from convexmarket.lab.report.model import Block, Fact, Figure, Report, Section, Table
+from convexmarket.lab.report.model import Block, Fact, Figure, Listing, Report, Section, Table
 from convexmarket.lab.report.parts import (
     METHOD_WORDS,
     audit_words,
     gap_words,
     promise_words,
-    reproduction_section,
+    reproduction,
 )
 from convexmarket.lab.report.words import (
     count,
@@ -93,9 +93,12 @@ def page(
     ParameterError
         If the template asks for a table or a figure that there is not.
     """
-    pieces: dict[str, Table | Figure] = {
-        **{f"table {table.name}": table for table in (*tables, *_of_every_run(result))},
+    file, *reproduced = reproduction(result.problem, result.provenance, result.timings)
+    claimed = claims_section(result.claims).tables if getattr(result, "claims", ()) else ()
+    pieces: dict[str, Table | Figure | Listing] = {
+        **{f"table {table.name}": table for table in (*tables, *reproduced, *claimed)},
         **{f"figure {drawing.name}": drawing for drawing in figures},
+        "listing_of problem": file,
     }
 
     def place(kind: str, name: str) -> Markup:
@@ -108,7 +111,7 @@ def page(
 
     environment = _environment(package)
     known = {"result": result, "problem": result.problem, "has": has}
-    known |= {kind: partial(place, kind) for kind in ("figure", "table")}
+    known |= {kind: partial(place, kind) for kind in ("figure", "table", "listing_of")}
     text = environment.get_template(TEMPLATE).render(**known, **words)
     lead, *rest = HEADING.split(text)
     sections = [
@@ -125,14 +128,6 @@ def page(
         model=model,
         of_sellers=of_sellers,
     )
-
-
-def _of_every_run(result: Any) -> list[Table]:
-    """Return the tables that any page may show: claims, and what determines the run."""
-    found = list(reproduction_section(result.problem, result.provenance, result.timings).tables)
-    if getattr(result, "claims", ()):
-        found += claims_section(result.claims).tables
-    return found
 
 
 class _Lines(Extension):
@@ -170,7 +165,7 @@ def _escaped(value: Any) -> str:
     return f"{' ' * text.startswith(' ')}{escape_markdown(value)}{' ' * text.endswith(' ')}"
 
 
-def _blocks(text: str, pieces: Mapping[str, Table | Figure]) -> tuple[Block, ...]:
+def _blocks(text: str, pieces: Mapping[str, Table | Figure | Listing]) -> tuple[Block, ...]:
     """Return the blocks of a rendered text: figures and tables in their places."""
     blocks: list[Block] = []
     for number, part in enumerate(PLACE.split(text)):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.own import OwnTable
-from convexmarket.lab.report.model import Section, Table
+from convexmarket.lab.report.model import Listing, Section, Table, in_markdown
 from convexmarket.lab.report.words import count, format_number, listing
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "gap_words",
     "own_data_words",
     "promise_words",
+    "reproduction",
     "reproduction_section",
     "select",
     "settings_table",
@@ -220,29 +221,38 @@ def audit_section(
 def reproduction_section(
     problem: ProblemModel, provenance: Mapping[str, Any], timings: Mapping[str, float]
 ) -> Section:
-    """List what determines a run: the problem, key by key, seeds and versions."""
-    described = settings_table(
-        "problem", "The problem file, key by key.", problem.model_dump(mode="json")
+    """List what determines a run: the problem file to the letter, seeds and versions."""
+    notes = " The problem file notes:" if problem.notes else ""
+    told = (
+        "The run is determined by the problem file, its seeds and the versions below; "
+        "results.json holds them together with everything shown here. Timings vary from run "
+        f"to run.{notes}"
     )
+    return Section(
+        "How to reproduce this",
+        body=(*in_markdown([told], problem.notes), *reproduction(problem, provenance, timings)),
+    )
+
+
+def reproduction(
+    problem: ProblemModel, provenance: Mapping[str, Any], timings: Mapping[str, float]
+) -> tuple[Listing, Table, Table]:
+    """Return the problem file, and the tables ``provenance`` and ``timings``."""
+    source = problem.source
+    if source is None:
+        listing = Listing("The problem, as JSON", problem.model_dump_json(indent=1))
+    else:
+        changed = f", run with {', '.join(source.overrides)}" if source.overrides else ""
+        listing = Listing(f"The problem file{changed}", source.text)
     origin = dict(provenance)
-    if isinstance(origin.get("problem_file"), Mapping):  # the table of the problem shows its text
+    if isinstance(origin.get("problem_file"), Mapping):  # its text is listed
         origin["problem_file"] = {
             key: value for key, value in origin["problem_file"].items() if key != "text"
         }
-    notes = " The problem file notes:" if problem.notes else ""
-    return Section(
-        "How to reproduce this",
-        (
-            "The run is determined by the problem file, its seeds and the versions below; "
-            "results.json holds them together with everything shown here. Timings vary from run "
-            f"to run.{notes}",
-        ),
-        points=tuple(problem.notes),
-        tables=(
-            described,
-            settings_table("provenance", "Seeds, versions and machine.", origin),
-            settings_table("timings", "Seconds spent.", timings),
-        ),
+    return (
+        listing,
+        settings_table("provenance", "Seeds, versions and machine.", origin),
+        settings_table("timings", "Seconds spent.", timings),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
@@ -20,17 +20,26 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from joblib import Parallel, cpu_count, delayed
 from markdown_it import MarkdownIt
 from markupsafe import Markup
+from rich.console import Console
+from rich.progress import track
 
 from convexmarket.arguments import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.lab.report.citations import PAPERS_HEADING
 from convexmarket.lab.report.frontier import frontier_json
 from convexmarket.lab.report.latex import latex_document, latex_table
-from convexmarket.lab.report.model import ATTACHMENT, Report
+from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
 from convexmarket.lab.report.results import RESULTS, plain, write_results
-from convexmarket.lab.report.saving import inline_svg, one_note_about_glyphs, save_figure
+from convexmarket.lab.report.saving import (
+    in_schemes,
+    inline_svg,
+    one_note_about_glyphs,
+    save_figure,
+)
 from convexmarket.lab.report.shown import shown_table
 from convexmarket.lab.report.words import escape_markdown, printable
 from convexmarket.lab.report.workshop import FRESH, replace, workshop
@@ -53,6 +62,8 @@ FOOTER = "Written by convexmarket"
 OWNER_ONLY = 0o600
 #: What is written on demand: tables as CSV, all of it as LaTeX, figures as SVG and PDF.
 Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
+#: From so many figures on, drawing side by side is worth the start of other processes.
+MANY_FIGURES = 8
 KINDS_OF_FILES = (*get_args(Format), "png", "parquet")
 
 
@@ -176,11 +187,10 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
             with open(place, "x", encoding="utf-8", newline="") as file:
                 write_csv(table.stored, file)
     (folder / "figures").mkdir()
-    drawings = {}
-    with one_note_about_glyphs():
-        for number, figure in enumerate(report.figures):
-            svg = save_figure(figure.draw, folder / "figures" / figure.name, formats)
-            drawings[figure.name] = number, inline_svg(svg, number)
+    drawings = {
+        figure.name: (number, inline_svg(svg, number))
+        for number, (figure, svg) in enumerate(_drawn(report.figures, folder, formats))
+    }
     shown = {table.name: shown_table(table) for table in report.tables}
     if "tex" in formats:
         for name, view in shown.items():
@@ -194,6 +204,7 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         "shown": shown,
         "anchors": _anchors(report),
         "script": page_script(),
+        "in_schemes": in_schemes,
         "frontiers": {
             figure.name: frontier_json(figure.frontier)
             for figure in report.figures
@@ -210,6 +221,24 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         (folder / MODEL).write_text(report.model, encoding="utf-8")
     for name, content in report.attachments.items():
         (folder / name).write_bytes(content)
+
+
+def _drawn(
+    figures: Collection[Figure], folder: Path, formats: Collection[Format]
+) -> Iterator[tuple[Figure, str]]:
+    """Save all figures, many of them side by side, and yield each with its SVG."""
+    jobs = cpu_count() if len(figures) >= MANY_FIGURES else 1
+    calls = (
+        delayed(save_figure)(figure.draw, folder / "figures" / figure.name, formats)
+        for figure in figures
+    )
+    console = Console(stderr=True)
+    with one_note_about_glyphs():
+        drawn = Parallel(jobs, return_as="generator")(calls)
+        shown = track(
+            drawn, "figures", len(figures), console=console, transient=True, disable=jobs == 1
+        )
+        yield from zip(figures, shown, strict=True)
 
 
 def _close(report: Report, fresh: Path, target: Path) -> None:
@@ -237,6 +266,9 @@ def _anchors(report: Report) -> list[str]:
     anchors: list[str] = []
     for number, section in enumerate(report.sections, start=1):
         slug = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
+        if section.heading == PAPERS_HEADING:
+            anchors.append("papers")
+            continue
         taken = not slug or f"section-{slug}" in anchors
         anchors.append(f"section-{number}" if taken else f"section-{slug}")
     return anchors
@@ -245,9 +277,14 @@ def _anchors(report: Report) -> list[str]:
 def page_script() -> Script:
     """Return the script of the pages, with the hash by which they allow it and nothing else."""
     source = files("convexmarket.lab.report").joinpath("templates", "report.js").read_text("utf-8")
-    code = f"\n{source}"
+    code = shorter(source)
     digest = b64encode(sha256(code.encode("utf-8")).digest()).decode("ascii")
     return Script(Markup(code), f"sha256-{digest}")
+
+
+def shorter(source: str) -> str:
+    """Leave out the indentation and the remarks of a script or a style."""
+    return re.sub(r"(?m)^\s+|^\s*//.*\n", "", f"\n{source}")
 
 
 def _printable_text(value: Any) -> Any:
@@ -269,13 +306,20 @@ def html_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["markdown"] = html_of
+    environment.filters |= {"markdown": html_of, "shorter": shorter}
     return environment
+
+
+def fenced(text: str) -> Markup:
+    """Write a text to the letter, as Markdown: between fences longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    letters = printable(text.replace("\r\n", "\n").strip("\n"))
+    return Markup(f"{fence}toml\n{letters}\n{fence}")
 
 
 def markdown_environment() -> Environment:
     """Return the templates' environment for Markdown: every expression is escaped."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("convexmarket.lab.report"),
         autoescape=False,  # HTML's escaping; finalize escapes for Markdown, HTML included
         finalize=escape_markdown,
@@ -284,3 +328,5 @@ def markdown_environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["fenced"] = fenced
+    return environment

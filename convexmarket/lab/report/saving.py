@@ -19,18 +19,23 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from convexmarket.arguments import warn_user
-from convexmarket.lab.report.figures import plain_ticks, report_style
+from convexmarket.lab.report.figures import INK, MUTED, RULE, SERIES, report_style
+from convexmarket.lab.report.marks import even_ticks
 from convexmarket.lab.report.words import printable
 
-__all__ = ["compact_svg", "inline_svg", "one_note_about_glyphs", "save_figure"]
+__all__ = ["compact_svg", "in_schemes", "inline_svg", "one_note_about_glyphs", "save_figure"]
 
-COLOURS = 256  # of a PNG: a few series in many shades of their edges
+COLOURS = 64  # of a PNG: a few series in many shades of their edges
 NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
 FONT = "'DejaVu Sans'"
 FONTS = f"{FONT},Verdana,sans-serif"  # of the same width, for devices without the first
 _IDS = re.compile(r' id="([^"]*)"')
 _LOOKS = re.compile(r' style="([^"]*)"')
-DIGITS = 2  # after the point, in units of 1/72 inch
+DIGITS = 1  # after the point, in units of 1/72 inch
+#: What stands in a page for a colour of figures; its style says which, on light and on dark.
+PAGE_COLOURS = {"#ffffff": "--card", INK: "--ink", MUTED: "--muted", RULE: "--rule"}
+PAGE_COLOURS |= {look["color"]: f"--s{number}" for number, look in enumerate(SERIES)}
+_HEX = re.compile("|".join(PAGE_COLOURS), re.I)
 LONG_NUMBER = re.compile(rf"(?:scale|matrix)\([^)]*\)|-?\d+\.\d{{{DIGITS},}}")
 
 
@@ -42,13 +47,16 @@ def save_figure(draw: Callable[[], Figure], stem: Path, formats: Collection[str]
     """
     with report_style(stem.name):
         figure = draw()
-        plain_ticks(figure)
+        even_ticks(figure)
         # In memory: on a full disk Matplotlib's writers fail with errors that hide the reason.
         document, picture, drawing = BytesIO(), BytesIO(), BytesIO()
+        figure.savefig(picture, format="png", metadata={"Software": None})
+        figure.set_layout_engine("none")  # it is laid out
         if "pdf" in formats:
             figure.savefig(document, format="pdf", metadata=NO_DATES)
-        figure.savefig(picture, format="png", metadata={"Software": None})
-        figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            drawing, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     if "pdf" in formats:
         stem.with_suffix(".pdf").write_bytes(document.getvalue())
     with Image.open(picture) as image:
@@ -83,7 +91,7 @@ def one_note_about_glyphs() -> Iterator[None]:
 def compact_svg(svg: str) -> str:
     """Shorten what Matplotlib wrote, and turn the marks of series into classes.
 
-    Numbers keep two digits after the point (1/7200 inch), except where they scale others.
+    Numbers keep one digit after the point (1/720 inch), except where they scale others.
     """
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
@@ -121,7 +129,8 @@ def _shorter_tag(tag: str, used: Container[str]) -> str:
 def _rounded(number: str) -> str:
     if number.endswith(")"):
         return number
-    shorter = f"{float(number):.{DIGITS}f}".rstrip("0").rstrip(".")
+    digits = DIGITS + (abs(float(number)) < 1)  # of an opacity, two
+    shorter = f"{float(number):.{digits}f}".rstrip("0").rstrip(".")
     return "0" if shorter == "-0" else shorter
 
 
@@ -138,7 +147,7 @@ def inline_svg(svg: str, number: int) -> Markup:
         name: f"f{number}i{place}"
         for place, name in enumerate(dict.fromkeys(_IDS.findall(drawing)))
     }
-    drawing = _in_tags(drawing, lambda tag: _renamed(tag, ids))
+    drawing = _in_tags(drawing, lambda tag: in_schemes(_renamed(tag, ids)))
     looks = [look for look, times in Counter(_LOOKS.findall(drawing)).items() if times > 1]
     names = {look: f"f{number}c{place}" for place, look in enumerate(looks)}
     drawing = _in_tags(drawing, lambda tag: _styled(tag, names))
@@ -149,6 +158,11 @@ def inline_svg(svg: str, number: int) -> Markup:
         drawing,
     )
     return Markup(drawing.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1))
+
+
+def in_schemes(tag: str) -> str:
+    """Replace the colours of figures by the page's, of which it has light and dark ones."""
+    return _HEX.sub(lambda found: f"var({PAGE_COLOURS[found[0].lower()]})", tag)
 
 
 def _renamed(tag: str, ids: Mapping[str, str]) -> str:

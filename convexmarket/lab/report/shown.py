@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from convexmarket.lab.report.model import Table
@@ -13,6 +15,10 @@ from convexmarket.lab.report.words import format_value
 __all__ = ["Column", "ShownTable", "shown_table"]
 
 LONGEST_WORD = 24  # characters of a cell that stay on one line
+#: So many rows more than a page would show are shown, too.
+FEW_MORE = 20
+#: Significant digits of a column's largest and smallest number, and the most that are written.
+LARGEST, SMALLEST, MOST = 4, 2, 7
 
 
 @dataclass(frozen=True)
@@ -52,12 +58,13 @@ class ShownTable:
 
 
 def shown_table(table: Table) -> ShownTable:
-    """Turn the first rows of a table into text."""
-    frame = table.frame.head(table.rows_shown)
+    """Turn a table into text: all of it, or if it is long its first rows."""
+    few = len(table.frame) <= table.rows_shown + FEW_MORE
+    frame = table.frame if few else table.frame.head(table.rows_shown)
     columns = []
     for position, name in enumerate(frame.columns):
         values = frame.iloc[:, position]
-        spec = table.formats.get(name, "")
+        spec = table.formats.get(name) or _decimals(values)
         cells = [format_value(value, spec) for value in values]
         keys = [_key(value, cell) for value, cell in zip(values, cells, strict=True)]
         header = table.headers.get(name, str(name).replace("_", " "))
@@ -70,6 +77,20 @@ def _kind(values: pd.Series, cells: list[str]) -> str:
     if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
         return "number"
     return "word" if all(len(cell) <= LONGEST_WORD for cell in cells) else "text"
+
+
+def _decimals(values: pd.Series) -> str:
+    """Return a format with equally many decimals for a column; nothing where sizes differ much."""
+    if not pd.api.types.is_float_dtype(values.dtype):
+        return ""
+    sizes = values[np.isfinite(values) & (values != 0)].abs().to_numpy(float)
+    if not len(sizes):
+        return ""
+    high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
+    decimals = max(LARGEST - 1 - high, SMALLEST - 1 - low, 0)
+    short = [format(size, f".{decimals}f").rstrip("0").partition(".")[2] for size in sizes]
+    decimals = max(map(len, short))
+    return f",.{decimals}f" if high >= -4 and max(high, 0) + 1 + decimals <= MOST else ""
 
 
 def _key(value: Any, cell: str) -> str:

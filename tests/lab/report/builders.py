@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.report.figures import plain_ticks, report_style
+from convexmarket.lab.report.figures import report_style
+from convexmarket.lab.report.marks import even_ticks
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.results import read_results
 from convexmarket.lab.report.saving import compact_svg
@@ -221,7 +222,7 @@ def drawn(report: Report, name: str) -> Figure:
 def laid_out(draw: Callable[[], Figure], name: str) -> Figure:
     with report_style(name):
         figure = draw()
-        plain_ticks(figure)
+        even_ticks(figure)
         figure.draw_without_rendering()
     return figure
 
@@ -231,7 +232,7 @@ def save_svg_only(draw: Callable[[], Figure], stem: Path, formats: Collection[st
     drawing = BytesIO()
     with report_style(stem.name):
         figure = draw()
-        plain_ticks(figure)
+        even_ticks(figure)
         figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
     return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem, formats)
 
@@ -346,7 +347,7 @@ def dead_links(page: Page, folder: Path) -> list[str]:
         target = attributes.get("href") or attributes.get("xlink:href") or ""
         if target.startswith("#"):
             found += [target] * (target[1:] not in ids)
-        elif tag == "a":
+        elif tag == "a" and not target.startswith("https://"):
             found += [target] * (not (folder / target).is_file())
         label = attributes.get("aria-labelledby")
         found += [label] * (label is not None and label not in ids)

@@ -90,10 +90,10 @@ def test_a_full_market_and_its_plans(replanned):
 
 def test_a_real_market_is_not_to_be_reproduced(result):
     real = altered(result, simulated=False)
-    assert headings(build_report(real))[-1] == "Where this comes from"
+    assert "Where this comes from" in headings(build_report(real))
     assert "fresh seed that nobody kept" in words(build_report(real))
     assert "seed is that of the problem file" not in words(build_report(real))
-    assert headings(build_report(result))[-1] == "How to reproduce this"
+    assert "How to reproduce this" in headings(build_report(result))
 
 
 def test_without_public_rows_no_error_is_given(result):

@@ -23,7 +23,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab import build_report, write_report
 from convexmarket.lab.report import render
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
-from convexmarket.lab.report.render import plain
+from convexmarket.lab.report.render import fenced, plain
 from convexmarket.lab.report.shown import shown_table
 from convexmarket.lab.report.words import escape_markdown, format_number, format_value
 from tests.lab.report.builders import ALL, Page, dead_links, plain_blanks, save_a_frame
@@ -470,3 +470,23 @@ def test_markdown_escapes(text: str, escaped: str) -> None:
 def test_plain_values() -> None:
     assert plain({1: (np.int64(2), Path("x"))}) == {"1": [2, "x"]}
     assert plain(pd.Series([1.5, np.nan])) == [1.5, None]
+
+
+def test_a_column_has_equally_many_decimals_where_its_sizes_allow() -> None:
+    numbers = {"even": [0.5, 12.25, 3.0], "wide": [1e-9, 1.0, 2e7], "whole": [1.0, 2.0, 3.0]}
+    frame = pd.DataFrame(numbers)
+    even, wide, whole = (column.cells for column in shown_table(Table("t", "", frame)).columns)
+    assert even == ["0.50", "12.25", "3.00"]
+    assert wide == ["10⁻⁹", "1", "2 × 10⁷".replace(" ", "\N{NO-BREAK SPACE}")]
+    assert whole == ["1", "2", "3"]
+
+
+def test_a_table_a_little_too_long_is_whole_and_a_ninth_is_in_the_appendix() -> None:
+    assert shown_table(Table("t", "", pd.DataFrame({"a": range(45)}), rows_shown=40)).n_shown == 45
+    tables = tuple(Table(f"t{i}", "", pd.DataFrame({"a": [i]})) for i in range(9))
+    report = Report("Nine", (), (Section("All", tables=tables),), {})
+    assert [one.name for one in report.appendix] == ["t8"]
+
+
+def test_a_problem_file_stands_to_the_letter() -> None:
+    assert fenced("a = '```'\n<b>\n") == "````toml\na = '```'\n<b>\n````"

@@ -46,13 +46,11 @@
   };
   const filterable = (box, rows) => {
     const controls = make("div", { class: "controls" });
-    const all = box.dataset.of && Number(box.dataset.of).toLocaleString("en");
-    const label = make("label", {}, all ? "Filter the rows shown " : "Filter these rows ");
+    const label = make("label", {}, "Filter these rows ");
     const input = label.appendChild(make("input", { type: "search", autocomplete: "off" }));
     const status = make("span", { role: "status" });
     const say = (n) => {
-      const some = n < rows.length ? `${n} of ${all ? "the " : ""}` : "";
-      status.textContent = `${some}${rows.length} rows${all ? ` shown of ${all}` : ""}`;
+      status.textContent = `${n < rows.length ? `${n} of ` : ""}${rows.length} rows`;
     };
     const texts = rows.map((row) =>
       [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
@@ -69,7 +67,7 @@
     const table = box.querySelector("table");
     const rows = [...table.tBodies[0].rows];
     if (rows.length > 1) sortable(table, rows);
-    if (rows.length > 8) filterable(box, rows);
+    if (rows.length > 8 && !box.dataset.of) filterable(box, rows);
   }
 
   // ---- Figures: the buttons of a legend show and hide series.
