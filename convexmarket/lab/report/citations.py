@@ -90,8 +90,9 @@ def _cited(block: T | Block | str, used: set[str]) -> Any:
         frame = block.frame
         words = list(frame.select_dtypes(["object", "string"]))
         if words and frame.columns.is_unique:
-            changed = {name: [_cell(value, used) for value in frame[name]] for name in words}
-            frame = frame.assign(**changed)
+            frame = frame.copy()
+            for name in words:
+                frame[name] = [_cell(value, used) for value in frame[name]]
         return replace(block, caption=_cited(block.caption, used), frame=frame)
     if isinstance(block, Figure):
         return replace(block, caption=_cited(block.caption, used), alt=_cited(block.alt, used))
