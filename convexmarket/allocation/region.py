@@ -34,6 +34,8 @@ _SOLVER_ERROR = 1e-6
 _END_ERROR = 1e-8
 #: How far beyond an end it is tried to prove that nothing is feasible, relative to the end.
 _STEPS = 1e-9 * 4.0 ** np.arange(15)
+#: The first of these steps at which the multipliers of a solve of its own may prove it.
+_OWN = 2
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
@@ -186,10 +188,16 @@ class RegionFinder:
 
         With it all further ones are, as those that are feasible form an interval.
         """
-        proof = self._clash.at(end, self.solver)
-        for step in _STEPS:
+        first = self._clash.at(end, self.solver)
+        for place, step in enumerate(_STEPS):
             beyond = end * (1 + way * step)
-            if proof is not None and proof(beyond) > 0:
+            if first is not None and first(beyond) > 0:
+                return beyond
+            if place < _OWN:
+                continue
+            # Who is held by another bound at the end may be the first to give way beyond it.
+            own = self._clash.at(beyond, self.solver)
+            if own is not None and own(beyond) > 0:
                 return beyond
         return 0.0 if way < 0 else np.inf
 

@@ -72,6 +72,15 @@ def test_the_bounds_of_a_region_are_the_outer_ones_where_there_are_any():
     assert Region(1.0, 2.0, None, (0.9, 2.1)).bounds == (0.9, 2.1)
 
 
+def test_the_bound_at_an_end_is_near_though_another_seller_gives_way_beyond_it():
+    """The multipliers of the end proved nothing beyond it, and a gap of 18 % was left."""
+    dear = np.array([0.13, 0.22, 0.51])
+    capped = Bound(lambda q: [cp.max(cp.multiply(dear, q.epsilon)) <= 1])
+    found = finder(cm.Cap(1.5), capped).find()
+    assert found.high == pytest.approx(2 * (1 / dear[1:]).sum(), rel=1e-6)
+    assert found.bounds[1] == pytest.approx(found.high, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("constraints", "low", "high"),
     [
