@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import Markup
+from matplotlib.figure import Figure as MatplotlibFigure
 
-from convexmarket.lab.report.model import Report, Section, Table
+from convexmarket.lab.report.model import Fact, Figure, Listing, Report, Section, Table
 from convexmarket.lab.report.render import write_folder
+from convexmarket.lab.report.words import escape_markdown
 
 HOSTILE = r"\input{/etc/passwd} 50% & $x_1$ #1 ~ ^ {} [a] *, -- --- << '' `` ,, \\ \end{table}"
 SIGNS = "γ ε ηψΛΣ × ≤ ≥ ≠ ≈ ∞ 10⁻¹² x₁ – — − ± · → ‖a‖ Zoë Łódź Ørsted ß 中 🎲 ½ © ’quoted‘ …"
@@ -24,6 +27,7 @@ def find_latex() -> str | None:
     if latex is None or find is None:
         return None
     needed = ["booktabs.sty", "longtable.sty", "array.sty", "geometry.sty", "lmodern.sty"]
+    needed += ["graphicx.sty", "lscape.sty"]
     found = subprocess.run([find, *needed], capture_output=True, text=True, check=False)
     return latex if found.returncode == 0 else None
 
@@ -44,7 +48,13 @@ def test_pdflatex_compiles_the_document_with_all_tables(tmp_path: Path) -> None:
         Table("nothing", "Not even columns", pd.DataFrame()),
         Table("words", "Words", pd.DataFrame({HOSTILE: ["long words " * 30], "b": [HOSTILE]})),
     )
-    report = Report(f"Title {HOSTILE}", (), (Section("All", tables=tables),), {})
+    listing = Listing(f"File {text}", f"{text}\n\n[a]\n# {text}")
+    words = Markup(f"**{escape_markdown(text)}** `code`\n\n- one\n- [two](#three) <https://a.b>")
+    drawn = Figure("line", text, MatplotlibFigure, text)
+    body = (words, drawn, listing, *tables)
+    report = Report(
+        f"Title {HOSTILE}", (text,), (Section(text, body=body),), {}, (Fact(text, "1"),)
+    )
     folder = write_folder(report, tmp_path / "report", ["tex"]).parent
     command = [latex, "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape"]
     done = subprocess.run(

@@ -196,7 +196,7 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         for name, view in shown.items():
             text = latex_table(view, report.title)
             (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
-        (folder / LATEX).write_text(latex_document(report.title, list(shown)), encoding="utf-8")
+        (folder / LATEX).write_text(latex_document(report, shown), encoding="utf-8")
     context = {
         "report": report,
         "formats": formats,

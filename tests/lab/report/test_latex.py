@@ -34,7 +34,8 @@ def test_a_table_by_hand() -> None:
         r"% needs \usepackage{array,booktabs,longtable}",
         r"\begin{table}[htbp]",
         r"\centering",
-        r"\caption{Offers 50\% $\gamma$}\label{tab:a-b-offers}",
+        r"\caption{Offers 50\% $\gamma$}",
+        r"\label{tab:a-b-offers}",
         r"\footnotesize",
         r"\begin{tabular}{lr}",
         r"\toprule",
@@ -55,7 +56,7 @@ def test_a_long_table_breaks_over_pages_and_says_what_it_leaves_out() -> None:
     parse(text)
     assert r"\begin{longtable}" in text
     assert r"\begin{table}" not in text
-    assert r"\caption{Rows. The first 30 of 1,234 rows.}\label{tab:title-long}" in text
+    assert r"\caption{Rows. The first 30 of 1,234 rows.} \label{tab:title-long}" in text
     assert r"{r>{\raggedright\arraybackslash}p{0.50\linewidth}}" in text
     assert len(re.findall(r"^\d+ & many", text, re.M)) == 30
 
