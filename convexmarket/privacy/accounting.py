@@ -30,6 +30,7 @@ once more, every row that is used pays for that on top: :mod:`.approximate`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -202,7 +203,7 @@ def calibrate_eta(
             " weights that are zero for those who sold so little."
         )
     if accounting == "sharp":
-        calibrated = _calibrate_sharp(smallest, eta, curvature, minimum_epsilon)
+        calibrated = _calibrate_sharp(float(smallest[0]), float(eta), curvature, minimum_epsilon)
     else:
         extra = _papers_extra(array, curvature, cap)[array > 0] + minimum_epsilon
         with np.errstate(over="ignore"):  # a tiny weight leaves no room, and is refused below
@@ -324,14 +325,15 @@ def _sharp_guarantee(
     return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
+@lru_cache(maxsize=256)  # one purchase is promised, charged and trained on, often many times
 def _calibrate_sharp(
-    smallest: NDArray[np.float64], eta: float, curvature: float, minimum_epsilon: float
+    smallest: float, eta: float, curvature: float, minimum_epsilon: float
 ) -> float:
     """Solve the sharp bound for eta at the smallest positive weight; 0 if there is no room."""
-    sold = float(smallest[0] * eta) - minimum_epsilon
+    sold, weights = smallest * eta - minimum_epsilon, np.array([smallest])
 
     def excess(candidate: float) -> float:
-        return float(_sharp_guarantee(smallest, candidate, curvature)[0]) - sold
+        return float(_sharp_guarantee(weights, candidate, curvature)[0]) - sold
 
     low, high = 0.0, eta
     if excess(eta) <= 0:
