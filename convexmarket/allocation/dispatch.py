@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +18,9 @@ from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.projections import solve_projections
+from convexmarket.allocation.recommendation import recommend
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
-from convexmarket.allocation.views import JointView
 from convexmarket.arguments import (
     as_float,
     check_callable,
@@ -49,8 +49,8 @@ def allocate(
     market: Market,
     method: Method = "auto",
     *,
-    formulation: str = "primal",
-    solver: str = "CLARABEL",
+    formulation: str | None = None,
+    solver: str | None = None,
     gap: float = 1e-6,
     start: float | Allocation | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
@@ -86,9 +86,11 @@ def allocate(
         For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta; for the line search.
+        CVXPY declaration of the subproblem at a fixed eta; for the line search. Where left out, the
+        fastest by :func:`recommend`.
     solver : str
-        Any solver that CVXPY has installed; for the methods that need one.
+        Any solver that CVXPY has installed; for the methods that need one. Where left out, the
+        fastest by :func:`recommend`.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -149,8 +151,8 @@ def allocate(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if max_solves is not None:
         check_count("max_solves", max_solves)
-    if method == "auto":
-        method = _best_method(market)
+    advice = recommend(market, method, formulation=formulation)
+    method = cast(Method, advice.method)
     options: dict[str, Any] = {
         "max_solves": max_solves,
         "solver_options": solver_options,
@@ -163,8 +165,8 @@ def allocate(
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)
     told: dict[str, Any] = {
-        "formulation": formulation,
-        "solver": solver,
+        "formulation": formulation or advice.formulation,
+        "solver": solver or advice.solver,
         "gap": gap,
         "start": _eta_of(start),
         "progress": progress,
@@ -185,14 +187,6 @@ def _eta_of(start: float | Allocation | None) -> float | None:
             "allocation of a similar market"
         )
     return eta
-
-
-def _best_method(market: Market) -> Method:
-    if market.form.standard is not None or market.form.granted is not None:
-        return "exact"
-    if market.form.is_projectable:
-        return "projections"
-    return "branch_and_bound" if JointView(market).uses_epsilon else "convex_program"
 
 
 def standard_form_of(market: Market, who: str) -> StandardForm:

@@ -31,7 +31,7 @@ def test_every_numerical_method_stops_at_a_millionth_unless_told_otherwise():
     ):
         assert found.tolerance == 1e-6
         assert found.gap <= 1e-6
-        assert found.solver == "CLARABEL"
+        assert found.solver in ("CLARABEL", "PIQP")  # who is installed, and fast
 
 
 ROUTES = {

@@ -25,6 +25,7 @@ from convexmarket.lab.study.markets import (
     FixedEtaInstance,
     GuaranteesInstance,
     PapersInstance,
+    SearchInstance,
 )
 from convexmarket.lab.study.z_block import ZBlockInstance
 from convexmarket.market import Market
@@ -35,7 +36,7 @@ from convexmarket.terms import Cap, Noise, Payments, Spread
 __all__ = [
     "CLASSES",
     "Family",
-    "allocation_family",
+    "allocation_families",
     "at_best_eta",
     "build_instance",
     "middle",
@@ -45,6 +46,7 @@ __all__ = [
 #: Every class of subproblems.
 CLASSES: tuple[type[Instance], ...] = (
     PapersInstance,
+    SearchInstance,
     GuaranteesInstance,
     BudgetInstance,
     FixedEtaInstance,
@@ -131,11 +133,14 @@ def papers_market(
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
-def at_best_eta(market: Market) -> PapersInstance:
+def at_best_eta(market: Market, kind: type[PapersInstance] = PapersInstance) -> PapersInstance:
     """Return the market at the eta of its optimum."""
-    return PapersInstance(market, allocate(market).eta)
+    return kind(market, allocate(market).eta)
 
 
-def allocation_family(market_of: MarketOf) -> Family:
-    """Return the papers' market at its optimal eta."""
-    return Family(PapersInstance, lambda size, rng: at_best_eta(market_of(size, rng)))
+def allocation_families(market_of: MarketOf) -> list[Family]:
+    """Return the papers' market at its optimal eta, and the search for that."""
+    return [
+        Family(kind, lambda size, rng, kind=kind: at_best_eta(market_of(size, rng), kind))  # type: ignore[misc]
+        for kind in (PapersInstance, SearchInstance)
+    ]

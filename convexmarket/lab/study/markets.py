@@ -6,10 +6,19 @@ taking ``m*a`` as their variable: how much that matters is one of the questions 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation import ConvexProgram, declare, weights_for_guarantees
+from convexmarket.allocation import (
+    Allocation,
+    ConvexProgram,
+    allocate,
+    declare,
+    weights_for_guarantees,
+)
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
 from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.region import RegionFinder
@@ -24,11 +33,14 @@ __all__ = [
     "FixedEtaInstance",
     "GuaranteesInstance",
     "PapersInstance",
+    "SearchInstance",
     "off_simplex",
 ]
 
 #: The second value of a parameter, relative to the first.
 CHANGE = 1.25
+#: Relative gap that a whole search is run to.
+GAP = 1e-6
 
 
 def off_simplex(weights: Floats, limit: float | Floats) -> float:
@@ -54,7 +66,7 @@ class PapersInstance(Instance):
     """
 
     problem_class = "allocation"
-    formulations = ("primal", "dual", "projection", "unscaled")
+    formulations: ClassVar[tuple[str, ...]] = ("primal", "dual", "projection", "unscaled")
 
     def __init__(self, market: Market, eta: float) -> None:
         self.market, self.eta = market, eta
@@ -105,6 +117,49 @@ class PapersInstance(Instance):
         """Return the weights by projection on the capped simplex."""
         eta = self._second if changed else self.eta
         return optimal_weights(self.form, self.form.gamma * eta)
+
+
+class SearchInstance(PapersInstance):
+    """The papers' market with eta to be found: the whole certified search, to a gap of 1e-6.
+
+    An answer is the weights followed by eta. It is searched once: no search starts from another.
+
+    Parameters
+    ----------
+    market : Market
+    eta : float
+        That of the optimum.
+    """
+
+    problem_class = "certified search"
+    formulations = ("primal", "dual", "projection")
+
+    def search(self, formulation: str, solver: str, options: Mapping[str, Any]) -> Allocation:
+        """Run the search."""
+        return allocate(
+            self.market,
+            "line_search",
+            formulation=formulation,
+            solver=solver,
+            solver_options=options,
+            gap=GAP,
+        )
+
+    def objective(self, answer: Floats, changed: bool) -> float:
+        """Return the market's objective."""
+        return self.form.objective(answer[:-1], float(answer[-1]))
+
+    def violation(self, answer: Floats) -> float:
+        """Return by how much the weights leave the capped simplex."""
+        return super().violation(answer[:-1])
+
+    def exact(self, changed: bool) -> Floats:
+        """Return the closed form; there is no second value."""
+        return self.answer_of(allocate(self.market, "exact"))
+
+    def answer_of(self, found: Allocation) -> Floats:
+        """Return the weights of the sellers with finite virtual costs, and eta."""
+        return np.append(found.weights[np.isfinite(self.market.sellers.virtual_costs)], found.eta)
 
 
 class GuaranteesInstance(Instance):

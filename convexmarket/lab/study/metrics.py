@@ -181,7 +181,8 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
         One row per group and contender: instances (how many the means are over), total_s and
         again_total_s (shifted geometric means of the first and the second solve, in seconds),
         relative and again_relative (divided by the group's smallest), again_ratio (geometric mean
-        of second to first solve, where both are right), ``<part>_share`` of the time of solved
+        of second to first solve, where both are right), warm_ratio (of the solver's part of the
+        second with a warm start to that without), ``<part>_share`` of the time of solved
         runs, on average, accuracy (median over the runs that have one) and peak_memory_mb (the
         largest).
     """
@@ -195,6 +196,7 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
             ratio = resolve_seconds(own) / seconds(own)
             ratio = ratio[np.isfinite(ratio)]
             solved = own[own.outcome == "solved"]
+            warm = solved.again_solver_s / solved.again_cold_s
             table.append(
                 {
                     **place,
@@ -205,6 +207,7 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
                     "again_total_s": again_total,
                     "again_relative": again_relative,
                     "again_ratio": np.exp(np.log(ratio).mean()),
+                    "warm_ratio": np.exp(np.log(warm).mean()),
                     **{
                         f"{part}_share": (solved[f"{part}_s"] / solved.total_s).mean()
                         for part in PARTS

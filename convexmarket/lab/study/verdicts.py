@@ -197,6 +197,7 @@ def _judged(
             outcomes.append(outcome_of(found[prefix + "status"], held, tolerance))
     if reply["ended"] != "finished":
         outcomes = ["failed" if reply["ended"] == "error" else reply["ended"]]
+    row["again_cold_s"] = found.get(AGAIN + "cold_s", np.nan)
     row["again_status"] = found.get(AGAIN + "status", "")
     row["again_message"] = found.get(AGAIN + "message", "")
     row["outcome"] = next((name for name in outcomes if name != "solved"), "solved")

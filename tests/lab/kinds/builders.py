@@ -90,6 +90,7 @@ title = "who solves it"
 problems = {problems}
 solvers = {solvers}
 formulations = ["primal", "projection"]
+classes = ["allocation"]
 sizes = {sizes}
 seeds = 1
 settings = {settings}

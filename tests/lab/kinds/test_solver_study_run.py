@@ -154,7 +154,7 @@ class TestRefusals:
 
     def test_a_class_that_no_file_has(self, study):
         problem = study()
-        text = problem.source.text.replace("seeds = 1", 'seeds = 1\nclasses = ["ridge"]')
+        text = problem.source.text.replace('["allocation"]', '["ridge"]')
         with pytest.raises(ProblemFileError, match="no subproblem of the classes ridge"):
             run_solver_study(parse_problem(text, path=problem.source.path))
 
@@ -168,7 +168,7 @@ class TestRefusals:
     def test_a_name_that_is_none(self, study, line, words):
         problem = study()
         kept = problem.source.text.replace('formulations = ["primal", "projection"]\n', "")
-        text = kept.replace("seeds = 1", f"seeds = 1\n{line}")
+        text = kept.replace('classes = ["allocation"]', line)
         with pytest.raises(ParameterError, match=words):
             run_solver_study(parse_problem(text, path=problem.source.path))
 

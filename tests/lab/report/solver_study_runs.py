@@ -98,6 +98,7 @@ def _run(
     again = {
         "again_compilation_s": parts["compilation_s"] / 20,
         "again_solver_s": 0.8 * solve,
+        "again_cold_s": solve,
         "again_recovery_s": parts["recovery_s"],
     }
     exact = solver == "exact"

@@ -33,8 +33,11 @@ def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str
     parts = {"declaration_s": 0.1, "compilation_s": 0.2, "solver_s": 0.6, "recovery_s": 0.1}
     if row["outcome"] in ("solved", "wrong", "inaccurate"):
         row |= {name: share * row["total_s"] for name, share in parts.items()}
+        row |= {"again_solver_s": 0.1, "again_cold_s": 0.4}
     else:
-        nothing = dict.fromkeys((*parts, "total_s", "again_total_s"), np.nan)
+        nothing = dict.fromkeys(
+            (*parts, "total_s", "again_total_s", "again_solver_s", "again_cold_s"), np.nan
+        )
         row |= {**nothing, "accuracy": np.inf}
     return row
 

@@ -54,6 +54,7 @@ def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
     assert scs["relative"] == pytest.approx(np.sqrt(LIMIT) / 4.0)
     assert ecos["again_ratio"] == pytest.approx(np.sqrt(0.5 / 2.0 * 0.5 / 8.0))
     assert scs["again_ratio"] == pytest.approx(0.5)
+    assert scs["warm_ratio"] == pytest.approx(0.25)
     assert ecos["declaration_share"] == pytest.approx(0.1)
     assert ecos["solver_share"] == pytest.approx(0.6)
 

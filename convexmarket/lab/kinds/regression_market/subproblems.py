@@ -9,7 +9,7 @@ import numpy as np
 from convexmarket.allocation import allocate
 from convexmarket.lab.kinds.regression_market.problem import RegressionMarketProblem
 from convexmarket.lab.kinds.regression_market.run import regression_rows
-from convexmarket.lab.study.families import Family, allocation_family, middle, papers_market
+from convexmarket.lab.study.families import Family, allocation_families, middle, papers_market
 from convexmarket.lab.study.instances import Instance
 from convexmarket.lab.study.learning import RidgeInstance
 from convexmarket.learners import ridge_risk_constants
@@ -34,4 +34,4 @@ def subproblems(problem: RegressionMarketProblem) -> list[Family]:
         X, y = rows.X_train, rows.y_train
         return RidgeInstance.draw(X, y, weights, regularization, learner.label_noise, rng)
 
-    return [allocation_family(market_of), Family(RidgeInstance, ridge)]
+    return [*allocation_families(market_of), Family(RidgeInstance, ridge)]

@@ -24,6 +24,7 @@ from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, settings_table
 from convexmarket.lab.report.words import format_number
+from convexmarket.lab.study.costs import costs, regrets
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
 from convexmarket.lab.study.pairs import FEWEST_PAIRS
@@ -37,6 +38,7 @@ WORDS = {
     "total_s": "seconds",
     "relative": "× least",
     "again_ratio": "second / first solve",
+    "warm_ratio": "solver's part, warm / cold start",
     "again_total_s": "seconds, second solve",
     "exponent_low": "from",
     "exponent_high": "to (95%)",
@@ -450,6 +452,21 @@ def _tables(
             rows_shown=300,
         ),
         Table(
+            "regrets",
+            "Chosen for the largest size by fits to the smaller ones; regret: its time over that "
+            "of the fastest there; worst choice: the same of the slowest.",
+            _with_names(regrets(result.runs)),
+            {**WORDS, "worst_choice": "worst choice"},
+            dict.fromkeys(("regret", "worst_choice"), ".2f"),
+        ),
+        Table(
+            "costs",
+            "Seconds of a first solve: constant, per thousand, and per thousand squared.",
+            _with_names(costs(result.runs)),
+            WORDS,
+            dict.fromkeys(("constant", "linear", "quadratic"), ".2g"),
+        ),
+        Table(
             "rates",
             "Shares solved and wrong, with Wilson's 95% intervals; a dash for the size: all sizes "
             "together.",
@@ -498,10 +515,10 @@ def _tables(
             "with changed numbers.",
             _with_names(
                 means[["problem_class", "setting", *CONTENDER, *SHARES, "again_total_s",
-                       "again_ratio"]]
+                       "again_ratio", "warm_ratio"]]
             ),
             WORDS,
-            {**dict.fromkeys(SHARES, ".0%"), "again_ratio": ".2f"},
+            {**dict.fromkeys(SHARES, ".0%"), "again_ratio": ".2f", "warm_ratio": ".2f"},
             rows_shown=60,
         ),
         Table(

@@ -13,7 +13,7 @@ from convexmarket.lab.scenarios import classification_rows
 from convexmarket.lab.study.families import (
     Family,
     MarketOf,
-    allocation_family,
+    allocation_families,
     middle,
     papers_market,
 )
@@ -72,7 +72,7 @@ def classification_families(
         )
 
     return [
-        allocation_family(market_of),
+        *allocation_families(market_of),
         Family(WeightedLogisticInstance, logistic),
         Family(SemiInteractiveInstance, fit, largest=_MOST_POINTS),
     ]
