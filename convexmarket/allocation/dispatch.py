@@ -151,7 +151,7 @@ def allocate(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if max_solves is not None:
         check_count("max_solves", max_solves)
-    advice = recommend(market, method, formulation=formulation)
+    advice = recommend(market, method, formulation=formulation, solver=solver)
     method = cast(Method, advice.method)
     options: dict[str, Any] = {
         "max_solves": max_solves,
@@ -165,7 +165,7 @@ def allocate(
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)
     told: dict[str, Any] = {
-        "formulation": formulation or advice.formulation,
+        "formulation": advice.formulation,
         "solver": solver or advice.solver,
         "gap": gap,
         "start": _eta_of(start),

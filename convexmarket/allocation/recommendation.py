@@ -19,15 +19,16 @@ from convexmarket.market import Market
 __all__ = ["Recommendation", "best_method", "recommend"]
 
 #: Of each method that needs a solver: formulation, solver and the three numbers, fitted to CPU
-#: seconds of whole searches at 100 to 30,000 sellers. Where nothing is known CLARABEL is taken.
+#: seconds of whole searches at 100 to 30,000 sellers. The constants differed by less than their
+#: scatter, so that all have one. Where nothing is known CLARABEL is taken.
 COSTS: dict[str, tuple[tuple[str, str, float, float, float], ...]] = {
     "line_search": (
         ("projection", "PIQP", 0.034, 0.00073, 0.0016),
-        ("projection", "QOCO", 0.037, 0.0022, 0.0015),
-        ("projection", "CLARABEL", 0.037, 0.010, 0.0019),
-        ("projection", "OSQP", 0.033, 0.016, 0.0021),
-        ("primal", "CLARABEL", 0.031, 0.032, 0.0032),
-        ("dual", "CLARABEL", 0.029, 0.046, 0.0043),
+        ("projection", "QOCO", 0.034, 0.0022, 0.0015),
+        ("projection", "CLARABEL", 0.034, 0.010, 0.0019),
+        ("projection", "OSQP", 0.034, 0.016, 0.0021),
+        ("primal", "CLARABEL", 0.034, 0.032, 0.0032),
+        ("dual", "CLARABEL", 0.034, 0.046, 0.0043),
     ),
     "convex_program": (),
     "branch_and_bound": (),
@@ -64,7 +65,11 @@ def best_method(market: Market) -> str:
 
 
 def recommend(
-    market: Market, method: str = "auto", *, formulation: str | None = None
+    market: Market,
+    method: str = "auto",
+    *,
+    formulation: str | None = None,
+    solver: str | None = None,
 ) -> Recommendation:
     """Say how to solve a market of this class and size; ``allocate(method="auto")`` does so.
 
@@ -73,7 +78,7 @@ def recommend(
     market : Market
     method : str
         "auto": the best that can serve the market; or one of :func:`convexmarket.allocate`'s.
-    formulation : str, optional
+    formulation, solver : str, optional
         The only one to consider.
 
     Returns
@@ -96,9 +101,9 @@ def recommend(
         return Recommendation(method)
     m, installed = len(market.sellers) / 1000, cp.installed_solvers()
     possible = [
-        Recommendation(method, how, solver, a + b * m + c * m**2)
-        for how, solver, a, b, c in COSTS[method]
-        if solver in installed and formulation in (None, how)
+        Recommendation(method, how, who, a + b * m + c * m**2)
+        for how, who, a, b, c in COSTS[method]
+        if who in installed and formulation in (None, how) and str(solver or who).upper() == who
     ]
     fastest = min(possible, key=lambda one: one.seconds or 0.0, default=None)
-    return fastest or Recommendation(method, formulation or "primal", "CLARABEL")
+    return fastest or Recommendation(method, formulation or "projection", solver or "CLARABEL")
