@@ -16,6 +16,7 @@ __all__ = [
     "Ints",
     "Replaced",
     "ReplacedAlike",
+    "ReplacedInGroups",
     "SortedCosts",
     "of_market",
 ]
@@ -50,7 +51,7 @@ class Costs(Protocol):
     offset: float
     size: Ints  # of each market, or of all of them
     count: int
-    stretches: Ints | None  # nodes between which a path may be stationary, if known; (n, 2)
+    stretches: tuple[Ints, Ints, Ints] | None  # of a market between two nodes, if known
 
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
@@ -79,7 +80,7 @@ def of_market(values: NDArray[Any], e: Ints) -> NDArray[Any]:
 class OneSellerEach:
     """Costs that each are of one seller."""
 
-    stretches: Ints | None = None
+    stretches: tuple[Ints, Ints, Ints] | None = None
 
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
@@ -180,6 +181,8 @@ class GroupedCosts(SortedCosts):
     stretches : ndarray of int, shape (s, 2)
         Nodes between which all costs are known one by one, and outside of which the path is not
         stationary.
+    limit : float
+        A cost above which nobody is bought from.
     """
 
     def __init__(
@@ -189,8 +192,11 @@ class GroupedCosts(SortedCosts):
         means: Floats,
         squares: Floats,
         stretches: Ints | None = None,
+        limit: float = np.inf,
     ) -> None:
-        self.psi, self.stretches = psi, stretches
+        self.psi, self.limit = psi, limit
+        if stretches is not None:
+            self.stretches = np.zeros(len(stretches), dtype=np.intp), *stretches.T
         self._numbers, self._means, self._squares = numbers, means, squares
         self.scale = float(psi[-1]) or 1.0
         self.lowest = float(psi[0])
@@ -292,6 +298,86 @@ class Replaced(OneSellerEach):
             count = np.searchsorted(psi, value, side=side)  # type: ignore[call-overload]
             counts.append(count - own(self.old_psi[e], value) + own(self.psi[e], value))
         return counts[0], counts[1]
+
+
+class ReplacedInGroups:
+    """Many markets, each a base market of which most is known in groups, with one cost replaced.
+
+    Rows are those of the base, and one more for the cost that has come; the row of the one that has
+    left stays, with one seller less.
+
+    Parameters
+    ----------
+    base : GroupedCosts
+    old : ndarray, shape (n,)
+        Costs of the sellers who are replaced.
+    psi : ndarray, shape (n,)
+        What they cost instead; +inf removes them.
+    """
+
+    def __init__(self, base: GroupedCosts, old: Floats, psi: Floats) -> None:
+        self.base, self.offset, self.psi = base, base.offset, psi
+        self.old, self.y = base.scaled(old), base.scaled(psi)
+        rows = base.psi.size
+        self.row = np.searchsorted(base.psi, old, side="right") - 1
+        self.row[old >= base.psi[-1]] = rows  # too dear to be there
+        self.place = np.searchsorted(base.psi, psi)
+        self.size = rows + 1 - np.isinf(psi).astype(np.intp)
+        self.count = psi.size
+        self.stretches = None
+        if base.stretches is not None:
+            _, *ends = base.stretches
+            begin, end = (k + (self.place[:, None] <= k) for k in ends)
+            e = np.repeat(np.arange(psi.size), begin.shape[1])
+            self.stretches = e, begin.ravel(), end.ravel()
+
+    def _among(self, e: Ints, k: Ints) -> tuple[Ints, Any, Any]:
+        """Return how many rows of the base are among the first k, if one has left and if come."""
+        has_new = k > self.place[e]
+        rows = k - has_new
+        return rows, rows > self.row[e], has_new
+
+    def number(self, e: Ints, k: Ints) -> Ints:
+        """Return how many sellers the k smallest costs are of."""
+        rows, left, come = self._among(e, k)
+        return self.base.number(e, rows) - left + come
+
+    def position(self, e: Ints, number: Ints) -> Ints:
+        """Return the k from which on :meth:`number` is more than this."""
+
+        def without(number: Ints) -> Ints:
+            more = self.base.position(e, number + 1)
+            return np.where(more > self.row[e], more, self.base.position(e, number))
+
+        behind = without(number - 1) + 1
+        place = self.place[e]
+        return np.where(behind > place, behind, np.minimum(without(number), place))
+
+    def value(self, e: Ints, k: Ints) -> Floats:
+        """Return the k-th smallest cost."""
+        return np.where(k == self.place[e], self.y[e], self.base.scaled(self._row(e, k)))
+
+    def _row(self, e: Ints, k: Ints) -> Floats:
+        return self.base.psi[np.minimum(k - (k > self.place[e]), self.base.psi.size - 1)]
+
+    def sum1(self, e: Ints, k: Ints) -> Floats:
+        """Return the sum of the k smallest costs."""
+        rows, left, come = self._among(e, k)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
+        return self.base.s1[rows] - old + y
+
+    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
+        """Return the sum of the k smallest costs, and that of their squares."""
+        rows, left, come = self._among(e, k)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
+        return self.base.s1[rows] - old + y, self.base.s2[rows] - old * old + y * y
+
+    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
+        """Return how many costs are below, and at or below, the k-th smallest one."""
+        value = np.where(k == self.place[e], self.psi[e], self._row(e, k))
+        below = np.searchsorted(self.base.psi, value) + (self.psi[e] < value)
+        upto = np.searchsorted(self.base.psi, value, side="right") + (self.psi[e] <= value)
+        return below, upto
 
 
 class ReplacedAlike(Replaced):

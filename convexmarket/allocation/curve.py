@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise
-from convexmarket.allocation.costs import Arrays, Replaced, ReplacedAlike, SortedCosts
+from convexmarket.allocation.costs import (
+    Arrays,
+    Replaced,
+    ReplacedAlike,
+    ReplacedInGroups,
+    SortedCosts,
+)
 from convexmarket.allocation.exact import (
     cheap_enough,
     check_feasible,
@@ -190,7 +196,7 @@ class OwnReportCurve:
             level=np.where(endless, np.inf, found.level),
         )
 
-    def _optimum(self, costs: Replaced) -> PathPoint:
+    def _optimum(self, costs: Replaced | ReplacedInGroups) -> PathPoint:
         form, base = self.form, self._base
         u, unit = form.max_weight, form.gamma * base.scale / form.mu
         rho = ratio_of_scales(form, base)
@@ -207,7 +213,7 @@ class OwnReportCurve:
             raise _free()
         return point
 
-    def _interior(self, costs: Replaced) -> CurvePoints:
+    def _interior(self, costs: Replaced | ReplacedInGroups) -> CurvePoints:
         form, base = self.form, self._base
         point = self._optimum(costs)
         eta = point.rate * form.mu / (form.gamma * base.scale)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.bounds import check_noise
+from convexmarket.allocation.costs import GroupedCosts, Ints, ReplacedInGroups
+from convexmarket.allocation.curve import CurvePoints, OwnReportCurve
 from convexmarket.allocation.exact import (
     Place,
     best_place,
@@ -64,7 +66,7 @@ class DaskSellers:
                 "DataFrame, or a Dask array; others are for Sellers"
             )
         self._parts = list(np.ravel(sensitivities.to_delayed()))
-        self._prior = prior
+        self.prior = prior
         self.n_passes = 0
         found = self._map(partial(_checked, prior.support))
         self.size = sum(size for size, _ in found)
@@ -80,7 +82,7 @@ class DaskSellers:
 
     def each(self, work: Pass) -> Sequence[Any]:
         """Return what the work gives for the virtual costs of each partition."""
-        return self._map(partial(_on_costs, work, self._prior))
+        return self._map(partial(_on_costs, work, self.prior))
 
     def _map(self, work: Any) -> Sequence[Any]:
         import dask
@@ -125,9 +127,10 @@ class PartedAllocation:
     n_bought: int
     n_passes: int
     seconds: float
+    prior: Prior
+    _form: StandardForm = field(repr=False)
     _place: Place = field(repr=False)
-    _cap: float = field(repr=False)
-    _prior: Prior = field(repr=False)
+    _costs: GroupedCosts = field(repr=False)
 
     @property
     def gap(self) -> float:
@@ -139,14 +142,61 @@ class PartedAllocation:
 
         Works on a part of them, so that ``series.map_partitions(allocation.weights)`` does.
         """
-        psi = np.asarray(self._prior.ironed_virtual_cost(sensitivities))
+        psi = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
         out = np.empty(psi.size)
-        weigh(psi, self._place.piece, self._cap, out)
+        weigh(psi, self._place.piece, self._form.max_weight, out)
         return out
 
     def epsilon(self, sensitivities: ArrayLike) -> Floats:
         """Return the guarantees eps_i = eta*a_i of sellers of this market, by their reports."""
         return self.eta * self.weights(sensitivities)
+
+    def curve(self, sensitivities: ArrayLike) -> PartCurve:
+        """Return what sellers of this market would get at dearer reports.
+
+        Raises
+        ------
+        NotSupportedError
+            If the others cannot carry the whole weight under the cap.
+        """
+        if not _can_do_without_one(self.n_sellers, self._form):
+            raise NotSupportedError(
+                "under this cap the buyer cannot do without anyone, which partitions are not for; "
+                "raise the cap, or allocate in memory"
+            )
+        psi = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
+        return PartCurve(replace(self._form, virtual_costs=psi), self)
+
+
+class PartCurve(OwnReportCurve):
+    """The exact answers of a market as the virtual cost of one of some sellers rises."""
+
+    _common = None
+
+    def __init__(self, form: StandardForm, allocation: PartedAllocation) -> None:
+        self.form = form
+        self._base: GroupedCosts = allocation._costs
+        self._limit = self._base.limit
+        weights = np.empty(form.virtual_costs.size)
+        weigh(form.virtual_costs, allocation._place.piece, form.max_weight, weights)
+        self.truth = allocation.eta * weights
+
+    def can_do_without(self) -> bool:
+        """Whether the others can carry the whole weight under the cap."""
+        return True
+
+    def at(self, seller: Ints, psi: float) -> Floats:
+        """Return the optimal objectives if each seller alone had one and the same cost."""
+        return self(seller, np.full(seller.size, psi)).value
+
+    def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
+        instead = np.where(psi > self._limit, np.inf, psi)
+        own = self.form.virtual_costs[seller]
+        return self._interior(ReplacedInGroups(self._base, own, instead))
+
+
+def _can_do_without_one(m: int, form: StandardForm) -> bool:
+    return (m - 1) * form.max_weight >= 1
 
 
 def allocate_parts(
@@ -184,7 +234,14 @@ def allocate_parts(
     def ceiling(g: float) -> float:
         return highest_cost_bought(form, np.broadcast_to(g, sellers.size))
 
-    costs = survey(sellers, form, ceiling, _MOST, lambda n: check_enough(form, n, sellers.size))
+    def check(available: int) -> None:
+        check_enough(form, available, sellers.size)
+
+    prior, dearest = sellers.prior, None
+    if _can_do_without_one(sellers.size, form):
+        top = prior.support[1]
+        dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
+    costs = survey(sellers, form, ceiling, _MOST, check, dearest)
     place = best_place(form, costs)
     sums = np.sum(sellers.each(partial(_weighed, place, form.max_weight)), axis=0)
     check_sum(float(sums[0]))
@@ -199,9 +256,10 @@ def allocate_parts(
         n_bought=int(sums[3]),
         n_passes=sellers.n_passes - before + 1,
         seconds=time.perf_counter() - start,
+        prior=prior,
+        _form=form,
         _place=place,
-        _cap=form.max_weight,
-        _prior=sellers._prior,
+        _costs=costs,
     )
 
 

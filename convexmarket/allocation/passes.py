@@ -84,6 +84,7 @@ def survey(
     ceiling: Callable[[float], float],
     most: int | None = None,
     check: Callable[[int], None] | None = None,
+    dearest: float | None = None,
 ) -> GroupedCosts:
     """Return the costs with all that matters to an optimum known one by one.
 
@@ -100,17 +101,21 @@ def survey(
         How many sellers are fetched, unless they cannot be told apart; an eighth where left out.
     check : callable, optional
         Called with the number of sellers at finite costs, before they are looked at further.
+    dearest : float, optional
+        Let one seller leave, or cost at most this instead.
     """
     most = parts.size // 8 if most is None else most
     cells = _counted(parts, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:
         check(int(cells.number.sum()))
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
-    full = int(np.searchsorted(np.cumsum(cells.number), filling))
+    spare = int(dearest is not None)
+    full = int(np.searchsorted(np.cumsum(cells.number), filling + spare))
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
     cells = _Cells(*(part[_value(cells.low) <= limit] for part in vars(cells).values()))
+    dearest = None if dearest is None else min(dearest, limit)
     while True:
-        stationary, matters, endless = _judged(cells, form, filling)
+        stationary, matters, endless = _judged(cells, form, filling, dearest)
         runs = _runs(matters)
         spans = [(int(cells.low[a]), int(cells.high[b - 1])) for a, b in runs]
         shifts = [max((high - low - 1).bit_length() - _SPLIT, 0) for low, high in spans]
@@ -131,7 +136,7 @@ def survey(
         order = np.argsort(joined[0])
         cells = _Cells(*(part[order] for part in joined))
     wanted = [bool(stationary[a:b].any()) for a, b in runs]
-    return _fetched(parts, spans, wanted, int(cells.low[0]), int(cells.high[-1]), endless)
+    return _fetched(parts, spans, wanted, int(cells.low[0]), int(cells.high[-1]), endless, limit)
 
 
 def _value(key: Any) -> Any:
@@ -199,7 +204,7 @@ def _added(found: Sequence[tuple[Any, Ints]]) -> tuple[Any, Ints]:
 
 
 def _judged(
-    cells: _Cells, form: StandardForm, filling: int
+    cells: _Cells, form: StandardForm, filling: int, dearest: float | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], bool]:
     """Return which cells may hold a stationary point, which matter to it, and whether the end does.
 
@@ -207,7 +212,7 @@ def _judged(
     of the cheapest sellers who can carry the whole weight. Beyond the end everybody is bought from.
     """
     edges = np.append(_value(cells.low), _value(cells.high[-1]))
-    bounds = bounds_at_edges(edges, cells.number, form.max_weight)
+    bounds = bounds_at_edges(edges, cells.number, form.max_weight, dearest)
     unit = form.gamma * bounds.scale / form.mu
     rates = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
     stationary = may_hit(bounds, form.sigma * unit / form.mu, rates)
@@ -226,7 +231,9 @@ def _judged(
         where = np.flatnonzero(np.append(stationary, endless))
         where = where[bounds.cap_high[where] >= edges[0]]
         touch(bounds.cap_low[where], bounds.cap_high[where])
-    marginal = np.searchsorted(np.cumsum(cells.number), min(filling, int(cells.number.sum())))
+    ranks = filling + (np.arange(-1, 2) if dearest is not None else np.zeros(1, int))
+    number = np.cumsum(cells.number)
+    marginal = np.searchsorted(number, np.clip(ranks, 1, number[-1]))
     matters = stationary | (np.cumsum(touched[:-1]) > 0)
     matters[marginal] = True
     return stationary, matters, endless
@@ -268,6 +275,7 @@ def _fetched(
     first: int,
     end: int,
     endless: bool,
+    limit: float,
 ) -> GroupedCosts:
     """Fetch the sellers in spans, and put them in a row with groups of the others."""
     found = parts.each(partial(_fetch, spans, end if endless else spans[-1][1]))
@@ -302,4 +310,5 @@ def _fetched(
         group(end, (0, 0, 0))
         stretches.append((length - 1, length))
     psi, number, means, squares = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return GroupedCosts(psi, number, means, squares, np.array(stretches))
+    limit = limit if endless else float(psi[-1])
+    return GroupedCosts(psi, number, means, squares, np.array(stretches), limit)

@@ -38,6 +38,7 @@ from convexmarket.allocation.costs import (
     GroupedCosts,
     Ints,
     Replaced,
+    ReplacedInGroups,
     SortedCosts,
     of_market,
 )
@@ -99,7 +100,7 @@ class PathPoint(Arrays):
     bought: Ints
     moved: NDArray[np.bool_]
 
-    def weight_of(self, costs: Replaced, cap: float) -> Floats:
+    def weight_of(self, costs: Replaced | ReplacedInGroups, cap: float) -> Floats:
         """Return the weight of the replaced seller of each market, shape (n,)."""
         e = np.arange(costs.count)
         free, left, total, spread, _, _ = _Path.of(costs, cap).segment(e, self.capped, self.bought)
@@ -384,7 +385,9 @@ class EdgeBounds(NamedTuple):
     scale: float
 
 
-def bounds_at_edges(edges: Floats, numbers: Ints, cap: float) -> EdgeBounds:
+def bounds_at_edges(
+    edges: Floats, numbers: Ints, cap: float, dearest: float | None = None
+) -> EdgeBounds:
     """Bound the path of a market of which only the numbers of sellers in cells are known.
 
     With all at the lower edges, and all at the upper ones, are two markets between which it lies;
@@ -395,11 +398,18 @@ def bounds_at_edges(edges: Floats, numbers: Ints, cap: float) -> EdgeBounds:
     edges : ndarray, shape (n + 1,)
     numbers : ndarray of int, shape (n,)
     cap : float
+    dearest : float, optional
+        Bound also all markets in which one seller has left, or costs at most this instead, and no
+        less than the first edge.
     """
+    spare = int(dearest is not None)
+    fewer, more = np.append(0, numbers), np.append(numbers, 0)
+    fewer[np.flatnonzero(fewer)[0]] -= spare
+    more[0] += spare
     scale = float(edges[-1]) or 1.0
     s, none = np.arange(edges.size), np.zeros(edges.size)
     nodes, betas, ends = [], [], []
-    for some in (np.append(0, numbers), np.append(numbers, 0)):  # fewer at any tau, and more
+    for some in (fewer, more):
         path = _Path.of(GroupedCosts(edges, some, edges, none), cap)
         e = np.zeros_like(s)
         # Node k = n + 1 is the beginning of the path, where all are bought from.
@@ -407,18 +417,19 @@ def bounds_at_edges(edges: Floats, numbers: Ints, cap: float) -> EdgeBounds:
         nodes.append(node)
         betas.append(np.where(np.isinf(node.rate2), np.inf, beta))
         ends.append(path.node(e[:1], s[-1:] + 1).cost[0])
-    less, more = nodes
+    beyond = ends[0] + (dearest or 0.0) / scale / max(int(fewer.sum()), 1)
+    low, high = nodes  # of fewer and of more sellers
     tau = edges / scale
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = betas[0] / betas[1]
-        least_cost = tau - (tau - more.cost) * ratio
-        most_cost = tau - (tau - less.cost) / ratio
-        least_cost = np.where(np.isinf(betas[0]), more.cost[0], least_cost)
+        least_cost = tau - (tau - high.cost) * ratio
+        most_cost = tau - (tau - low.cost) / ratio
+        least_cost = np.where(np.isinf(betas[0]), high.cost[0], least_cost)
         most_cost = np.where(np.isinf(betas[0]), tau, most_cost)
         width = [cap / beta * scale for beta in betas]
     return EdgeBounds(
-        (np.append(more.rate2[1:], 0.0), less.rate2),
-        (np.fmax(least_cost, more.cost[0]), np.append(np.fmin(most_cost, tau)[1:], ends[0])),
+        (np.append(high.rate2[1:], 0.0), low.rate2),
+        (np.fmax(least_cost, high.cost[0]), np.append(np.fmin(most_cost, tau)[1:], beyond)),
         np.append(edges[1:] - width[1][1:], -np.inf),
         np.where(np.isinf(betas[0]), np.append(edges[1:], edges[-1]), edges - width[0]),
         scale,
@@ -532,7 +543,7 @@ def _shared_pieces(path: _Path, rho: float, within: Common) -> tuple[Ints, Ints,
         most = _product(less.rate2[:-1], most_cost[1:])
         least = _product(more.rate2[1:], least_cost[:-1])
     at = np.flatnonzero(_may_hit(most, least, rho))
-    _, j, q = _expand([_Stretches(at, more[at], less[at + 1])])
+    _, j, q = _expand([_Stretches(at, less[at], more[at + 1])])
     if not 0 < j.size <= _MOST_SHARED:
         return None
     return (
@@ -588,8 +599,8 @@ def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
     first, last = path.first - 1, path.costs.size
     e, parts = np.arange(first.size), 1
     if path.costs.stretches is not None:
-        first, last = np.clip(path.costs.stretches, first, last).T
-        e = np.zeros_like(first)
+        e, *ends = path.costs.stretches
+        first, last = (np.clip(k, of_market(first, e), of_market(last, e)) for k in ends)
     if path.first.size == 1:
         parts = int(np.clip((last - first).max(), 1, _FIRST_NODES))
     k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
