@@ -120,6 +120,9 @@ class KeptSpreadCut(Cut):
         bounds on a concave function their chord is one.
     price : float
         Multiplier of ``sum a = 1`` at the point of the tangent.
+    far : KeptSpreadCut, optional
+        The cut with multipliers of bounds on the weights that grow with eta: a cap holds back a
+        seller whose privacy would be free, however much is bought.
     """
 
     const: float
@@ -128,6 +131,7 @@ class KeptSpreadCut(Cut):
     slopes: Floats
     spread: Callable[[Floats], Floats | float]
     price: float
+    far: KeptSpreadCut | None = None
 
     _affine = ("const", "noise", "costs", "slopes", "price")
 
@@ -138,7 +142,15 @@ class KeptSpreadCut(Cut):
     @property
     def flattens(self) -> bool:
         """Whether some seller's privacy is free."""
-        return self._steepest <= 0
+        return self._steepest <= 0 and (self.far is None or self.far.flattens)
+
+    def blend(self, other: Cut, share: float) -> Cut:
+        """Return the cut of the mean of two tangents, far off too."""
+        mixed = cast("KeptSpreadCut", super().blend(other, share))
+        far = cast("KeptSpreadCut", other).far
+        if self.far is None or far is None:
+            return replace(mixed, far=None)
+        return replace(mixed, far=cast("KeptSpreadCut", self.far.blend(far, share)))
 
     def _concave(self, eta: float) -> float:
         if eta not in self._known:
@@ -156,6 +168,8 @@ class KeptSpreadCut(Cut):
         start = self.const + self._concave(low)
         if high == np.inf:  # a concave function never falls faster than its last slope
             slope = self._steepest
+            if slope <= 0 and self.far is not None:
+                return self.far.minimum(low, high)
             if slope < 0:
                 return np.inf, -np.inf
         else:
@@ -370,14 +384,14 @@ class Linearizer:
         multipliers: list[Floats | None],
         balance: bool,
         hints: Hints,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats, Floats, Floats]:
         """Return minorants, at where the view is placed, of all but what is kept, and of that.
 
         Each is a vector: the constant, and the slopes in the scaled 1/eta, the scaled weights and
-        the guarantees.
+        the guarantees. The third is the part of the first that bounds the weights alone.
         """
-        view = self.view
-        total, own, coupled = np.zeros((3, 2 + view.scaled_weights.size + view.active.size))
+        view, n = self.view, self.view.scaled_weights.size
+        total, own, coupled, held = np.zeros((4, 2 + n + view.active.size))
         for piece in view.terms:
             if any(piece is one for one in kept):
                 own += self._minorant(piece[2], 1.0, {})
@@ -393,9 +407,11 @@ class Linearizer:
                 coupled += bound
             else:
                 total += bound
+            if not (bound[1] or bound[2 + n :].any()):
+                held += bound
         if coupled[1] < 0 < total[1]:
             coupled *= -total[1] / coupled[1]
-        return total + coupled, own
+        return total + coupled, own, held
 
     def _cut(
         self,
@@ -407,14 +423,23 @@ class Linearizer:
         hints: Hints,
     ) -> Cut:
         view = self.view
-        total, own = self._lagrangian(kept, multipliers, balance, hints)
+        total, own, held = self._lagrangian(kept, multipliers, balance, hints)
         const, noise = float(total[0]), float(total[1]) / view.inverse_scale
         costs, slopes = self._parts(total)
         price = float(self._slopes(total + own, eta) @ point[view.active])
         if kept is self._paid and self._conjugate:
             psi = sum(value_of(w) for w, _, _ in kept) * view.market.form.virtual_costs[view.active]
             return KeptCostCut(const, noise, costs, slopes, psi, self._conjugate, price)
-        return KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
+        cut = KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
+        if held.any():  # (held_0 + held'a) * eta, as the weights sum to one
+            level, of_each = float(held[0]), self._parts(held)[0]
+            cut.far = replace(
+                cut,
+                const=const - level,
+                costs=costs - of_each,
+                slopes=slopes + (level + of_each) / eta,
+            )
+        return cut
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""

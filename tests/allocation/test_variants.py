@@ -100,6 +100,20 @@ def test_branch_and_bound_meets_the_exact_solver(seed):
     assert exact.objective * (1 - 1e-9) <= found.objective <= exact.objective * (1 + GAP)
 
 
+def test_a_cap_holds_back_a_seller_whose_privacy_would_be_free():
+    """However much is bought: the multiplier of the cap once did not grow with it."""
+    imbalance = Own(lambda q: cp.abs(q.epsilon[0] - 3 * q.epsilon[1]))
+    market = cm.Market(
+        some_sellers(2), cm.Noise() + 0.01 * cm.Payments() + imbalance, [cm.Cap(1.2)]
+    )
+    found = cm.allocate(market, gap=GAP)
+    assert found.gap <= GAP
+    assert len(found.solves) <= 40
+    best = BruteForce(market).minimum(found.eta)
+    assert found.lower_bound <= best * (1 + 1e-8)
+    assert found.objective <= best * (1 + 1.5 * GAP)
+
+
 def test_it_escapes_a_local_minimum():
     """Section 2 of the theory: three stationary points, the best of them far from the first."""
     for start in (0.01, 1.0, 100.0):
