@@ -105,6 +105,14 @@ def compare(
         list[str] | None,
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the instances here, as matrices, and run nothing."),
+    ] = None,
+    imported: Annotated[
+        Path | None,
+        typer.Option("--import", help="qpbenchmark's results on exported instances."),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Make all runs anew, also those recorded.")
     ] = False,
@@ -132,7 +140,15 @@ def compare(
             seed=seed,
             title=title,
         )
-        page = run_study(problem, folder, dask=dask, plugins=plugins, fresh=fresh)
+        if export is not None:
+            from convexmarket.lab.study.exchange import export_instances
+
+            table = export_instances(problem, export)
+            out.print(f"{len(table):,} instances in {export}", highlight=False, markup=False)
+            return
+        page = run_study(
+            problem, folder, dask=dask, plugins=plugins, fresh=fresh, imported=imported
+        )
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -144,6 +160,7 @@ def run_study(
     dask: str | None = None,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
+    imported: Path | None = None,
     formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
@@ -161,7 +178,13 @@ def run_study(
     try:
         with progress_bars() as advance:
             result = run_solver_study(
-                problem, advance, journal=journal, dask=dask, plugins=plugins, fresh=fresh
+                problem,
+                advance,
+                journal=journal,
+                dask=dask,
+                plugins=plugins,
+                fresh=fresh,
+                imported=imported,
             )
     except KeyboardInterrupt:
         err.print(

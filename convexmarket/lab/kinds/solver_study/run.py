@@ -211,6 +211,7 @@ def run_solver_study(
     dask: str | None = None,
     plugins: Mapping[str, str] | None = None,
     fresh: bool = False,
+    imported: Path | None = None,
 ) -> SolverStudyResult:
     """Compare solvers and formulations on the subproblems of problem files.
 
@@ -232,6 +233,8 @@ def run_solver_study(
         imported where the runs happen.
     fresh : bool
         Whether to forget what the journal holds.
+    imported : path, optional
+        Results of qpbenchmark on the exported instances, to stand beside the runs.
 
     Returns
     -------
@@ -272,6 +275,10 @@ def run_solver_study(
         {name: problem.tolerance(name) for name in problem.study.settings},
         problem.limits.seconds,
     )
+    if imported is not None:
+        from convexmarket.lab.study.exchange import import_runs
+
+        runs = pd.concat([runs, import_runs(problem, imported)], ignore_index=True)
     summary = summarise(runs)
     return SolverStudyResult(
         problem=problem,
