@@ -44,7 +44,7 @@ FOR_TRACES = 0.1
 _NEAR = 1e6
 #: Further from where the search began than this factor, an optimum counts as running away.
 _FAR = 1e24
-_MAX_SPLITS = 20_000
+_MAX_SPLITS = 40_000
 #: Cuts that fall short of their own points by less than this do so by the solver's accuracy.
 _ACCURACY = 1e-6
 #: Relative width of intervals of eta that are not split any more.
