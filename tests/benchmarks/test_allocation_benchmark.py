@@ -41,7 +41,7 @@ def ratio(action, reference, rounds):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 def test_exact_allocation_against_sorting(benchmark, buyer, cap):
-    """At most 4 sorts of the same million numbers without a cap, at most 8 with one."""
+    """At most 1.5 sorts of the same million numbers."""
     benchmark.group = "exact allocation of a million sellers"
     market = market_of(1_000_000, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
