@@ -41,6 +41,7 @@ class Isolation(AbstractContextManager["Isolation"]):
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
         self._closed = False
+        self._paths = ""
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a job and return how it ended.
@@ -109,8 +110,11 @@ class Isolation(AbstractContextManager["Isolation"]):
             server.wait()
 
     def _running(self) -> subprocess.Popen[str]:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        if paths != self._paths:  # a solver of one's own may lie in a new place
+            self._end()
+        self._paths = paths
         if self._server is None:
-            paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "convexmarket.lab.study.server"],
                 stdin=subprocess.PIPE,
