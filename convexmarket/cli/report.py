@@ -40,6 +40,8 @@ does so for every problem file, and runs those whose file has changed, or which 
 
 #: What a folder with data calls its problem file; its report has the folder's name.
 IN_FOLDER = "market.toml"
+#: From so many reports on, rendering side by side is worth the start of other processes.
+MANY_REPORTS = 8
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,11 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
 
     names = report_names(problems)
     check_place(reports / "index.html", "--reports")
+    rendered = {} if rerun else _rendered(names, reports)
     outcomes = []
     for number, (name, file) in enumerate(names.items(), start=1):
         err.print(f"{number} of {len(names)}: {escape(name)}", highlight=False)
-        outcomes.append(_one(name, file, reports / name, rerun))
+        outcomes.append(rendered.get(name) or _one(name, file, reports / name, rerun))
     page = write_index(reports)
     out.print(_outcome_table(outcomes))
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
@@ -149,7 +152,25 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
         raise typer.Exit(BUG if BUG in codes else PARTLY)
 
 
-def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
+def _rendered(names: dict[str, Path], reports: Path) -> dict[str, Outcome]:
+    """Render many reports side by side where that needs no run; the others are left out."""
+    from joblib import Parallel, delayed
+
+    if len(names) < MANY_REPORTS:
+        return {}
+    calls = (
+        delayed(_one)(name, file, reports / name, rerun=False, may_run=False)
+        for name, file in names.items()
+    )
+    with progress_bars() as advance:
+        done = []
+        for outcome in Parallel(n_jobs=-1, return_as="generator")(calls):
+            done.append(outcome)
+            advance("reports", len(done), len(names))
+    return {outcome.name: outcome for outcome in done if outcome.done == "rendered"}
+
+
+def _one(name: str, file: Path, folder: Path, rerun: bool, may_run: bool = True) -> Outcome:
     from convexmarket.lab import rewrite_report
     from convexmarket.lab.problem.loading import load_problem
 
@@ -163,7 +184,7 @@ def _one(name: str, file: Path, folder: Path, rerun: bool) -> Outcome:
                 rewrite_report(folder)
             except DataError as error:  # results of another version
                 outdated = str(error)
-        if outdated:
+        if outdated and may_run:
             _run(problem, folder, rerun)
         done, why = "run" if outdated else "rendered", outdated or "from its results.json"
     except typer.Exit:  # stopped by hand

@@ -165,8 +165,8 @@ def latex_table(table: ShownTable, title: str) -> str:
     size = next(size for size, fits in SIZES.items() if _width(columns) <= fits)
     cells = {n: [_cell(cell, one) for cell in one.cells] for n, one in enumerate(columns)}
     style = pd.DataFrame(cells or {0: []}, dtype=object).style.hide(axis="index")
-    headers = [_header(one) for one in columns] or [""]
-    style.format_index(lambda place: headers[place], axis="columns")
+    headers: dict[object, str] = {0: "", **{n: _header(one) for n, one in enumerate(columns)}}
+    style.format_index(headers.__getitem__, axis="columns")
     long = table.n_shown > LONGEST_FLOAT
     text = style.to_latex(
         caption=caption, label=f"tab:{slug(title)}-{table.name}", hrules=True,

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -227,7 +228,10 @@ def _drawn(
     figures: Collection[Figure], folder: Path, formats: Collection[Format]
 ) -> Iterator[tuple[Figure, str]]:
     """Save all figures, many of them side by side, and yield each with its SVG."""
-    jobs = cpu_count() if len(figures) >= MANY_FIGURES else 1
+    alone = (
+        parent_process() is None
+    )  # where reports are written side by side, their figures are not
+    jobs = cpu_count() if alone and len(figures) >= MANY_FIGURES else 1
     calls = (
         delayed(save_figure)(figure.draw, folder / "figures" / figure.name, formats)
         for figure in figures

@@ -84,8 +84,8 @@ def test_the_finding_follows_from_the_comparisons(verdicts):
     lower, higher = (verdicts.count(word) for word in VERDICTS[:2])
     number = "all 6" if lower == 6 else f"{lower} of 6"
     assert (
-        f"lowers the overall error at {number} points of the curve and raises it at {higher}, and leaves"
-        " the model without a privacy guarantee."
+        f"lowers the overall error at {number} points of the curve and raises it at {higher}, and"
+        " leaves the model without a privacy guarantee."
     ) in words(report)
     assert f"{lower} of 6" in facts(report).values()
     counts = [verdicts[:3].count(word) for word in VERDICTS[:2]]
