@@ -23,7 +23,7 @@ PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma
 COMMANDS = {
     "run": (["run", QUICKSTART], "--out", (lab, "run_problem")),
     "run a study": (
-        ["run", str(PROBLEMS / "solver-study.toml")],
+        ["run", str(PROBLEMS / "solver-study.toml"), "--set", "run.jobs=1"],
         "--out",
         (solver_study, "run_solver_study"),
     ),

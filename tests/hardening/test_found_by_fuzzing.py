@@ -386,10 +386,11 @@ def test_one_draw_says_that_it_tells_nothing(tmp_path, monkeypatch):
     """
     assert check_run(problem) == "accepted"
     result = run_problem(parse_problem(problem))
-    assert list(result.comparisons.low) == [-np.inf] * 2
-    assert list(result.comparisons.high) == [np.inf] * 2
-    assert set(result.comparisons.verdict) == {"not told apart"}
-    assert result.curve[["error_std", "overall_std"]].isna().all(axis=None)
+    comparisons = result.tables["comparisons"]
+    assert list(comparisons.low) == [-np.inf] * 2
+    assert list(comparisons.high) == [np.inf] * 2
+    assert set(comparisons.verdict) == {"not told apart"}
+    assert result.tables["curve"][["error_std", "overall_std"]].isna().all(axis=None)
     write_report(result, tmp_path / "report")
 
 

@@ -99,7 +99,7 @@ def hostile_results(kind: str, folder: Path, most_rows: int = 300) -> Any:
     found = json.loads((REPORTS / SHIPPED[kind] / "results.json").read_text("utf-8"))
     problem = {key: item for key, item in found["problem"].items() if key != "source"}
     names = named(problem)
-    for part in found.values():
+    for part in found["tables"].values():
         if isinstance(part, dict) and "parquet" in part:
             part["sha256"] = rewritten(folder / part["parquet"], names, most_rows)
     (folder / "results.json").write_text(json.dumps(renamed(found, names)), "utf-8")
@@ -173,7 +173,7 @@ def test_hostile_names_are_read_back_as_they_were(tmp_path: Path, without_figure
     write_report(found, tmp_path / "report", ALL)
     again = read_results(tmp_path / "report")
     assert again.problem.title.startswith(HOSTILE)
-    pd.testing.assert_frame_equal(again.points, found.points)
+    pd.testing.assert_frame_equal(again.tables["points"], found.tables["points"])
 
 
 def test_a_diff_and_an_index_of_hostile_names(tmp_path: Path, without_figures: None) -> None:

@@ -235,11 +235,11 @@ def test_the_ledger_has_what_the_model_guarantees(opened):
     market = opened()
     found = close_market(market, leave_out=["c"])
     balance = market.ledger.balance().set_index("id")
-    assert found.model["guarantees"] == balance["spent"].drop("c").to_dict()
+    assert found.numbers["model"]["guarantees"] == balance["spent"].drop("c").to_dict()
     assert balance.loc["c", "spent"] == 0
     assert (balance["spent"] <= balance["sold"]).all()
     assert market.ledger.releases()["sellers"].tolist() == [3]
-    assert close_market(market).release == found.release
+    assert close_market(market).numbers["release"] == found.numbers["release"]
     assert len(market.ledger.releases()) == 1
 
 

@@ -21,6 +21,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
+    LogFormatter,
     LogLocator,
     MaxNLocator,
     NullLocator,
@@ -533,6 +534,8 @@ def even_ticks(figure: Figure) -> None:
             if isinstance(axis.get_major_locator(), LogLocator):
                 ends = pd.Series(axis.get_view_interval())
                 _logarithmic(axes, which, ends, place.get_geometry()[1] if place else 1)
+            elif isinstance(axis.get_major_formatter(), LogFormatter):  # ticks of one's own
+                axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
 
 def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1, zero: bool = True) -> None:
