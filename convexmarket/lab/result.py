@@ -116,7 +116,16 @@ def _placed(name: str, frame: pd.DataFrame, folder: Path | None) -> Rows | RowsE
     place = f"tables/{re.sub('[^a-z0-9_-]', '-', name.lower())}.parquet"
     packed = BytesIO()
     try:
-        frame.to_parquet(packed, compression="zstd", compression_level=19, index=False)
+        # Without dictionaries and statistics, which cost more here than they save.
+        frame.to_parquet(
+            packed,
+            index=False,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=False,
+            write_statistics=False,
+            store_schema=False,
+        )
         exact = _rows(name, pd.read_parquet(packed)) == rows
     except (pa.ArrowException, ValueError, ParameterError):  # cells that are lists, for instance
         exact = False

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.render import (
@@ -28,14 +24,12 @@ __all__ = ["write_index"]
 README = "README.md"
 MARK = "Written by: convexmarket report --index"
 PICTURE = re.compile(r"\]\((figures/[a-z0-9_-]+\.png)\)")
-PICTURE_SIZE = 320, 240  # pixels; twice what the page shows, for sharp screens
-LARGEST_PICTURE = 20_000_000  # pixels
 SHOWN_VERSIONS = ("convexmarket", "cvxpy", "python")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One report as the index shows it; its picture is a PNG in base 64, or empty."""
+    """One report as the index shows it; ``picture`` lies in its folder."""
 
     folder: str
     title: str
@@ -137,18 +131,9 @@ def _mapping(content: Any, key: str, file: Path) -> Mapping[str, Any]:
 
 
 def _picture(report: Path) -> str:
-    """Return the report's first figure, made small, or nothing if there is none to be read."""
+    """Return where the report's first figure is, or nothing if there is none."""
     try:
         found = PICTURE.search((report / MARKDOWN).read_text(encoding="utf-8"))
-        if found is None:
-            return ""
-        with Image.open(report / found[1], formats=["PNG"]) as image:
-            if image.width * image.height > LARGEST_PICTURE:
-                return ""
-            small = image.convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError):
+    except (OSError, ValueError):
         return ""
-    small.thumbnail(PICTURE_SIZE)
-    data = BytesIO()
-    small.quantize(32, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
-    return b64encode(data.getvalue()).decode("ascii")
+    return found[1] if found and (report / found[1]).is_file() else ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +50,17 @@ def test_lists_what_is_a_report(tmp_path: Path) -> None:
     ]
 
 
-def test_a_picture_is_small_and_stands_in_the_page(tmp_path: Path) -> None:
-    make_report(tmp_path / "one")
+def test_the_first_figure_of_a_report_is_its_picture(tmp_path: Path) -> None:
+    make_report(tmp_path / "a b")
     text = write_index(tmp_path).read_text(encoding="utf-8")
-    data = text.split("data:image/png;base64,")[1].split('"')[0]
-    with Image.open(BytesIO(b64decode(data))) as picture:
-        assert picture.size == (320, 200)
+    assert '<img src="a%20b/figures/curve.png"' in text
 
 
-@pytest.mark.parametrize("damage", ["missing", "not a picture", "no figure"])
-def test_a_picture_that_cannot_be_read_is_left_out(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["missing", "no figure"])
+def test_a_picture_that_there_is_not_is_left_out(tmp_path: Path, damage: str) -> None:
     folder = make_report(tmp_path / "one")
     if damage == "missing":
         (folder / "figures" / "curve.png").unlink()
-    elif damage == "not a picture":
-        (folder / "figures" / "curve.png").write_bytes(b"GIF89a")
     else:
         (folder / "report.md").write_text("# Title\n")
     text = write_index(tmp_path).read_text(encoding="utf-8")
