@@ -61,6 +61,7 @@ def with_citations(report: Report) -> Report:
     used: set[str] = set()
     told = replace(
         report,
+        title=_cited(report.title, used),
         summary=tuple(_cited(block, used) for block in report.summary),
         sections=tuple(_section(section, used) for section in report.sections),
     )
