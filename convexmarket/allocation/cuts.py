@@ -168,8 +168,9 @@ class KeptSpreadCut(Cut):
         start = self.const + self._concave(low)
         if high == np.inf:  # a concave function never falls faster than its last slope
             slope = self._steepest
-            if slope <= 0 and self.far is not None:
-                return self.far.minimum(low, high)
+            if slope <= 0 and self.far is not None:  # both are bounds
+                near = replace(self, far=None).minimum(low, high)
+                return max(near, self.far.minimum(low, high), key=lambda found: found[1])
             if slope < 0:
                 return np.inf, -np.inf
         else:

@@ -44,6 +44,9 @@ Method = Literal[
     "projected_gradient",
 ]
 
+#: Tried where the fastest solver fails that nobody asked for.
+CAREFUL = "CLARABEL"
+
 
 def allocate(
     market: Market,
@@ -90,7 +93,7 @@ def allocate(
         fastest by :func:`recommend`.
     solver : str
         Any solver that CVXPY has installed; for the methods that need one. Where left out, the
-        fastest by :func:`recommend`.
+        fastest by :func:`recommend`, and CLARABEL where that fails.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -172,7 +175,13 @@ def allocate(
         "progress": progress,
     }
     fitting = _arguments_of(method) & told.keys()
-    found = _METHODS[method](market, **{name: told[name] for name in fitting}, **given)
+    taken = {name: told[name] for name in fitting}
+    try:
+        found = _METHODS[method](market, **taken, **given)
+    except SolverError:
+        if solver is not None or advice.solver in (None, CAREFUL):
+            raise
+        found = _METHODS[method](market, **taken | {"solver": CAREFUL}, **given)
     return replace(found, ids=market.sellers.ids)
 
 

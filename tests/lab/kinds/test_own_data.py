@@ -10,6 +10,7 @@ from convexmarket.errors import ProblemFileError
 from convexmarket.lab import build_report, read_results, run_problem, write_report
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.lab.report.results import as_result
 from tests.cli.builders import draw_nothing
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
 from tests.lab.problem.builders import TWO_SELLERS
@@ -39,7 +40,7 @@ def table_with_a_rare_cell():
 def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
     table = patients(120)
     result = run_problem(load_problem(written(tmp_path, TEXTS[kind], table)))
-    assert set(result.tables["sellers"].scenario) == {"reported"}
+    assert set(as_result(result).tables["sellers"].scenario) == {"reported"}
     reports = result.sellers.drop_duplicates("id").set_index("id").sensitivity
     pd.testing.assert_series_equal(
         reports, table["ask"].loc[reports.index], check_names=False, check_index_type=False
@@ -57,7 +58,7 @@ def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
 def test_simulated_reports_are_called_so_first(kind, tmp_path):
     settings = ['sellers.scenarios=["independent", "correlated"]', 'sellers.correlated_with="age"']
     result = run_problem(load_problem(written(tmp_path, SIMULATED[kind]), settings))
-    assert set(result.tables["sellers"].scenario) == {"independent", "correlated"}
+    assert set(as_result(result).tables["sellers"].scenario) == {"independent", "correlated"}
     assert set(result.sellers.id) < set(patients(120).index)
     assert words(build_report(result)).startswith("Simulated reports: data.report names none")
 
@@ -66,7 +67,7 @@ def test_the_joint_problem_takes_the_same_table(tmp_path):
     text = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
     text = text.replace("0.2, test = 0.3", "0.4, test = 0.4")
     result = run_problem(load_problem(written(tmp_path, text)))
-    assert set(result.tables["sellers"].scenario) == {"reported"}
+    assert set(as_result(result).tables["sellers"].scenario) == {"reported"}
     report = build_report(result)
     assert words(report).startswith("The reports are the sellers' own")
     assert report.of_sellers
