@@ -25,7 +25,7 @@ from convexmarket.lab.report.words import printable
 
 __all__ = ["compact_svg", "in_schemes", "inline_svg", "one_note_about_glyphs", "save_figure"]
 
-COLOURS = 64  # of a PNG: a few series in many shades of their edges
+COLOURS = 48  # of a PNG: a few series in many shades of their edges
 NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
 FONT = "'DejaVu Sans'"
 FONTS = f"{FONT},Verdana,sans-serif"  # of the same width, for devices without the first
