@@ -622,6 +622,14 @@ def test_one_seller_carries_everything(cap):
     assert allocation.objective == pytest.approx(4.0, rel=1e-15)  # 3 + 2/4 + 0.5*4*0.25
 
 
+def test_the_more_spread_weighs_the_more_equal_are_weights():
+    """B, section 3.3: their distance from 1/m falls with mu, to nothing."""
+    markets = [form(mu=mu) for mu in (1.0, 10.0, 1e2, 1e4)]
+    spread = [np.ptp(solve_exact(market).weights) for market in markets]
+    assert all(np.diff(spread) < 0)
+    assert spread[-1] < 1e-3 / len(PSI)
+
+
 def test_k_of_one_makes_all_weights_equal():
     psi = np.random.default_rng(2).uniform(0, 9, 37)
     form = StandardForm(psi, 1.0, 1.0, 1.0, max_weight=1 / 37)
