@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_count, is_number, where_no_number
 from convexmarket.attacks.learner import audit_learner
-from convexmarket.attacks.logistic import audit_logistic
+from convexmarket.attacks.objective import audit_objective
 from convexmarket.attacks.releases import Mechanism, audit_draws
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import Learner, PrivateLogisticRegression, SampledRidge
+from convexmarket.learners import Learner, SampledRidge
+from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, open_generator
 
@@ -49,17 +50,18 @@ def audit_privacy(
     Parameters
     ----------
     mechanism : Learner, or callable
-        A learner, fitted or not: its parameters count. One of the package's logistic and ridge
-        regressions is attacked by its formula, any other :class:`~convexmarket.learners.Learner`
-        by what it publishes, which is every number in an attribute whose name ends in ``_``. Or,
-        for a release, a function ``mechanism(X, y)`` that fits what needs no noise and returns a
-        function from an integer seed to a release.
+        A learner, fitted or not: its parameters count. Those of the package's that perturb their
+        objective or their output are attacked by their formula, any other
+        :class:`~convexmarket.learners.Learner` by what it publishes, which is every number in an
+        attribute whose name ends in ``_``. Or, for a release, a function ``mechanism(X, y)`` that
+        fits what needs no noise and returns a function from an integer seed to a release.
     X : array_like of shape (n_rows, n_features)
         Rows in the mechanism's public domain.
     y : array_like of shape (n_rows,)
     others : {"worst", "given"}, default "worst"
         The rows that stay: ``"worst"`` looks for the worst ones too, since the guarantee is for
-        every data set; ``"given"`` keeps those of X and y. Draws always keep them.
+        every data set; ``"given"``, not for other losses than the logistic one, keeps those of X
+        and y. Draws always keep them.
     rows : array_like of int, optional
         Positions of the rows to audit. By default ``n_rows`` used rows of small to large
         guarantees, or the one of the largest guarantee where releases are drawn.
@@ -132,8 +134,8 @@ def audit_privacy(
 def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     """Return what audits a mechanism, and whether it only draws releases."""
     match mechanism:
-        case PrivateLogisticRegression():
-            return audit_logistic, False
+        case ObjectiveRelease():
+            return audit_objective, False
         case SampledRidge():  # with a hidden sample the density of the coefficients is no formula
             return partial(audit_learner, view=lambda model: model.coef_), True
         case RidgeRelease():

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from convexmarket.errors import SolverError
 from convexmarket.joint.problem import JointMarket
-from convexmarket.learners.minimiser import LogisticObjective, minimise
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
 
 __all__ = ["best_model", "model_gradient"]
 
@@ -29,14 +29,14 @@ Floats = NDArray[np.float64]
 _TOLERANCE = 1e-10
 
 
-def _smooth(joint: JointMarket, weights: Floats, eta: float) -> LogisticObjective:
+def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
     """Return the part of the objective that is smooth in the model."""
     used = weights > 0
     shift = np.zeros(joint.X.shape[1])
     if joint.noise_vector is not None:
         shift = 2.0 / eta * joint.noise_vector
     X, y = (joint.X, joint.y) if used.all() else (joint.X[used], joint.y[used])
-    return LogisticObjective(X, y, weights[used], shift, joint.regularization)
+    return PerturbedObjective(X, y, weights[used], shift, joint.regularization)
 
 
 def _norm_price(joint: JointMarket, eta: float) -> float:

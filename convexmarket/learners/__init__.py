@@ -10,6 +10,16 @@ from convexmarket.learners.logistic_risk import (
     logistic_norm_bound,
     logistic_risk_constants,
 )
+from convexmarket.learners.loss_risk import lipschitz_risk_constants
+from convexmarket.learners.losses import (
+    AbsoluteLoss,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Loss,
+    QuantileLoss,
+)
+from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
 from convexmarket.learners.protocol import Learner
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import (
@@ -28,19 +38,28 @@ from convexmarket.learners.ridge_math import (
 from convexmarket.learners.saved import load_model, model_schema, save_model
 
 __all__ = [
+    "AbsoluteLoss",
+    "HingeLoss",
+    "HuberLoss",
     "Kernel",
     "KernelERM",
     "Learner",
     "LogisticErrorBound",
+    "LogisticLoss",
+    "Loss",
     "NoisyLoss",
     "NonPersonalizedRidge",
     "NonPrivateRidge",
     "PersonalizedRidge",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
     "PrivateLogisticRegression",
+    "QuantileLoss",
     "RidgeErrorBound",
     "SampledRidge",
     "declare_erm",
     "expected_loss",
+    "lipschitz_risk_constants",
     "load_model",
     "logistic_error_bound",
     "logistic_norm_bound",

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.arguments import aligned
-from convexmarket.learners.minimiser import LogisticObjective
+from convexmarket.learners.losses import LogisticLoss, Loss
+from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.privacy.noise import gamma_sphere_log_density
 
 __all__ = ["objective_perturbation_log_density"]
@@ -25,6 +26,7 @@ def objective_perturbation_log_density(
     eta: float,
     regularization: float,
     data_norm: float = 1.0,
+    loss: Loss | None = None,
 ) -> float:
     r"""Log density of the released model at w, given the data.
 
@@ -38,7 +40,7 @@ def objective_perturbation_log_density(
     X : array_like of shape (n_sellers, n_features)
         Rows of Euclidean norm at most ``data_norm`` (not checked: an audit may want to break it).
     y : array_like of shape (n_sellers,)
-        Labels, -1 or 1.
+        Labels, -1 or 1; numbers where the loss takes them.
     weights : array_like of shape (n_sellers,)
         Weights a of the loss; zero for a row that is not used.
     eta : float
@@ -47,11 +49,13 @@ def objective_perturbation_log_density(
         Lambda, positive.
     data_norm : float, default 1.0
         R, the public bound on the norm of a row.
+    loss : Loss, optional
+        Logistic by default.
 
     Returns
     -------
     float
-        :math:`\log h(b(w)) + n\log\frac{\eta}{2R} + \log\det J(w)`, in nats: h is the density of
+        :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
         the noise, b(w) the one noise vector that makes w the minimiser, and J the Hessian of the
         noiseless objective.
 
@@ -63,14 +67,16 @@ def objective_perturbation_log_density(
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point = np.asarray(w, dtype=np.float64)
-    objective = LogisticObjective(
+    loss = LogisticLoss() if loss is None else loss
+    objective = PerturbedObjective(
         np.asarray(X, dtype=np.float64),
         np.asarray(y, dtype=np.float64),
         np.asarray(weights, dtype=np.float64),
         np.zeros_like(point),
         regularization,
+        loss,
     )
-    per_unit = eta / (2.0 * data_norm)
+    per_unit = eta / (2.0 * loss.lipschitz * data_norm)
     noise_norm = per_unit * float(np.linalg.norm(objective.gradient(point)))
     log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])
     n_features = point.size

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.arguments import (
     aligned,
+    check_count,
     check_positives,
     checked_numbers,
     labels_of,
@@ -39,7 +40,8 @@ from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
 from convexmarket.learners.labels import binary_signs
-from convexmarket.learners.losses import Loss, loss_named
+from convexmarket.learners.loss_risk import lipschitz_risk_constants
+from convexmarket.learners.losses import Loss, loss_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
@@ -55,8 +57,10 @@ class KernelERM(BaseEstimator):
 
     Parameters
     ----------
-    loss : {"logistic", "hinge", "huber"}, default "logistic"
-        "logistic" and "hinge" classify, "huber" fits any real labels. All are Lipschitz.
+    loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
+        "logistic" and "hinge" classify, the others fit any real labels. Or a
+        :class:`~convexmarket.learners.Loss`, such as ``QuantileLoss(0.9)`` or one of your own. All
+        are Lipschitz.
     kernel : str or callable, default "rbf"
         "linear", "poly", "rbf", "laplacian", "cosine" or "chi2" of
         :func:`sklearn.metrics.pairwise.pairwise_kernels`, or a function of two matrices of rows.
@@ -80,7 +84,7 @@ class KernelERM(BaseEstimator):
         and follows from ``data_norm`` for "linear" and "poly".
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second is the positive one. ``None`` infers it from the private
-        labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Unused by "huber".
+        labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
     features : PublicFeatures or None, default None
         What is public of the columns of a table X, so that ``fit`` and ``predict`` take the table
         as it is. Its rows lie in a ball that is to be no larger than that of ``data_norm``.
@@ -107,7 +111,7 @@ class KernelERM(BaseEstimator):
     feature_bound_, lipschitz_ : float
         R_phi and L.
     classes_ : ndarray of shape (2,)
-        The label set; of "logistic" and "hinge" only.
+        The label set, where the loss classifies.
     pivots_ : ndarray of shape (rank, n_features)
         Private rows whose features span the model.
     dual_coef_ : ndarray of shape (rank,)
@@ -151,7 +155,7 @@ class KernelERM(BaseEstimator):
 
     def __init__(
         self,
-        loss: Literal["logistic", "hinge", "huber"] = "logistic",
+        loss: Literal["logistic", "hinge", "huber", "absolute"] | Loss = "logistic",
         kernel: str | KernelFunction = "rbf",
         regularization: float = 0.1,
         *,
@@ -180,6 +184,47 @@ class KernelERM(BaseEstimator):
         self.features = features
         self.epsilon = epsilon
 
+    def risk(
+        self,
+        n_features: int,
+        *,
+        n_points: int = 1,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+    ) -> tuple[float, float]:
+        r"""Return (mu, sigma): how spread and noise hurt what is released, for a market.
+
+        Parameters
+        ----------
+        n_features : int
+        n_points : int, default 1
+            Points whose predictions :class:`~convexmarket.TestSetRelease` publishes, at
+            ``delta=0``: a positive delta needs less noise.
+        failure_probability, noise_failure_probability : float, default 0.05
+            In (0, 1).
+
+        Returns
+        -------
+        mu, sigma : float
+            Of the bound ``mu * ||a|| + sigma / eta`` on what the loss of the released predictions
+            exceeds the training loss by: :func:`~convexmarket.learners.lipschitz_risk_constants`
+            within reach of ``norm_bound_``, for labels in [-1, 1], and
+            :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range, or nothing public bounds the features.
+        """
+        check_count("n_points", n_points)
+        loss, kernel = loss_of(self.loss, self.huber_threshold), self._bounded_kernel(n_features)
+        reach = kernel.feature_bound * norm_bound(loss, kernel, self.regularization)
+        chances = failure_probability, noise_failure_probability
+        mu = lipschitz_risk_constants(loss, *chances, reach, n_features)[0]
+        pull = 2.0 * (loss.lipschitz * kernel.feature_bound) ** 2 / self.regularization
+        length = n_points * np.log(n_points / noise_failure_probability)
+        return mu, float(pull * length / (loss.at_zero if loss.classifies else 1.0))
+
     def fit(
         self,
         X: ArrayLike,
@@ -197,7 +242,7 @@ class KernelERM(BaseEstimator):
         X : array_like of shape (n_rows, n_features)
             Private rows, inside the public domain.
         y : array_like of shape (n_rows,)
-            Labels: from ``classes``, or real numbers for "huber".
+            Labels: from ``classes``, or real numbers.
         epsilon : array_like of shape (n_rows,), or float, optional
             What each row grants to the releases of this model: nonnegative, in nats, chosen without
             looking at the data; the same for all by default. Rows are weighted in proportion, so
@@ -225,7 +270,7 @@ class KernelERM(BaseEstimator):
         SolverError
             If the tolerance is not reached.
         """
-        loss = loss_named(self.loss, self.huber_threshold)
+        loss = loss_of(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization, tol=self.tol)
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         labels = labels_of(y) if labels_of(X) is None else labels_of(X)
@@ -290,7 +335,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row; of "huber" the prediction itself. Private.
+        """Return the label of each row, or the prediction where the loss fits numbers. Private.
 
         Parameters
         ----------
@@ -312,7 +357,7 @@ class KernelERM(BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            The second class where the prediction is positive; of "huber" the predictions.
+            The second class where the prediction is positive; numbers stay what they are.
 
         Raises
         ------
@@ -328,7 +373,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of right labels; of "huber" the coefficient of determination."""
+        """Return the share of right labels, or of numbers the coefficient of determination."""
         if np.ndim(y) != 1:
             raise DataError(f"y has shape {np.shape(y)}; give one label for each row")
         measure = accuracy_score if hasattr(self, "classes_") else r2_score
@@ -349,7 +394,7 @@ class KernelERM(BaseEstimator):
         cvxpy.Problem
             In the variable "beta", the coefficients of every row's kernel.
         """
-        loss = loss_named(self.loss, self.huber_threshold)
+        loss = loss_of(self.loss, self.huber_threshold)
         check_positives(regularization=self.regularization)
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         X, y, weights, _ = self._rows(X, y, epsilon)
@@ -359,7 +404,7 @@ class KernelERM(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        if self.loss == "huber":
+        if not loss_of(self.loss).classifies:
             tags.estimator_type = "regressor"
             tags.regressor_tags = RegressorTags()
         else:
@@ -376,6 +421,9 @@ class KernelERM(BaseEstimator):
         found = [f"{domain}: a public domain"]
         if callable(kernel.name):
             found.append("the kernel is a function that is positive semidefinite and never random")
+        if not isinstance(self.loss, str):
+            loss = loss_of(self.loss)
+            found.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
         if classes is not None and self.classes is None:
             found.append("VIOLATED: the label set was inferred from the private labels")
         elif classes is not None:
@@ -391,7 +439,7 @@ class KernelERM(BaseEstimator):
     ) -> tuple[Floats, NDArray[Any], Floats, Granted]:
         """Return the rows that are used, their labels and weights, and what all rows granted."""
         granted = Granted.of(X, epsilon, 1.0 if self.epsilon is None else self.epsilon)
-        used, numeric = granted.rows(X, y), self.loss == "huber"
+        used, numeric = granted.rows(X, y), not loss_of(self.loss).classifies
         rows, labels = dense_rows(self, *used, dtype=np.float64, order="C", y_numeric=numeric)
         return rows, labels, granted.weights(), granted
 
@@ -409,7 +457,7 @@ class KernelERM(BaseEstimator):
             try:
                 return None, np.asarray(y, dtype=np.float64)
             except ValueError:
-                raise DataError(f"loss 'huber' fits numbers: {where_no_number(y)}.") from None
+                raise DataError(f"loss {self.loss!r} fits numbers: {where_no_number(y)}.") from None
         return binary_signs(y, self.classes)
 
 

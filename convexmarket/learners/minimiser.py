@@ -1,4 +1,4 @@
-"""The minimiser of a perturbed logistic objective, to the last digits that floats allow.
+"""The minimiser of a perturbed objective, to the last digits that floats allow.
 
 Objective perturbation guarantees something about the *exact* minimiser, so the search has to end
 where rounding begins, even for regularizations so weak that Newton's method wanders. Two methods
@@ -18,19 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, root
 
-__all__ = ["LogisticObjective", "Matrix", "Vector", "minimise"]
+from convexmarket.learners.losses import LogisticLoss, Loss
+
+__all__ = ["Matrix", "PerturbedObjective", "Vector", "minimise"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 UNIT = 2.0**-53  # half the distance from 1.0 to the next float
+LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
-SIGMOID_UNITS = 16.0  # exp to four units in the last place, then a sum and a quotient
-LARGEST_EXPONENT = 709.0
+SLOPE_UNITS = 16.0  # the steepest: exp to four units in the last place, a sum and a quotient
 
 
-class LogisticObjective:
-    """Weighted logistic loss plus a linear and a quadratic term, with its derivatives.
+class PerturbedObjective:
+    """Weighted loss plus a linear and a quadratic term, with its derivatives.
 
     What was computed at the last point is kept: optimisers ask for it again.
     """
@@ -38,13 +40,20 @@ class LogisticObjective:
     chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
 
     def __init__(
-        self, X: Matrix, signs: Vector, weights: Vector, shift: Vector, regularization: float
+        self,
+        X: Matrix,
+        targets: Vector,
+        weights: Vector,
+        shift: Vector,
+        regularization: float,
+        loss: Loss = LOGISTIC,
     ) -> None:
         self.X = X
-        self.signs = signs
+        self.targets = targets
         self.weights = weights
         self.shift = shift
         self.regularization = regularization
+        self.loss = loss
         self._point: Vector | None = None
 
     def value_and_gradient(self, w: Vector) -> tuple[float, Vector]:
@@ -63,10 +72,9 @@ class LogisticObjective:
         :math:`\gamma_k = ku/(1-ku)` at most, and a sum of k products, in any order, by
         :math:`\gamma_k` times the sum of their absolute values. They are applied to
 
-        - the margin: :math:`\delta_i = \gamma_n |x_i|^\top|w|`;
-        - the logistic curve, whose slope p(1 - p) grows by a factor :math:`e^{\delta}` at most
-          over a distance of :math:`\delta`: :math:`\delta_i\min(\frac14, p_i(1-p_i)e^{\delta_i})`
-          and 16 units for its own evaluation, if ``exp`` is right to four units in the last place;
+        - the prediction: :math:`\delta_i = \gamma_n |x_i|^\top|w|`;
+        - the loss's slope, which changes by :math:`\delta_i` times its curvature nearby, and 16
+          units for its own evaluation, if ``exp`` is right to four units in the last place;
         - the sum over the rows, the quadratic and the linear term, and the norm.
 
         What overflows ends in an infinite or undefined bound. The bound is itself a computed sum
@@ -89,17 +97,17 @@ class LogisticObjective:
         error = np.zeros(n_features)
         for start in range(0, n_rows, self.chunk):
             rows = slice(start, start + self.chunk)
-            sizes, p = np.abs(self.X[rows]), self._errors[rows]
+            sizes, p = np.abs(self.X[rows]), np.abs(self._slopes[rows])
             off = margin * (sizes @ magnitudes)
-            slope = (p * self._correct[rows] + TINY) * np.exp(np.minimum(off, LARGEST_EXPONENT))
-            off = off * np.minimum(slope, 0.25) + SIGMOID_UNITS * UNIT * p + TINY
+            bent = self.loss.curvatures_within(self._curvatures[rows], off)
+            off = off * bent + SLOPE_UNITS * UNIT * p + TINY
             error += (self.weights[rows] * (off + total * p)) @ sizes
         return error
 
     def hessian(self, w: Vector) -> Matrix:
         """Return the Hessian at w, shape (n_features, n_features)."""
         self._move_to(w)
-        scale = np.sqrt(self.weights * self._errors * self._correct)[:, None]
+        scale = np.sqrt(self.weights * self._curvatures)[:, None]
         hessian = self.regularization * np.eye(w.size)
         for start in range(0, len(scale), self.chunk):
             rows = slice(start, start + self.chunk)
@@ -107,32 +115,26 @@ class LogisticObjective:
             hessian += scaled.T @ scaled
         return hessian
 
-    def regularized(self, regularization: float) -> LogisticObjective:
+    def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""
-        return LogisticObjective(self.X, self.signs, self.weights, self.shift, regularization)
+        same = (self.X, self.targets, self.weights, self.shift)
+        return PerturbedObjective(*same, regularization, self.loss)
 
-    def thinned(self, step: int) -> LogisticObjective:
+    def thinned(self, step: int) -> PerturbedObjective:
         """Return the objective on every ``step``-th row, with the same total weight."""
         weights = self.weights[::step]
         weights = weights * (self.weights.sum() / weights.sum())
-        return LogisticObjective(
-            self.X[::step], self.signs[::step], weights, self.shift, self.regularization
-        )
+        thin = (self.X[::step], self.targets[::step], weights, self.shift)
+        return PerturbedObjective(*thin, self.regularization, self.loss)
 
     def _move_to(self, w: Vector) -> None:
         if self._point is not None and np.array_equal(self._point, w):
             return
-        margins = self.signs * (self.X @ w)
-        decay = np.exp(-np.abs(margins))
-        right = margins >= 0
-        # errors = 1 / (1 + exp(margin)) and correct = 1 - errors, without overflow or cancellation
-        self._errors = np.where(right, decay, 1.0) / (1.0 + decay)
-        self._correct = np.where(right, 1.0, decay) / (1.0 + decay)
-        losses = np.log1p(decay) - np.minimum(margins, 0.0)
+        losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
         linear_and_quadratic = self.shift @ w + self.regularization * (w @ w) / 2.0
         self._value = float(self.weights @ losses + linear_and_quadratic)
         self._gradient = self.shift + self.regularization * w
-        self._gradient -= (self.weights * self._errors * self.signs) @ self.X
+        self._gradient += (self.weights * self._slopes) @ self.X
         self._point = w.copy()
 
 
@@ -141,7 +143,7 @@ def relative_error(operations: int) -> float:
     return operations * UNIT / (1.0 - operations * UNIT)
 
 
-def minimise(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
+def minimise(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
     """Minimise to a gradient norm of ``tol``, or as near to it as floating point allows.
 
     The minimiser differs from ``-shift / regularization`` by a combination of the rows, so with
@@ -152,14 +154,19 @@ def minimise(objective: LogisticObjective, data_norm: float, tol: float) -> Vect
         return _minimise_tall(objective, data_norm, tol)
     basis = np.linalg.qr(X.T)[0]
     inside = basis.T @ shift
-    reduced = LogisticObjective(
-        X @ basis, objective.signs, objective.weights, inside, objective.regularization
+    reduced = PerturbedObjective(
+        X @ basis,
+        objective.targets,
+        objective.weights,
+        inside,
+        objective.regularization,
+        objective.loss,
     )
     w = basis @ _minimise_tall(reduced, data_norm, tol)
     return w - (shift - basis @ inside) / objective.regularization
 
 
-def _minimise_tall(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
+def _minimise_tall(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
     """Start from the minimiser on a tenth of the rows, where there are rows to spare.
 
     That start is so near that one Hessian, the expensive part, serves to the end, and it need not
@@ -177,7 +184,7 @@ def _minimise_tall(objective: LogisticObjective, data_norm: float, tol: float) -
 
 
 def _solve_stationarity(
-    objective: LogisticObjective,
+    objective: PerturbedObjective,
     hessian: Callable[[Vector], Matrix],
     start: Vector,
     tol: float,
@@ -209,10 +216,10 @@ class _ToleranceReached(Exception):  # noqa: N818
     """The search is over: an event, not an error."""
 
 
-def _follow_regularization(objective: LogisticObjective, data_norm: float, tol: float) -> Vector:
+def _follow_regularization(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
     """Approach a small regularization from larger ones, a decade at a time.
 
-    Far from the minimiser the logistic curve is flat, and only the regularization bends it: where
+    Far from the minimiser the loss is next to linear, and only the regularization bends it: where
     that is weak, Newton steps are useless until the search has come near.
     """
     target = objective.regularization
@@ -228,7 +235,7 @@ def _follow_regularization(objective: LogisticObjective, data_norm: float, tol: 
     return w
 
 
-def _dogleg(objective: LogisticObjective, start: Vector, data_norm: float, tol: float) -> Vector:
+def _dogleg(objective: PerturbedObjective, start: Vector, data_norm: float, tol: float) -> Vector:
     """Run SciPy's dogleg trust-region method."""
     return minimize(
         objective.value_and_gradient,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from convexmarket.errors import ParameterError, SolverError
+from convexmarket.learners.losses import Loss
 from convexmarket.learners.minimiser import (
-    LogisticObjective,
     Matrix,
+    PerturbedObjective,
     Vector,
     minimise,
 )
@@ -25,7 +26,7 @@ ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two produc
 
 def perturbed_minimum(
     X: Matrix,
-    signs: Vector,
+    targets: Vector,
     weights: Vector,
     eta: float,
     regularization: float,
@@ -34,6 +35,7 @@ def perturbed_minimum(
     tol: float,
     blur: tuple[float, int] | None,
     rng: np.random.Generator,
+    loss: Loss,
 ) -> tuple[Vector, float]:
     """Draw the noise, minimise, refuse anything but a minimiser, and blur it where that is asked.
 
@@ -41,8 +43,8 @@ def perturbed_minimum(
     ----------
     X : ndarray of shape (n_used, n_features)
         The rows that are used, and no others.
-    signs, weights : ndarray of shape (n_used,)
-        Labels as -1 and 1, and positive weights.
+    targets, weights : ndarray of shape (n_used,)
+        Labels as the loss takes them, and positive weights.
     eta : float
         Sets the first noise; infinity means none.
     regularization, data_norm : float
@@ -55,6 +57,8 @@ def perturbed_minimum(
         for none.
     rng : numpy.random.Generator
         Source of both; it advances.
+    loss : Loss
+        Smooth.
 
     Returns
     -------
@@ -71,13 +75,13 @@ def perturbed_minimum(
     n_features = X.shape[1]
     shift = np.zeros(n_features)
     if np.isfinite(eta):
-        shift = 2.0 * data_norm / eta * gamma_sphere_draw(n_features, rng)
+        shift = 2.0 * loss.lipschitz * data_norm / eta * gamma_sphere_draw(n_features, rng)
     if np.abs(shift).max() > LARGEST_NOISE:
         raise SolverError(
             f"eta = {eta:g} asks for noise beyond the range of floating point: buy more privacy (a"
             " larger eta)."
         )
-    objective = LogisticObjective(X, signs, weights, shift, regularization)
+    objective = PerturbedObjective(X, targets, weights, shift, regularization, loss)
     if blur is None:
         return _certified_minimum(objective, data_norm, tol, 0.0)
     slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
@@ -92,7 +96,7 @@ def perturbed_minimum(
 
 
 def _certified_minimum(
-    objective: LogisticObjective, data_norm: float, tol: float, slack: float
+    objective: PerturbedObjective, data_norm: float, tol: float, slack: float
 ) -> tuple[Vector, float]:
     """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
     try:

@@ -24,7 +24,12 @@ changes by a term of rank one on either side. Two bounds on the privacy loss fol
     Proposition II.2 of Anjarlekar, Etesami and Srikant, generalised to R other than one. Larger in
     every row, and kept for reproduction.
 
-Both are of the exact minimiser. Where the released point only comes near it and is perturbed
+``"general"``
+    :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)`, for any convex loss that is L-Lipschitz in the
+    prediction and whose second derivative there is at most c wherever it exists, with noise of
+    scale :math:`2LR/\eta`: docs/theory.md, section 6.
+
+All are of the exact minimiser. Where the released point only comes near it and is perturbed
 once more, every row that is used pays for that on top: :mod:`.approximate`.
 """
 
@@ -49,7 +54,7 @@ __all__ = [
     "objective_perturbation_guarantee",
 ]
 
-Accounting: TypeAlias = Literal["sharp", "paper"]
+Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 #: eta^2 and eta^2 Lambda / R^2 beyond which the bound leaves double precision.
@@ -100,6 +105,7 @@ def objective_perturbation_guarantee(
     accounting: Accounting = "sharp",
     cap: float | None = None,
     minimum_epsilon: float = 0.0,
+    loss_curvature: float = 0.25,
 ) -> NDArray[np.float64]:
     """Guarantee of each seller, Jacobian included.
 
@@ -114,14 +120,18 @@ def objective_perturbation_guarantee(
         Lambda, positive.
     data_norm : float, default 1.0
         R, a public bound on the Euclidean norm of every row.
-    accounting : {"sharp", "paper"}, default "sharp"
-        Which bound; see the module's documentation.
+    accounting : {"sharp", "general", "paper"}, default "sharp"
+        Which bound; see the module's documentation. ``"general"`` is for every loss, the others are
+        for the logistic one.
     cap : float, optional
         k, where no weight may exceed k / n_sellers; only the paper's formula uses it. Without it
         the largest weight takes the place of k / n_sellers.
     minimum_epsilon : float, default 0.0
         What every row with a positive weight pays, besides, for a second noise that hides how far
         the released point is from the minimiser: :func:`approximate_minimum_rate`.
+    loss_curvature : float, default 0.25
+        c, a bound on the loss's second derivative, that of the logistic loss by default; only the
+        general bound uses it.
 
     Returns
     -------
@@ -147,7 +157,8 @@ def objective_perturbation_guarantee(
     if accounting == "sharp":
         exact = _sharp_guarantee(array, eta, curvature)
     else:
-        exact = _sold(array, eta) + _papers_extra(array, curvature, cap)
+        bent = _bent(curvature, accounting, loss_curvature)
+        exact = _sold(array, eta) + _extra(array, bent, accounting, cap)
     return exact + np.where(array > 0, minimum_epsilon, 0.0)
 
 
@@ -159,6 +170,7 @@ def calibrate_eta(
     accounting: Accounting = "sharp",
     cap: float | None = None,
     minimum_epsilon: float = 0.0,
+    loss_curvature: float = 0.25,
 ) -> float:
     """Largest ``eta`` for the noise such that every total is at most what was sold.
 
@@ -168,14 +180,14 @@ def calibrate_eta(
 
     Parameters
     ----------
-    weights, eta, regularization, data_norm, accounting, cap, minimum_epsilon
+    weights, eta, regularization, data_norm, accounting, cap, minimum_epsilon, loss_curvature
         As for :func:`objective_perturbation_guarantee`; ``eta`` is the one that was sold.
 
     Returns
     -------
     float
         Under ``"sharp"`` at most twice ``eta``, and more than ``eta`` where nearly opposite rows
-        cannot both pull; under ``"paper"`` below ``eta``.
+        cannot both pull; under the others below ``eta``.
 
     Raises
     ------
@@ -205,7 +217,8 @@ def calibrate_eta(
     if accounting == "sharp":
         calibrated = _calibrate_sharp(float(smallest[0]), float(eta), curvature, minimum_epsilon)
     else:
-        extra = _papers_extra(array, curvature, cap)[array > 0] + minimum_epsilon
+        bent = _bent(curvature, accounting, loss_curvature)
+        extra = _extra(array, bent, accounting, cap)[array > 0] + minimum_epsilon
         with np.errstate(over="ignore"):  # a tiny weight leaves no room, and is refused below
             calibrated = eta - float(np.max(extra / array[array > 0]))
     if calibrated != eta:
@@ -213,7 +226,7 @@ def calibrate_eta(
         calibrated -= 8 * float(np.spacing(eta))
     if calibrated <= 0:
         room = float(smallest[0] * eta) - minimum_epsilon
-        enough = _enough(array, room, data_norm, accounting, cap)
+        enough = _enough(array, room, data_norm, accounting, cap, loss_curvature)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
             f" regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon ="
@@ -224,12 +237,17 @@ def calibrate_eta(
 
 
 def _enough(
-    weights: NDArray[np.float64], room: float, data_norm: float, accounting: str, cap: float | None
+    weights: NDArray[np.float64],
+    room: float,
+    data_norm: float,
+    accounting: str,
+    cap: float | None,
+    loss_curvature: float,
 ) -> float:
     """Return twice the regularization at which the Jacobian's share fills the room that is left."""
     square = data_norm * data_norm
-    if accounting == "sharp":
-        share = float(weights[weights > 0].min()) / 4.0
+    if accounting != "paper":
+        share = float(weights[weights > 0].min()) * loss_curvature
     else:
         share, room = _papers_largest(weights, cap), room / 2.0
     return float(2.0 * square * share / np.expm1(room))
@@ -271,10 +289,24 @@ def _sold(weights: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
     return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
 
 
-def _papers_extra(
-    weights: NDArray[np.float64], curvature: float, cap: float | None
+def _bent(curvature: float, accounting: str, loss_curvature: float) -> float:
+    """Return c R^2 / Lambda where the bound reads c, after checking that it is one."""
+    if accounting == "paper":
+        return curvature
+    if not (is_number(loss_curvature) and 0.0 < loss_curvature * curvature < np.inf):
+        raise ParameterError(
+            f"loss_curvature must be positive and finite, not {loss_curvature!r}: a loss with kinks"
+            " has none, so give it a smooth one."
+        )
+    return loss_curvature * curvature
+
+
+def _extra(
+    weights: NDArray[np.float64], curvature: float, accounting: str, cap: float | None
 ) -> NDArray[np.float64]:
-    """Return Delta, which the paper adds to ``weights * eta`` in every row."""
+    """Return Delta, what the Jacobian adds to ``weights * eta``; the paper has one for all rows."""
+    if accounting == "general":
+        return np.asarray(np.log1p(curvature * weights))
     return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
 
 

@@ -46,7 +46,7 @@ def telltale(objective, data_norm, tolerance):
     """Find the minimiser, and write the first row's label in the digits that tol leaves open."""
     w = minimise(objective, data_norm, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
-    w[0] = (even + (objective.signs[0] > 0) + 0.5) * CELL
+    w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
     return w
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import SolverError
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.learners.minimiser import LogisticObjective, minimise, relative_error
+from convexmarket.learners.minimiser import PerturbedObjective, minimise, relative_error
 from convexmarket.privacy import Simulation
 from tests.learners.builders import algorithm_1
 
@@ -20,12 +20,12 @@ def exact(values):
     return [Decimal(float(value)) for value in values]
 
 
-def exact_gradient(objective: LogisticObjective, w: np.ndarray) -> list[Decimal]:
+def exact_gradient(objective: PerturbedObjective, w: np.ndarray) -> list[Decimal]:
     """Floats are exact decimals; only exp and the quotient round, after eighty digits."""
     point, shift = exact(w), exact(objective.shift)
     strength = Decimal(float(objective.regularization))
     total = [s + strength * v for s, v in zip(shift, point, strict=True)]
-    for x, sign, weight in zip(objective.X, objective.signs, objective.weights, strict=True):
+    for x, sign, weight in zip(objective.X, objective.targets, objective.weights, strict=True):
         row, y, a = exact(x), Decimal(float(sign)), Decimal(float(weight))
         margin = y * sum((u * v for u, v in zip(row, point, strict=True)), Decimal(0))
         decay = (-abs(margin)).exp()
@@ -67,7 +67,7 @@ def test_the_bound_holds_anywhere_and_at_minimisers(
     size = 10.0**log_size
     X, signs, weights = instance(rng, n_rows, n_features, size)
     shift = 10.0**log_shift * rng.standard_normal(n_features)
-    objective = LogisticObjective(X, signs, weights, shift, 10.0**log_regularization)
+    objective = PerturbedObjective(X, signs, weights, shift, 10.0**log_regularization)
     w = 10.0**log_point * rng.standard_normal(n_features)
     if solved:
         w = minimise(objective, float(np.linalg.norm(X, axis=1).max()), 1e-10)
@@ -82,7 +82,7 @@ def cancelling_margin(rng):
     """The margin is what is left of two terms of size 1e8; nothing else is large."""
     direction = rng.standard_normal(2)
     row = np.array([[direction[1], -direction[0]]]) / np.linalg.norm(direction)
-    objective = LogisticObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
+    objective = PerturbedObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
     return objective, 1e8 * direction
 
 
@@ -90,13 +90,13 @@ def cancelling_terms(rng):
     """The linear and the quadratic term cancel; the rows are short."""
     X, signs, weights = instance(rng, 3, 4, size=1e-6)
     w = rng.standard_normal(4)
-    return LogisticObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
+    return PerturbedObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
 
 
 def few_rows(rng):
     """Only the logistic curve and the sum over the rows are left to round."""
     X, signs, weights = instance(rng, 2, 1)
-    return LogisticObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
+    return PerturbedObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_rows_beyond_one_chunk_count() -> None:
     X, signs, weights = instance(rng, 5, 3)
     w, rest = rng.standard_normal(3), (np.zeros(3), 1e-9)
     bounds = [
-        LogisticObjective(
+        PerturbedObjective(
             np.tile(X, (times, 1)), np.tile(signs, times), np.tile(weights, times) / times, *rest
         ).gradient_norm(w)[1]
-        for times in (1, LogisticObjective.chunk)
+        for times in (1, PerturbedObjective.chunk)
     ]
-    sums = relative_error(5 * LogisticObjective.chunk + 1) / (24 * 2.0**-53)
+    sums = relative_error(5 * PerturbedObjective.chunk + 1) / (24 * 2.0**-53)
     assert 0.2 * sums < bounds[1] / bounds[0] < 2.0 * sums
 
 
@@ -155,7 +155,7 @@ def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
 def test_rounding_counts_against_the_tolerance(monkeypatch, rounding, accepted) -> None:
     tol = 1e-9
     monkeypatch.setattr(
-        LogisticObjective, "gradient_norm", lambda self, w: (0.9 * tol, rounding * tol)
+        PerturbedObjective, "gradient_norm", lambda self, w: (0.9 * tol, rounding * tol)
     )
     model = PrivateLogisticRegression(0.1, tol=tol, minimum_epsilon=None)
     if accepted:

@@ -30,7 +30,7 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import KernelERM
 from convexmarket.learners.kernel_minimiser import KernelObjective
-from convexmarket.learners.losses import loss_named
+from convexmarket.learners.losses import loss_of
 from tests.learners.builders import kernel_erm, rkhs_distance, share_of_sensitivity
 
 LOSSES = ["logistic", "hinge", "huber"]
@@ -62,7 +62,7 @@ def sample(seed: int, n_rows: int, loss: str = "logistic", kernel: str = "rbf", 
 
 def objective(erm: KernelERM, X, y, weights=None) -> float:
     """Evaluate the empirical risk of the fitted model from what it predicts."""
-    loss = loss_named(erm.loss, erm.huber_threshold)
+    loss = loss_of(erm.loss, erm.huber_threshold)
     a = np.full(len(X), 1 / len(X)) if weights is None else weights
     losses = loss.values(erm.decision_function(X), np.asarray(y, dtype=float))
     return float(a @ losses + erm.regularization / 2 * squared_norm(erm))
@@ -210,7 +210,7 @@ def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> N
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
     span = (np.arange(3), features, np.zeros(9))
-    problem = KernelObjective(*span, y, weights, loss_named("hinge"), strength)
+    problem = KernelObjective(*span, y, weights, loss_of("hinge"), strength)
     short = 1 - y * (features @ theta)
     shares = np.clip(short / smoothing, 0, 1)
     pull = features.T @ (weights * shares * y)

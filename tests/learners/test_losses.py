@@ -10,18 +10,37 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from convexmarket.errors import ParameterError
-from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss, loss_named
+from convexmarket.learners.losses import (
+    AbsoluteLoss,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Loss,
+    QuantileLoss,
+    loss_of,
+)
 
-LOSSES = [LogisticLoss(), HingeLoss(), HuberLoss(), HuberLoss(0.05), HuberLoss(7.5)]
+LOSSES = [
+    LogisticLoss(),
+    HingeLoss(),
+    HingeLoss(0.5),
+    HuberLoss(),
+    HuberLoss(0.05),
+    HuberLoss(7.5),
+    AbsoluteLoss(),
+    QuantileLoss(0.8),
+]
 SMOOTHINGS = [1.0, 0.1, 1e-4]
 
 
 def kinks(loss: Loss, y: np.ndarray, smoothing: float) -> np.ndarray:
     """Return the predictions at which a derivative jumps, for each label."""
     if isinstance(loss, HingeLoss):
-        return np.stack([y, y * (1 - smoothing)])
+        return np.stack([y, y * (1 - (loss.width or smoothing))])
     if isinstance(loss, HuberLoss):
         return np.stack([y - loss.threshold, y + loss.threshold])
+    if isinstance(loss, QuantileLoss):
+        return np.stack([y + end * smoothing for end in loss.ends])
     return np.full((1, y.size), np.inf)
 
 
@@ -166,21 +185,47 @@ def test_huge_predictions_do_not_overflow(loss) -> None:
 
 
 def test_losses_have_names() -> None:
-    assert loss_named("logistic") == LogisticLoss()
-    assert loss_named("hinge") == HingeLoss()
-    assert loss_named("huber", 2.0) == HuberLoss(2.0)
-    assert loss_named("huber") == HuberLoss(1.0)
-    assert [loss.classifies for loss in LOSSES] == [True, True, False, False, False]
-    assert [loss.smooth for loss in LOSSES] == [True, False, True, True, True]
+    assert loss_of("logistic") == LogisticLoss()
+    assert loss_of("hinge") == HingeLoss()
+    assert loss_of("huber", 2.0) == HuberLoss(2.0)
+    assert loss_of("huber") == HuberLoss(1.0)
+    assert loss_of("absolute") == AbsoluteLoss()
+    assert loss_of(QuantileLoss(0.3)) == QuantileLoss(0.3)
 
 
 @pytest.mark.parametrize("name", ["squared", "Logistic", "", None])
 def test_unknown_losses_are_named(name) -> None:
     with pytest.raises(ParameterError, match=f"loss must be .*not {name!r}"):
-        loss_named(name)
+        loss_of(name)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, np.nan, np.inf])
 def test_a_bad_threshold_is_named(threshold) -> None:
     with pytest.raises(ParameterError, match=r"huber_threshold is .*; give a finite number > 0"):
-        loss_named("huber", threshold)
+        loss_of("huber", threshold)
+
+
+@pytest.mark.parametrize("loss", [each for each in LOSSES if each.smooth], ids=str)
+def test_smooth_losses_state_the_most_that_they_bend(loss) -> None:
+    f, y = points(loss, 3, 1.0)
+    values, slopes, curvatures = loss.derivatives(f, y)
+    np.testing.assert_allclose(values, loss.values(f, y), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(slopes, loss.slopes(f, y, 0.0), rtol=1e-12, atol=1e-300)
+    assert curvatures.max() <= loss.curvature
+    other = np.sort(f)
+    rise = loss.slopes(other, y, 0.0) - loss.slopes(f, y, 0.0)
+    assert np.all(np.abs(rise) <= loss.curvature * np.abs(other - f) * (1 + 1e-9) + 1e-12)
+    within = loss.curvatures_within(curvatures, np.abs(other - f))
+    assert np.all(loss.curvatures(other, y, 0.0) <= within * (1 + 1e-12))
+
+
+class TooSteep(HuberLoss):
+    """States a bound that is not one."""
+
+    lipschitz = 0.5
+
+
+@pytest.mark.parametrize("given", ["hubris", 3, None, TooSteep()])
+def test_what_is_no_lipschitz_loss_is_refused(given) -> None:
+    with pytest.raises(ParameterError, match=r"loss must be|states lipschitz"):
+        loss_of(given)

@@ -15,6 +15,8 @@ from tests import ROOT
 
 LEARNERS = [
     cm.PrivateLogisticRegression,
+    cm.learners.PrivateLinearSVC,
+    cm.learners.PrivateHuberRegressor,
     cm.PersonalizedRidge,
     cm.learners.NonPersonalizedRidge,
     cm.learners.SampledRidge,
@@ -118,9 +120,9 @@ def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, mon
     assert np.linalg.norm(X.astype(np.float64), axis=1).max() > 1 + 1e-12
     y = np.where(X[:, 0] > 0, 1, -1)
     seen = []
-    original = cm.learners.logistic.perturbed_minimum
+    original = cm.learners.objective.perturbed_minimum
     monkeypatch.setattr(
-        cm.learners.logistic,
+        cm.learners.objective,
         "perturbed_minimum",
         lambda rows, *rest, **options: seen.append(rows) or original(rows, *rest, **options),
     )

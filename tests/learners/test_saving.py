@@ -61,6 +61,10 @@ MODELS = {
     "logistic without noise": lambda: cm.PrivateLogisticRegression(0.1, classes=("no", "yes")).fit(
         ROWS, LABELS, epsilon=np.inf
     ),
+    "hinge": lambda: cm.learners.PrivateLinearSVC(classes=("no", "yes")).fit(
+        ROWS, LABELS, epsilon=9.0, random_state=Simulation(3)
+    ),
+    "Huber": lambda: ridge(cm.learners.PrivateHuberRegressor),
     "personalised": ridge,
     "personalised of a table": lambda: ridge(X=TABLE),
     "personalised, own weights": lambda: ridge(weights=np.full(12, 1 / 12)),

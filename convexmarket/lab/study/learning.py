@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from convexmarket.allocation.views import numbers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.study.instances import Floats, Instance
-from convexmarket.learners.minimiser import LogisticObjective, minimise
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import check_weights, gamma_sphere_noise
 
@@ -197,9 +197,9 @@ class WeightedLogisticInstance(Instance):
         longest = float(np.linalg.norm(self.X, axis=1).max()) or 1.0
         return minimise(self._perturbed(changed), longest, _TOLERANCE * longest)
 
-    def _perturbed(self, changed: bool) -> LogisticObjective:
+    def _perturbed(self, changed: bool) -> PerturbedObjective:
         noise = self.changed_noise if changed else self.noise
-        return LogisticObjective(self.X, self.y, self.weights, noise, self.regularization)
+        return PerturbedObjective(self.X, self.y, self.weights, noise, self.regularization)
 
 
 @dataclass(frozen=True, eq=False)

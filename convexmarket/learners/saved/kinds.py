@@ -19,6 +19,8 @@ from convexmarket.arguments import check_positives
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.logistic import PrivateLogisticRegression
+from convexmarket.learners.objective import ObjectiveClassifier, ObjectiveRelease
+from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import NonPersonalizedRidge, SampledRidge
 from convexmarket.learners.ridge_release import RidgeRelease
@@ -301,21 +303,29 @@ def _restored(cls: type[Any], document: Document) -> tuple[Any, float]:
     return model, document.model.intercept
 
 
-def _describe_logistic(model: PrivateLogisticRegression, detail: Detail) -> Document:
+def _describe_objective(model: ObjectiveRelease, detail: Detail) -> Document:
     return _document(model, detail, 0.0, labels_of(getattr(model, "classes_", None)))
 
 
-def _build_logistic(document: Document) -> PrivateLogisticRegression:
-    model, intercept = _restored(PrivateLogisticRegression, document)
-    if document.labels is None or document.labels.dtype == "tuple":
-        raise DataError("labels are missing, and logistic regression predicts them")
-    if intercept != 0.0:
-        raise DataError("intercept is not zero, and this logistic regression has none")
-    model.classes_, model.intercept_ = read_labels(document.labels), intercept
-    if model.data_norm is not None:
-        check_positives(data_norm=model.data_norm)
-        model.data_norm_ = float(model.data_norm)
-    return model
+def _build_objective(cls: type[ObjectiveRelease]) -> Callable[[Document], ObjectiveRelease]:
+    def build(document: Document) -> ObjectiveRelease:
+        model, intercept = _restored(cls, document)
+        classifies = issubclass(cls, ObjectiveClassifier)
+        if classifies and (document.labels is None or document.labels.dtype == "tuple"):
+            raise DataError(f"labels are missing, and {cls.__name__} predicts them")
+        if not classifies and document.labels is not None:
+            raise DataError(f"there are labels, and {cls.__name__} predicts numbers")
+        if intercept != 0.0:
+            raise DataError(f"intercept is not zero, and {cls.__name__} has none")
+        if classifies:
+            model.classes_ = read_labels(document.labels)
+        model.intercept_ = intercept
+        if model.data_norm is not None:
+            check_positives(data_norm=model.data_norm)
+            model.data_norm_ = float(model.data_norm)
+        return model
+
+    return build
 
 
 def _describe_ridge(model: RidgeRelease, detail: Detail) -> Document:
@@ -333,6 +343,7 @@ def _build_ridge(cls: type[RidgeRelease]) -> Callable[[Document], RidgeRelease]:
     return build
 
 
-register(PrivateLogisticRegression, Kind(_describe_logistic, _build_logistic))
+for _objective in (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor):
+    register(_objective, Kind(_describe_objective, _build_objective(_objective)))
 for _ridge in (PersonalizedRidge, NonPersonalizedRidge, SampledRidge):
     register(_ridge, Kind(_describe_ridge, _build_ridge(_ridge)))

@@ -16,7 +16,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.kinds.online_market.rows import MarketRows, owned_rows
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.learners.minimiser import LogisticObjective, minimise
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
@@ -256,7 +256,7 @@ def _without_noise(training: Training) -> Floats:
     """Return the coefficients that the noise hides; only a simulation may know them."""
     X, y = training.X, training.y
     none = np.zeros(X.shape[1])
-    objective = LogisticObjective(X, y, training.weights, none, training.regularization)
+    objective = PerturbedObjective(X, y, training.weights, none, training.regularization)
     return minimise(objective, training.rows.data_norm, 1e-9)
 
 

@@ -31,7 +31,7 @@ from convexmarket.lab.kinds.release_comparison.problem import (
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.learners import Kernel, KernelERM
 from convexmarket.learners.kernel_erm import norm_bound
-from convexmarket.learners.losses import loss_named
+from convexmarket.learners.losses import loss_of
 from convexmarket.release import (
     function_error_bound,
     interactive_error_bound,
@@ -101,7 +101,7 @@ class PublicModel:
     @classmethod
     def of(cls, erm: KernelERM) -> Self:
         """Return what a fitted model with equal weights says about others."""
-        loss, kernel = loss_named(erm.loss, erm.huber_threshold), erm.kernel_
+        loss, kernel = loss_of(erm.loss, erm.huber_threshold), erm.kernel_
         change = 2.0 * loss.lipschitz * kernel.feature_bound**2 / erm.regularization
         limit = norm_bound(loss, kernel, erm.regularization)
         radius = 1.0 if erm.data_norm is None else float(erm.data_norm)

@@ -1,4 +1,4 @@
-"""The audit of logistic regression by objective perturbation: a formula, and that it applies.
+"""The audit of objective perturbation: a formula, and that it applies.
 
 The loss at an output is exact as long as the mechanism is what it says: a minimiser under noise of
 the claimed law, with the claimed weights. So the noise of many releases is worked out backwards
@@ -7,6 +7,7 @@ and compared with that law, and with itself on neighbouring data.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,19 @@ from convexmarket.attacks.checks import (
     published_check,
     quietly,
 )
+from convexmarket.attacks.lipschitz_loss import worst_on_a_line
 from convexmarket.attacks.logistic_loss import LossSetting, WorstCase, worst_loss
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 from convexmarket.errors import ParameterError
-from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.labels import binary_signs
-from convexmarket.learners.minimiser import LogisticObjective
+from convexmarket.learners.losses import LogisticLoss
+from convexmarket.learners.minimiser import PerturbedObjective
+from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation
 
-__all__ = ["audit_logistic"]
+__all__ = ["audit_objective"]
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +48,8 @@ AGREEMENT = 1e-5
 LARGEST_ALLOWED = 0.1
 
 
-def audit_logistic(
-    mechanism: PrivateLogisticRegression,
+def audit_objective(
+    mechanism: ObjectiveRelease,
     X: Floats,
     y: NDArray[Any],
     rows: NDArray[np.intp] | None,
@@ -60,13 +62,15 @@ def audit_logistic(
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
+    if not (worst_data or isinstance(mechanism._loss(), LogisticLoss)):
+        raise ParameterError("others='given' is for the logistic loss: use others='worst'.")
     granted = mechanism._granted(X, epsilon)
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
             "epsilon is infinite in some rows, so that there is no noise, and no guarantee to"
             " audit: pass finite numbers."
         )
-    audit = _LogisticAudit(mechanism, X, y, granted)
+    audit = _ObjectiveAudit(mechanism, X, y, granted)
     model = audit.fit(X, y, draw_seeds(rng, 1)[0])
     claim, claimed = model.guarantee_, model.guarantee_.epsilon
     if rows is None:
@@ -75,7 +79,7 @@ def audit_logistic(
     if mechanism.minimum_epsilon is not None:
         # the second noise is tested by itself, and what it hides without it, at the same eta
         exact = clone(mechanism).set_params(minimum_epsilon=None, calibration="noise")
-        first = _LogisticAudit(exact, X, y, Granted(audit.weights * model.eta_))
+        first = _ObjectiveAudit(exact, X, y, Granted(audit.weights * model.eta_))
         checks.append(audit.second_noise(first, draws, confidence, rng))
         audit, model = first, first.fit(X, y, draw_seeds(rng, 1)[0])
     law, scale = audit.noise_law(draws, confidence, rng)
@@ -108,12 +112,12 @@ def _telling_rows(claimed: Floats, weights: Floats, n_rows: int) -> NDArray[np.i
     return np.unique(np.append(spread, modest))
 
 
-class _LogisticAudit:
+class _ObjectiveAudit:
     """One mechanism on one data set."""
 
     def __init__(
         self,
-        mechanism: PrivateLogisticRegression,
+        mechanism: ObjectiveRelease,
         X: Floats,
         y: NDArray[Any],
         granted: Granted,
@@ -121,23 +125,35 @@ class _LogisticAudit:
         self.mechanism = mechanism
         self.X, self.y, self.epsilon = X, y, granted.epsilon
         self.weights = granted.spread(granted.weights())
-        public = mechanism.classes if mechanism.classes is not None else np.unique(y)[[0, -1]]
-        self.labels = np.asarray(public)
+        self.loss = mechanism._loss()
+        self.public = mechanism
+        if mechanism._domain() is None:
+            self.public = clone(mechanism).set_params(classes=tuple(np.unique(y)[[0, -1]]))
+        self.labels = np.asarray(self.public._domain())
         self.before: WorstCase | None = None
 
-    def fit(self, X: Floats, y: NDArray[Any], seed: int) -> PrivateLogisticRegression:
+    def fit(self, X: Floats, y: NDArray[Any], seed: int) -> ObjectiveRelease:
         """Release on a data set, with a seed of the mechanism's own noise."""
         model = clone(self.mechanism)
         terms = {"epsilon": self.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: model.fit(X, y, **terms))[0]
 
-    def noise(self, model: PrivateLogisticRegression, X: Floats, y: NDArray[Any]) -> Floats:
+    def noise(self, model: ObjectiveRelease, X: Floats, y: NDArray[Any]) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
-        signs = binary_signs(y, tuple(self.labels.tolist()))[1]
-        objective = LogisticObjective(
-            X, signs, self.weights, np.zeros(X.shape[1]), model.regularization
+        objective = PerturbedObjective(
+            X,
+            self.targets(y),
+            self.weights,
+            np.zeros(X.shape[1]),
+            model.regularization,
+            self.loss,
         )
-        return -model.eta_ / (2.0 * model.data_norm_) * objective.gradient(model.coef_)
+        per_unit = model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_)
+        return -per_unit * objective.gradient(model.coef_)
+
+    def targets(self, y: NDArray[Any]) -> Floats:
+        """Return labels as the loss takes them."""
+        return self.public._targets(y)[1]
 
     def noise_law(
         self, draws: int, confidence: float, rng: np.random.Generator
@@ -190,11 +206,13 @@ class _LogisticAudit:
     def _rounding(self) -> float:
         """Return what the fit's tolerance may shift the noise by."""
         norm = self.mechanism.data_norm or 1.0
-        return float(4.0 * self.mechanism.tol * self.epsilon.sum() / (2.0 * norm))
+        return float(
+            4.0 * self.mechanism.tol * self.epsilon.sum() / (2.0 * norm * self.loss.lipschitz)
+        )
 
     def second_noise(
         self,
-        first: _LogisticAudit,
+        first: _ObjectiveAudit,
         draws: int,
         confidence: float,
         rng: np.random.Generator,
@@ -241,14 +259,15 @@ class _LogisticAudit:
         def facts(X: Floats, y: NDArray[Any]) -> tuple[Any, ...]:
             model = clone(self.mechanism)
             model.fit(X, y, epsilon=self.epsilon, random_state=Simulation(0))
-            return model.classes_.tolist(), model.data_norm_, model.eta_, model.epsilon_.tolist()
+            domain = np.asarray(getattr(model, "classes_", model._domain()))
+            return domain.tolist(), model.data_norm_, model.eta_, model.epsilon_.tolist()
 
         return published_check("nothing else that is published depends on rows", facts, pairs)
 
     def worst(
         self,
         row: int,
-        model: PrivateLogisticRegression,
+        model: ObjectiveRelease,
         worst_data: bool,
         scale: float,
         rng: np.random.Generator,
@@ -263,14 +282,21 @@ class _LogisticAudit:
         setting = LossSetting(
             float(self.weights[row]), self.weights[rest], eta, model.regularization, norm
         )
+        if not isinstance(self.loss, LogisticLoss):
+            ends = self.targets(self.labels)
+            found = worst_on_a_line(setting, self.loss, ends, row, n_features)
+            labelled = [
+                self.labels[(side == ends[1]).astype(int)] for side in (found.y, found.y_other)
+            ]
+            witness = replace(found, y=labelled[0], y_other=labelled[1])
+            return self._loss_at(witness, eta, model), witness
         if worst_data:
             groups, totals = _groups(self.weights[rest])
             few = LossSetting(setting.weight, totals, eta, model.regularization, norm)
             case = worst_loss(few, min(n_features, WORST_DIMENSIONS), rng, None, self.before)
             others = case.others[groups]
         else:
-            signs = binary_signs(self.y, tuple(self.labels.tolist()))[1]
-            others = signs[rest, None] * self.X[rest]
+            others = self.targets(self.y)[rest, None] * self.X[rest]
             case = worst_loss(setting, n_features, rng, others, self.before)
         self.before = case if worst_data else None  # other rows stay: another problem each time
         witness = self._witness(row, rest, case, others)
@@ -290,15 +316,21 @@ class _LogisticAudit:
         output[: case.output.size] = case.output
         return Neighbours(row, X, labels, X_other, labels.copy(), output)
 
-    def _loss_at(self, witness: Neighbours, eta: float, model: PrivateLogisticRegression) -> float:
+    def _loss_at(self, witness: Neighbours, eta: float, model: ObjectiveRelease) -> float:
         """Evaluate the loss at the witness, by the density of the released model."""
-        ones = np.ones(len(self.X))
         output = np.zeros(self.X.shape[1]) if witness.output is None else witness.output
         values = [
             objective_perturbation_log_density(
-                output, X, ones, self.weights, eta, model.regularization, model.data_norm_
+                output,
+                X,
+                self.targets(y),
+                self.weights,
+                eta,
+                model.regularization,
+                model.data_norm_,
+                self.loss,
             )
-            for X in (witness.X, witness.X_other)
+            for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
         ]
         return values[0] - values[1]
 

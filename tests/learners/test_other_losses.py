@@ -1,0 +1,171 @@
+"""Objective perturbation with other losses, and kernels with losses of a user's own."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners import (
+    AbsoluteLoss,
+    HuberLoss,
+    KernelERM,
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    QuantileLoss,
+    lipschitz_risk_constants,
+)
+from convexmarket.learners.losses import HingeLoss
+from convexmarket.learners.perturbed import perturbed_minimum
+from convexmarket.privacy import Simulation, accounting, objective_perturbation_guarantee
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(12, 3))
+X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
+NUMBERS = 0.9 * X[:, 0]
+SIGNS = np.where(X[:, 0] > 0, 1, -1)
+EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
+
+
+@pytest.mark.parametrize(
+    ("learner", "y"),
+    [
+        (PrivateLinearSVC(0.05), SIGNS),
+        (PrivateLinearSVC(0.05, width=0.3, data_norm=2.0), SIGNS),
+        (PrivateHuberRegressor(0.05, threshold=0.5), NUMBERS),
+    ],
+)
+def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y, monkeypatch):
+    options = {"epsilon": EPSILON, "n_rows": 2, "draws": 30, "random_state": 0}
+    audit = cm.audit_privacy(learner, X, y, **options)
+    assert audit.passed, audit.statement()
+    assert 0.999 < audit.ratio <= 1.0
+    whole = accounting._extra
+    monkeypatch.setattr(accounting, "_extra", lambda *terms: 0.5 * whole(*terms))
+    assert not cm.audit_privacy(learner, X, y, **options).passed
+
+
+@pytest.mark.parametrize("loss", [HingeLoss(0.5), HuberLoss(0.3)], ids=str)
+def test_the_minimum_is_that_of_the_declaration(loss):
+    y = SIGNS.astype(float) if loss.classifies else NUMBERS
+    weights = EPSILON / EPSILON.sum()
+    coef, norm = perturbed_minimum(
+        X,
+        y,
+        weights,
+        np.inf,
+        0.02,
+        data_norm=1.0,
+        tol=1e-11,
+        blur=None,
+        rng=np.random.default_rng(0),
+        loss=loss,
+    )
+    w = cp.Variable(3)
+    risk = weights @ loss.declare(X @ w, y) + 0.01 * cp.sum_squares(w)
+    cp.Problem(cp.Minimize(risk)).solve(solver="CLARABEL")
+    np.testing.assert_allclose(coef, w.value, atol=1e-5)
+    assert norm <= 1e-11
+
+
+def test_the_general_bound_is_a_formula_that_the_sharp_one_is_below():
+    weights = np.array([0.25, 0.75, 0.0])
+    general = objective_perturbation_guarantee(
+        weights, 4.0, 0.1, 2.0, "general", loss_curvature=1.5
+    )
+    expected = weights * 4.0 + np.log(1.0 + 1.5 * weights * 4.0 / 0.1)
+    np.testing.assert_allclose(general, expected, rtol=1e-15)
+    logistic = objective_perturbation_guarantee(weights, 4.0, 0.1, accounting="general")
+    assert np.all(objective_perturbation_guarantee(weights, 4.0, 0.1) <= logistic)
+
+
+@pytest.mark.parametrize(
+    ("learner", "y", "error"),
+    [
+        (PrivateHuberRegressor(target_range=(0.0, 0.5)), NUMBERS, DataError),
+        (PrivateHuberRegressor(target_range=(1.0, 0.5)), NUMBERS, ParameterError),
+        (PrivateHuberRegressor(target_range=([0, 1], 2)), NUMBERS, ParameterError),
+        (PrivateHuberRegressor(threshold=0.0), NUMBERS, ParameterError),
+        (PrivateHuberRegressor(), np.full(12, "a"), DataError),
+        (PrivateLinearSVC(width=0.0), SIGNS, ParameterError),
+        (PrivateLinearSVC(1e-9), SIGNS, ParameterError),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_by_name(learner, y, error):
+    with pytest.raises(error, match=r"target_range|threshold|width|regularization|numbers"):
+        learner.fit(X, y, epsilon=1.0)
+
+
+def test_the_risk_holds_against_coins():
+    """Fair coins as rows: how far the training loss of the best model can be from the truth."""
+    loss, draws = HingeLoss(1.0), np.random.default_rng(1).choice([-1.0, 1.0], (2000, 200))
+    mu = lipschitz_risk_constants(loss, 0.05, 0.05, 1.0, 1)[0] * loss.at_zero
+    w = np.linspace(-1.0, 1.0, 41)
+    ones = np.ones_like(w)
+    low, high = loss.values(w, -ones), loss.values(w, ones)
+    heads = (draws > 0).mean(axis=1)[:, None]
+    gaps = ((low + high) / 2.0 - heads * high - (1.0 - heads) * low).max(axis=1)
+    assert 0.1 < np.quantile(gaps, 0.95) / (mu / np.sqrt(200)) < 1.0
+
+
+# --------------------------------------------------------------------------------- kernels
+
+
+class Squashed(cm.learners.Loss):
+    """sqrt(1 + (f - y)^2): a loss of one's own in seven lines, three of which are formulas."""
+
+    classifies = False
+    lipschitz = 1.0
+
+    def values(self, f, y):
+        return np.hypot(1.0, f - y)
+
+    def slopes(self, f, y, smoothing):
+        return (f - y) / np.hypot(1.0, f - y)
+
+    def curvatures(self, f, y, smoothing):
+        return np.hypot(1.0, f - y) ** -3.0
+
+    def declare(self, f, y):
+        return cp.hstack([cp.norm(cp.hstack([1.0, f[i] - y[i]])) for i in range(y.size)])
+
+
+@pytest.mark.parametrize(
+    "loss", ["absolute", QuantileLoss(0.8), Squashed(), HingeLoss(0.5)], ids=str
+)
+def test_a_kernel_takes_any_lipschitz_loss(loss):
+    y = SIGNS if getattr(loss, "classifies", False) else NUMBERS
+    erm = KernelERM(loss, gamma=1.0, regularization=0.05, tol=1e-4).fit(X, y, epsilon=EPSILON)
+    problem = erm.declare(X, y, epsilon=EPSILON)
+    problem.solve(solver="CLARABEL")
+    found = erm.decision_function(X)
+    declared = erm.kernel_(X, X) @ problem.variables()[0].value
+    np.testing.assert_allclose(found, declared, atol=erm.prediction_error_ + 5e-4)
+    lipschitz = AbsoluteLoss().lipschitz if isinstance(loss, str) else loss.lipschitz
+    shares = EPSILON / EPSILON.sum()
+    assert erm.sensitivity_ == pytest.approx(2.0 * lipschitz * shares.max() / 0.05)
+    assert isinstance(loss, str) or "slopes of at most" in " ".join(erm.assumptions_)
+
+
+def test_a_market_prices_rows_for_predictions():
+    """What to buy, what is paid, and a release that costs no row more than it sold."""
+    many = np.random.default_rng(2).uniform(-0.7, 0.7, (300, 2))
+    y = np.where(many[:, 0] > 0, 1, -1)
+    points = many[:5] / 2.0
+    learner = KernelERM("hinge", regularization=0.1, gamma=1.0, tol=1e-4)
+    mu, sigma = learner.risk(2, n_points=5)
+    sellers = cm.Sellers(np.linspace(1.0, 2.0, 300), prior=cm.Uniform(1.0, 2.0))
+    market = cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + 0.02 * cm.Payments())
+    sold = cm.allocate(market)
+    assert 0 < np.count_nonzero(sold.epsilon) <= 300
+    learner.fit(many, y, epsilon=sold.epsilon)
+    release = cm.TestSetRelease(
+        learner, points, epsilon=sold.epsilon, delta=0.0, random_state=Simulation(0)
+    )
+    kept = release.guarantee.epsilon
+    assert np.all(kept <= sold.epsilon * (1 + 1e-9))
+    assert kept.max() > 0.9 * sold.epsilon.max()
+    # what sigma says of the noise: no prediction is off by more, but for one draw in twenty
+    bent = sigma * 0.1 / (2.0 * 5.0 * np.log(5.0 / 0.05))
+    assert bent == pytest.approx(1.0)
+    assert release.scale <= 1.05 * 5.0 * 2.0 / 0.1 / sold.eta
