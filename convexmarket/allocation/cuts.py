@@ -90,6 +90,13 @@ class Cut:
         }
         return replace(self, **mixed)  # type: ignore[type-var]
 
+    def bridge(self, other: Cut, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of a lower bound between this cut's eta, low, and the other's, high.
+
+        By multipliers that go from these to the other's as eta does.
+        """
+        return low, -np.inf
+
 
 def segment_bound(
     start: float, slope: float, noise: float, low: float, high: float
@@ -175,18 +182,37 @@ class KeptSpreadCut(Cut):
                 return np.inf, -np.inf
         else:
             slope = (self.const + self._concave(high) - start) / (high - low)
-        if slope >= 0 and self.noise >= 0:
-            return segment_bound(start, slope, self.noise, low, high)
-        if slope < 0 <= self.noise:
-            eta, value = high, start + slope * (high - low) + self.noise / high
-            return eta, value
-        # noise < 0: both parts are concave, so that an end is smallest.
-        if low == 0:
-            return 0.0, -np.inf
-        ends = [(low, start + self.noise / low)]
-        if high < np.inf:
-            ends.append((high, start + slope * (high - low) + self.noise / high))
-        return min(ends, key=lambda end: end[1])
+        return _least_of_chord(start, slope, self.noise, low, high)
+
+    def bridge(self, other: Cut, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of a lower bound by the blend that follows eta from low to high.
+
+        Its costs are quadratic in eta: at most ``(high - low)/4`` times what their slopes gain
+        below their chord. The minimum over the simplex falls by no more, and is concave along it.
+        """
+        its, width = cast("KeptSpreadCut", other), high - low
+        dip = max(float(np.max(its.slopes - self.slopes)), 0.0) * width / 4
+        start, end = self.const + self._concave(low), its.const + its._concave(high)
+        more = (its.noise - self.noise) / width
+        chord = (end - start) / width
+        return _least_of_chord(start - dip + more, chord, self.noise - more * low, low, high)
+
+
+def _least_of_chord(
+    start: float, slope: float, noise: float, low: float, high: float
+) -> tuple[float, float]:
+    """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high."""
+    if slope >= 0 and noise >= 0:
+        return segment_bound(start, slope, noise, low, high)
+    if slope < 0 <= noise:
+        return high, start + slope * (high - low) + noise / high
+    # noise < 0: both parts are concave, so that an end is smallest.
+    if low == 0:
+        return 0.0, -np.inf
+    ends = [(low, start + noise / low)]
+    if high < np.inf:
+        ends.append((high, start + slope * (high - low) + noise / high))
+    return min(ends, key=lambda end: end[1])
 
 
 @dataclass(eq=False)
@@ -261,6 +287,12 @@ class Highest(Cut):
         assert isinstance(other, Highest)
         pairs = zip(self.cuts, other.cuts, strict=True)
         return Highest([mine.blend(its, share) for mine, its in pairs])
+
+    def bridge(self, other: Cut, low: float, high: float) -> tuple[float, float]:
+        """Return (eta, value) of the highest of their lower bounds."""
+        assert isinstance(other, Highest)
+        pairs = zip(self.cuts, other.cuts, strict=True)
+        return max((mine.bridge(its, low, high) for mine, its in pairs), key=lambda end: end[1])
 
 
 class Linearizer:

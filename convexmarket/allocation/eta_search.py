@@ -121,7 +121,11 @@ class Cuts:
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of the highest lower bound over an interval."""
-        return max((cut.minimum(low, high) for cut in self.near(low, high)), key=lambda end: end[1])
+        found = [cut.minimum(low, high) for cut in self.near(low, high)]
+        below, above = bisect_right(self.places, low) - 1, bisect_left(self.places, high)
+        if 0 <= below < above < len(self) and low < high:
+            found.append(self._cuts[below].bridge(self._cuts[above], low, high))
+        return max(found, key=lambda end: end[1])
 
 
 @dataclass(frozen=True, order=True)

@@ -145,6 +145,7 @@ class RegionFinder:
         self._least = cp.Problem(cp.Minimize(view.scaled_inverse), bounds)
         self._most = cp.Problem(cp.Maximize(view.scaled_inverse), bounds)
         self._clash = _Clash(view)
+        self._found: tuple[list[NDArray[np.float64]], Region] | None = None
 
     def _joint(self, items: Sequence[cp.Constraint]) -> list[cp.Constraint]:
         """Return comparisons as constraints on the weights and 1/eta."""
@@ -156,13 +157,22 @@ class RegionFinder:
         return found
 
     def find(self) -> Region:
-        """Return the region.
+        """Return the region, found anew only where a parameter in the constraints has changed.
 
         Raises
         ------
         InfeasibleMarketError
             If it is empty; the message names a smallest set of constraints that clash.
         """
+        values = [np.array(parameter.value) for parameter in self._least.parameters()]
+        values.append(np.array(self._given()))
+        if self._found is None or not all(map(np.array_equal, values, self._found[0])):
+            self._found = values, self._find()
+        return self._found[1]
+
+    def _find(self) -> Region:
+        if not self.view.constraints:
+            return Region(0.0, np.inf, self.inside(np.ones(self.view.active.size, dtype=bool)))
         inside, slack, status = self._roomiest()
         if slack < -_SOLVER_ERROR:
             self._explain(status)
@@ -219,6 +229,9 @@ class RegionFinder:
 
     def inside(self, support: NDArray[np.bool_]) -> tuple[Floats, float] | None:
         """Return a point without active inequalities, with zeros outside the support, if any."""
+        if not self.view.constraints:
+            buyable = support & self.view.active
+            return buyable / np.count_nonzero(buyable), 1.0 / self.view.inverse_scale
         everybody = numbers(self._largest)
         self._largest.value = everybody * support[self.view.active]
         inside, _, _ = self._roomiest()

@@ -29,6 +29,7 @@ MENDED = [
     ("tr_inv", "constraint in eps", "lines"),
     ("quad_over_lin of both", "term in eps", "lines"),
     ("log_det", "constraint in a", "lines"),
+    ("lambda_max", "term in a", "lines"),
 ]
 
 

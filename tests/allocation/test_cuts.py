@@ -77,6 +77,28 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
             assert cut.minimum(low, high)[1] <= inside.min() * (1 + 1e-7)
 
 
+@given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
+def test_multipliers_that_follow_eta_bound_what_lies_between_two_cuts(seed, spread):
+    """Against the blend of the two tangents at every eta of a grid."""
+    rng, n = np.random.default_rng(seed), 4
+
+    def lowest(costs):
+        return spread.simplex_minimum(0.7, costs) if spread else np.min(costs, axis=-1)
+
+    def tangent():
+        costs, slopes = rng.normal(size=(2, n)) * np.exp(rng.normal(size=(2, 1)))
+        return KeptSpreadCut(rng.normal(), rng.normal(), costs, slopes, lowest, 0.0)
+
+    cuts, low = (tangent(), tangent()), np.exp(rng.normal())
+    high = low * (1 + np.exp(rng.normal()))
+    _, bound = cuts[0].bridge(cuts[1], low, high)
+    shares = np.linspace(0, 1, 201)
+    between = [cuts[0].blend(cuts[1], share)(low + share * (high - low)) for share in shares]
+    scale = 1 + max(map(abs, between))
+    assert bound <= min(between) + 1e-12 * scale
+    assert cuts[0].bridge(cuts[0], low, high) == pytest.approx(cuts[0].minimum(low, high), rel=1e-9)
+
+
 #: Each spread with some cost; and each cost without a spread, where a cut keeps the cost.
 KINDS = list(zip(SPREADS, [*COST_FUNCTIONS, cm.PowerCost(2)], strict=True))
 KINDS += [(None, cost) for cost in COST_FUNCTIONS]

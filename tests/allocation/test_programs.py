@@ -212,6 +212,22 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
 
 ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
 OWN = Own(lambda q: cp.sum_squares(q.epsilon))
+
+
+@pytest.mark.parametrize("term", [cm.Payments(), cm.Noise(), cm.Spread()], ids=repr)
+def test_cvxpy_compiles_no_weight_that_is_a_parameter_anew(term):
+    """Although eta is a parameter too, by which payments and noise are multiplied."""
+    amount = cp.Parameter(nonneg=True, value=0.5)
+    shared = market(objective=PAID + OWN + term * amount)
+    problem = branch.Compiled(shared, parameters={id(amount): amount}).declare(1.7)
+    assert problem.is_dpp()
+    for weight, eta in ((0.5, 1.7), (2.0, 0.3)):
+        amount.value, problem.eta = weight, eta
+        alone = cm.declare(market(objective=PAID + OWN + weight * term), eta)
+        values = problem.scale * problem.solve(solver="CLARABEL"), alone.solve(solver="CLARABEL")
+        assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
 #: A parameter, values of it, and the market of a number or of the parameter.
 NUMBERS = {
     "payments beside others": (
