@@ -368,6 +368,19 @@ def test_one_over_eta_is_mended_too():
     np.testing.assert_allclose(weights, 1 / 3)
 
 
+def test_a_point_far_inside_moves_eta_no_further_than_it_has_to():
+    """The room of a bound in a and 1/eta has an end, but 1/eta has none."""
+    bound = Bound(lambda q: [cp.quad_over_lin(q.weights, q.inverse_eta) <= 2.0])
+    view = finder(bound).view
+    even = np.full(3, 1 / 3)
+    weights, eta = mend(view, even, 6.0 * (1 + 1e-9), (even, 1e-9))
+    assert np.max(violations(view, weights, eta)) <= 0
+    assert eta == pytest.approx(6.0, rel=1e-8)
+    found = cm.allocate(market(bound, objective=cm.Noise() + 1e-3 * cm.Payments()))
+    assert found.gap <= 1e-6
+    assert found.eta * found.weights @ found.weights == pytest.approx(2.0, rel=1e-5)
+
+
 def test_what_is_left_of_sellers_who_cannot_sell_is_dropped():
     view = JointView(market(cm.Cap(3.0), costs=np.array([0.2, np.inf, 0.4])), 1.0)
     weights, eta = mend(view, np.array([0.75, 0.2, 0.25]), 2.0, None)
