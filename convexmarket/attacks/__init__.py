@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_count, is_number, where_no_number
+from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
 from convexmarket.attacks.objective import audit_objective
 from convexmarket.attacks.releases import Mechanism, audit_draws
@@ -22,7 +23,7 @@ from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, open_generator
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,7 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
 from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.descent import NoisyDescent
 from convexmarket.learners.kernel_erm import KernelERM, declare_erm
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression
@@ -47,6 +48,7 @@ __all__ = [
     "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
+    "NoisyDescent",
     "NoisyLoss",
     "NonPersonalizedRidge",
     "NonPrivateRidge",

@@ -31,6 +31,7 @@ __all__ = [
     "epsilon_of_moments",
     "gaussian_epsilon",
     "gaussian_moments",
+    "gaussian_shift",
     "laplace_moments",
     "pure_moment",
     "pure_moments",
@@ -251,6 +252,36 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     epsilon = np.where(shifts > 0, np.inf, 0.0)
     epsilon[bounded] = high
     return epsilon
+
+
+def gaussian_shift(epsilon: ArrayLike, delta: float) -> Floats:
+    """Return the shift, in standard deviations, at which Gaussian noise costs epsilon.
+
+    Parameters
+    ----------
+    epsilon : array_like of shape (...)
+        Positive and finite.
+    delta : float
+        Strictly between 0 and 1.
+
+    Returns
+    -------
+    ndarray of shape (...)
+        Rounded down: the inverse of :func:`gaussian_epsilon`.
+
+    Examples
+    --------
+    >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
+    array([0.142, 0.25 ])
+    """
+    epsilons = np.asarray(epsilon, dtype=np.float64)
+    low: Floats = np.zeros_like(epsilons)
+    high: Floats = np.sqrt(2.0 * epsilons) + 10.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2.0
+        enough = _gaussian_log_delta(middle, epsilons) <= np.log(delta)
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    return low
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:

@@ -20,6 +20,7 @@ LEARNERS = [
     cm.PersonalizedRidge,
     cm.learners.NonPersonalizedRidge,
     cm.learners.SampledRidge,
+    cm.learners.NoisyDescent,
 ]
 
 

@@ -1,0 +1,105 @@
+r"""What sellers who send false rows can damage.
+
+They gain no payment by it: payments are made before the rows are seen, and depend on reports alone.
+But a row that tells nothing of its seller loses no privacy, so who invents one keeps the
+:math:`c_i\varepsilon_i` that it is paid for. The mechanism makes reports truthful, not rows.
+
+What a false row damages is bounded by its own guarantee: replacing it multiplies the probability of
+no event by more than :math:`e^{\varepsilon_i}` (delta apart), hence no expected error, and several
+rows multiply. What is bought dear because it tells much can also spoil much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.arguments import check_count
+from convexmarket.errors import ParameterError
+from convexmarket.learners.protocol import unfitted
+from convexmarket.privacy import Simulation
+
+__all__ = ["false_rows"]
+
+Floats = NDArray[np.float64]
+
+
+def false_rows(
+    learner: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    X_public: ArrayLike,
+    y_public: ArrayLike,
+    *,
+    epsilon: ArrayLike,
+    liars: Sequence[int] = (1,),
+    draws: int = 20,
+) -> pd.DataFrame:
+    """Measure what the sellers who granted the most damage by sending other rows.
+
+    They know everything but the noise, and all send the same kind of row: either their own with the
+    other label, or the one that speaks hardest against the model without noise. Noise is the same
+    with and without them.
+
+    Parameters
+    ----------
+    learner : Learner
+        A linear classifier of the labels -1 and 1, with a ``coef_``.
+    X, y : array_like
+        The honest rows and their labels. No false row is longer than the longest of them.
+    X_public, y_public : array_like
+        Rows on which errors are counted.
+    epsilon : array_like of shape (n_rows,)
+        What each row granted.
+    liars : sequence of int, default (1,)
+        How many lie; a line each.
+    draws : int, default 20
+        Draws of the noise.
+
+    Returns
+    -------
+    DataFrame
+        ``liars``, their share of all that was granted, mean errors ``honest``, with ``flipped``
+        labels and with rows ``against`` the model, and the ``bound`` that epsilon puts on either.
+
+    Raises
+    ------
+    ParameterError
+        If there are fewer rows than liars.
+    """
+    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    granted = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), labels.shape)
+    check_count("draws", draws)
+    if not all(0 < count <= labels.size for count in liars):
+        raise ParameterError(f"liars must be between 1 and {labels.size} rows, not {liars!r}.")
+
+    def fit(rows: Floats, labels: Floats, epsilon: ArrayLike, seed: int) -> Any:
+        blank: Any = unfitted(learner)
+        return blank.fit(rows, labels, epsilon=epsilon, random_state=Simulation(seed))
+
+    def error(rows: Floats, labels: Floats) -> float:
+        fits = (fit(rows, labels, granted, draw) for draw in range(draws))
+        return float(np.mean([np.mean(model.predict(X_public) != y_public) for model in fits]))
+
+    model = fit(rows, labels, np.inf, 0).coef_
+    against = model / np.linalg.norm(model) * np.linalg.norm(rows, axis=1).max()
+    honest, dearest, found = error(rows, labels), np.argsort(-granted), []
+    for count in liars:
+        lying = np.isin(np.arange(labels.size), dearest[:count])
+        found.append(
+            {
+                "liars": count,
+                "share": granted[lying].sum() / granted.sum(),
+                "honest": honest,
+                "flipped": error(rows, np.where(lying, -labels, labels)),
+                "against": error(
+                    np.where(lying[:, None], against, rows), np.where(lying, -1.0, labels)
+                ),
+                "bound": min(1.0, honest * float(np.exp(min(granted[lying].sum(), 700.0)))),
+            }
+        )
+    return pd.DataFrame(found)

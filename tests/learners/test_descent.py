@@ -1,0 +1,135 @@
+"""Noisy descent: its account against a numerical one, its steps against their bound, its model."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+import convexmarket as cm
+from convexmarket.errors import ParameterError
+from convexmarket.learners import NoisyDescent
+from convexmarket.learners import descent as module
+from convexmarket.learners.granted import Granted
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.composition import gaussian_epsilon, gaussian_shift
+
+DELTAS = st.floats(1e-12, 0.1)
+
+
+@given(st.floats(1e-6, 100.0), DELTAS)
+def test_a_shift_costs_its_epsilon(epsilon, delta):
+    shift = gaussian_shift(epsilon, delta)
+    assert gaussian_epsilon([shift], delta)[0] == pytest.approx(epsilon, rel=1e-5)
+    assert gaussian_epsilon([shift * (1 - module.ROUNDING)], delta)[0] <= epsilon
+
+
+def composed_delta(shift, steps, epsilon, width=2e-3):
+    """Return delta by convolving the privacy losses of the steps on a grid, rounded up."""
+    reach = int(np.ceil(12 * shift / width)) + 2
+    edges = (np.arange(-reach, reach + 1) - 0.5) * width
+    law = norm.sf(edges[:-1], shift**2 / 2, shift) - norm.sf(edges[1:], shift**2 / 2, shift)
+    law = np.append(law, norm.sf(edges[-1], shift**2 / 2, shift))  # at the upper ends of cells
+    total = law
+    for _ in range(steps - 1):
+        total = np.convolve(total, law)
+    loss = (np.arange(total.size) - reach * steps + 0.5 * steps) * width
+    return np.sum(total * -np.expm1(np.minimum(epsilon - loss, 0.0)))
+
+
+@pytest.mark.parametrize(("steps", "epsilon"), [(1, 0.5), (4, 1.0), (9, 3.0)])
+def test_steps_compose_as_one_gaussian(steps, epsilon):
+    delta = 1e-4
+    shift = float(gaussian_shift(epsilon, delta)) / np.sqrt(steps)
+    found = composed_delta(shift, steps, epsilon)
+    assert delta * 0.999 <= found <= delta * 1.1
+    assert composed_delta(1.1 * shift, steps, epsilon) > delta * 1.5
+
+
+def learner_and_parameters(hidden, seed):
+    learner = NoisyDescent(hidden, clip=0.3)
+    return learner, np.random.default_rng(seed).normal(size=learner._size(3)) * 10.0 ** (seed % 4)
+
+
+@given(st.sampled_from([0, 4]), st.integers(0, 10**6), st.floats(-200, 200))
+def test_no_row_moves_a_step_further_than_it_pays_for(hidden, seed, size):
+    learner, parameters = learner_and_parameters(hidden, seed)
+    rows = np.random.default_rng(seed).normal(size=(2, 3)) * 10.0**size
+    granted = Granted(np.array([0.5, 2.0]))
+    radii = learner._radii(granted, parameters.size)
+    sums = learner._contributions(rows, np.array([1.0, -1.0]), radii, parameters)
+    longest = radii + np.sqrt(parameters.size) / 2
+    assert np.all(np.linalg.norm(sums, axis=1) <= longest * (1 + module.ROUNDING))
+    spent = np.sqrt(learner.steps) * 2 * longest / np.sqrt(module.DEVIATION**2 - 9.0)
+    epsilon = gaussian_epsilon(spent, learner.delta)
+    assert np.all(epsilon <= granted.epsilon)
+    assert epsilon == pytest.approx(granted.epsilon, rel=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [0, 4])
+def test_gradients_are_those_of_the_loss(hidden):
+    learner, parameters = learner_and_parameters(hidden, 4)
+    rng = np.random.default_rng(0)
+    X, signs = rng.normal(size=(5, 3)), np.array([1.0, -1, 1, 1, -1])
+
+    def losses(at):
+        return np.logaddexp(0, -signs * learner._margins(X, at)[0])
+
+    found = learner._gradients(X, signs, parameters)
+    for j, unit in enumerate(np.eye(parameters.size) * 1e-6):
+        slope = (losses(parameters + unit) - losses(parameters - unit)) / 2e-6
+        assert found[:, j] == pytest.approx(slope, abs=1e-8)
+
+
+def test_without_noise_it_is_as_good_as_its_bound_says():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (60, 3))
+    y = np.where(X @ [1.0, 2.0, -1.0] + rng.normal(size=60) > 0, 1, -1)
+
+    def loss(w):
+        return np.mean(np.logaddexp(0, -y * (X @ w)))
+
+    learner = NoisyDescent(steps=400, max_norm=30.0)
+    learner.fit(X, y, epsilon=np.inf, random_state=Simulation(0))
+    best = minimize(loss, np.zeros(3)).fun
+    assert best - 1e-6 <= loss(learner.coef_) <= best + 30.0 / np.sqrt(400)
+    assert np.isinf(learner.guarantee_.epsilon).all()
+
+
+def test_a_hidden_layer_learns_what_no_line_can():
+    X = np.column_stack([np.random.default_rng(0).uniform(-1, 1, (400, 2)), np.ones(400)])
+    y = np.where(X[:, 0] * X[:, 1] > 0, 1, -1)
+    fits = [
+        NoisyDescent(hidden, steps=100, max_norm=30.0)
+        .fit(X, y, epsilon=20.0, random_state=Simulation(0))
+        .score(X, y)
+        for hidden in (0, 8)
+    ]
+    assert fits[0] < 0.65
+    assert fits[1] > 0.85
+
+
+def test_an_audit_tells_little_noise_from_enough(monkeypatch):
+    X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
+    options = {
+        "replacements": ([[1.0], [1.0]], [-1, 1]), "rows": [0], "epsilon": 2.0, "draws": 150,
+        "random_state": 0,
+    }  # fmt: skip
+    learner = NoisyDescent(steps=2, delta=1e-3)
+    honest = cm.audit_privacy(learner, X, y, **options)
+    assert honest.passed, honest.statement()
+    original = module.discrete_gaussian
+    monkeypatch.setattr(
+        module, "discrete_gaussian", lambda scale, *rest: original(scale // 20, *rest)
+    )
+    assert not cm.audit_privacy(learner, X, y, **options).passed
+
+
+def test_what_is_refused():
+    X, y = np.zeros((2, 1)), [-1, 1]
+    for wrong in ({"hidden": -1}, {"steps": 0}, {"clip": 0.0}, {"delta": 0.0}, {"classes": None}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            NoisyDescent(**wrong).fit(X, y, epsilon=1.0)
+    with pytest.raises(ParameterError, match="too little"):
+        NoisyDescent(delta=1e-12).fit(X, y, epsilon=1e-12)
