@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import cvxpy as cp
@@ -23,15 +24,24 @@ from convexmarket.arguments import (
     labels_of,
     where_no_number,
 )
-from convexmarket.errors import DataError, ParameterError, PriorError, SellersError
+from convexmarket.errors import (
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    PriorError,
+    SellersError,
+)
 from convexmarket.ids import forms_of, warn_of_lookalikes
 from convexmarket.notebook import Shown
 from convexmarket.priors import Prior
 
-__all__ = ["PriorOrPriors", "Sellers"]
+__all__ = ["PartedSellers", "PriorOrPriors", "Sellers"]
 
 #: One prior for all, one for each seller, or one for each group.
 PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
+
+#: Hashes of ids in partitions that are compared at a time.
+_HASHES = 1 << 24
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -40,8 +50,9 @@ class Sellers(Shown):
 
     Parameters
     ----------
-    sensitivities : array_like, shape (m,), optional
-        Reported cost of each seller per unit of privacy lost, in its prior's support.
+    sensitivities : array_like, shape (m,), or Dask Series or Array, optional
+        Reported cost of each seller per unit of privacy lost, in its prior's support. Those in the
+        partitions of a Dask collection stay there (:class:`PartedSellers`).
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
         for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
@@ -97,6 +108,11 @@ class Sellers(Shown):
     _costs: NDArray[np.float64] | cp.Parameter = field(repr=False)
     _prior_of: NDArray[np.intp] | None = field(repr=False)  # place in priors, if there are several
     _index: pd.Index[Any] | None = field(repr=False)  # labels of the columns it was made of
+
+    def __new__(cls, sensitivities: Any = None, *_: Any, **__: Any) -> Sellers:
+        """Return sellers in memory, or in partitions where the sensitivities are."""
+        parted = cls is Sellers and hasattr(sensitivities, "to_delayed")
+        return object.__new__(PartedSellers if parted else cls)
 
     def __init__(
         self,
@@ -320,6 +336,207 @@ class Sellers(Shown):
         name = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
         group = "" if self.groups is None else f" (group {self.groups.tolist()[position]!r})"
         return f"sensitivities[{position}]{name}{group}"
+
+
+class PartedSellers(Sellers):
+    """Sellers in the partitions of a Dask collection; they stay where they are.
+
+    ``Sellers(series, prior=...)`` gives them, for one column of a Parquet folder, for example.
+    :func:`~convexmarket.allocate` and :func:`~convexmarket.payments` serve their markets of
+    ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``, and return what stays there, too.
+
+    Parameters
+    ----------
+    sensitivities : Dask Series or one-dimensional Array
+    prior : Prior
+        What they are drawn from, one for all.
+    ids : Dask Series, optional
+        In the same partitions. That they are distinct is checked by hashes: a pass over the ids for
+        each 16 million of them, 8 bytes of each to the process that asks. Whether ids look alike is
+        not.
+
+    Raises
+    ------
+    SellersError
+        If there is no seller, a sensitivity is no number or not in the prior's support, or an id
+        is missing, none or not distinct; the message names the first partition and row at fault.
+    """
+
+    def __init__(
+        self,
+        sensitivities: Any = None,
+        prior: PriorOrPriors | None = None,
+        ids: Any = None,
+        *,
+        virtual_costs: Any = None,
+        groups: Any = None,
+    ) -> None:
+        if virtual_costs is not None or groups is not None or not isinstance(prior, Prior):
+            raise SellersError(
+                "sellers in partitions have sensitivities, one prior for all, and ids; the rest is "
+                "for memory: give sensitivities.compute()"
+            )
+        if np.dtype(object) == sensitivities.dtype or sensitivities.ndim != 1:
+            raise SellersError("sensitivities must be one column of numbers")
+        if not hasattr(sensitivities, "map_partitions"):
+            import dask.dataframe
+
+            sensitivities = dask.dataframe.from_dask_array(sensitivities)
+        known = {"sensitivities": sensitivities, "priors": (prior,), "ids": ids, "n_passes": 0}
+        for name, value in (known | dict.fromkeys(("groups", "_prior_of", "_index"))).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_parts", list(sensitivities.to_delayed()))
+        found = self.each_part(partial(_checked, prior.support))
+        sizes = [size for size, _ in found]
+        object.__setattr__(self, "_size", sum(sizes))
+        for number, (_, bad) in enumerate(found):
+            if bad >= 0:
+                low, high = prior.support
+                raise SellersError(
+                    f"{self.place(number, bad)} holds no number in the support [{low:g}, {high:g}] "
+                    f"of {prior!r}; correct the report, or declare a prior that covers it"
+                )
+        if not self._size:
+            raise SellersError("there are no sellers in any partition; give at least one")
+        if ids is not None:
+            self._check_ids(ids, sizes)
+
+    n_passes: int
+    _parts: list[Any]
+    _size: int
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def virtual_costs(self) -> NDArray[np.float64]:
+        """In no one memory."""
+        raise NotSupportedError(
+            "sellers in partitions are for allocate and payments in markets of Spread, Noise, "
+            "Payments, Cap and EtaRange; for anything else have them in memory: "
+            "Sellers(sensitivities.compute(), prior)"
+        )
+
+    @property
+    def cost_parameter(self) -> None:
+        """None stands for the virtual costs."""
+        return None
+
+    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Sellers:
+        """Return the sellers, who hold no parameter."""
+        return self
+
+    def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
+        """Accept any labels: pieces with a column about the sellers are for memory."""
+
+    def place(self, partition: int, row: int) -> str:
+        """Say where a seller stands."""
+        return f"row {row} of partition {partition}"
+
+    def each_part(self, work: Callable[[NDArray[np.float64]], Any]) -> Sequence[Any]:
+        """Return what the work gives for the sensitivities of each partition; one pass.
+
+        The work gives the same each time: Dask does again what dies with a worker.
+        """
+        object.__setattr__(self, "n_passes", self.n_passes + 1)
+        return _computed(partial(_on_reports, work), self._parts)
+
+    def each_row(self, work: Any, name: str) -> Any:
+        """Return a Dask Series of what the work gives for sensitivities, computed where they are.
+
+        The work is sent once to each worker, however many partitions there are.
+        """
+        import dask
+
+        sent = dask.delayed(work, pure=False)
+        return self.sensitivities.map_partitions(_row_by_row, sent, name, meta=(name, float))  # type: ignore[union-attr]
+
+    def _check_ids(self, ids: Any, sizes: list[int]) -> None:
+        parts = list(ids.to_delayed()) if hasattr(ids, "to_delayed") else []
+        if len(parts) != len(sizes):
+            raise SellersError(
+                f"ids has {len(parts)} partitions, sensitivities {len(sizes)}; give columns of one "
+                "Dask DataFrame"
+            )
+        windows = -(-sum(sizes) // _HASHES)
+        for window in range(windows):
+            found = _computed(partial(_hashes, window, windows), parts)
+            for number, (one, size) in enumerate(zip(found, sizes, strict=True)):
+                if one.fault:
+                    raise SellersError(f"{self.place(number, one.row)}: {one.fault}")
+                if one.row != size:
+                    raise SellersError(f"partition {number} has {size} sellers and {one.row} ids")
+            hashes = np.concatenate([one.hashes for one in found])
+            hashes.sort()
+            twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+            if twice.size:
+                self._refuse_twice(_computed(partial(_with_hashes, twice), parts))
+
+    def _refuse_twice(self, found: Sequence[list[tuple[Any, int]]]) -> None:
+        first: dict[Any, str] = {}
+        for number, some in enumerate(found):
+            for form, row in some:
+                place = self.place(number, row)
+                if form in first:
+                    raise SellersError(
+                        f"id {form!r} stands for more than one seller, {first[form]} and {place}; "
+                        "ids must be distinct"
+                    )
+                first[form] = place
+
+
+def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]:
+    import dask
+
+    return dask.compute(*(dask.delayed(work, pure=False)(part) for part in parts))
+
+
+def _numbers(part: Any) -> NDArray[np.float64]:
+    return np.ascontiguousarray(part.to_numpy(dtype=float, na_value=np.nan))
+
+
+def _on_reports(work: Callable[[NDArray[np.float64]], Any], part: Any) -> Any:
+    return work(_numbers(part))
+
+
+def _row_by_row(part: Any, work: Callable[[NDArray[np.float64]], Any], name: str) -> Any:
+    return pd.Series(work(_numbers(part)), index=part.index, name=name)
+
+
+def _checked(support: tuple[float, float], reports: NDArray[np.float64]) -> tuple[int, int]:
+    """Return how many sellers a partition has, and the first without a report; -1 if all have."""
+    bad = ~((reports >= max(support[0], 0.0)) & (reports <= support[1]) & (reports < np.inf))
+    return reports.size, int(np.argmax(bad)) if bad.any() else -1
+
+
+@dataclass(frozen=True)
+class _Hashes:
+    """Hashes of the ids of a partition, and how many there are; or which row is at fault."""
+
+    hashes: NDArray[np.uint64]
+    row: int
+    fault: str = ""
+
+
+def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
+    forms = forms_of(part.tolist(), "the id in row {}".format)
+    return forms, pd.util.hash_array(np.array([str(form) for form in forms], dtype=object))
+
+
+def _hashes(window: int, windows: int, part: Any) -> _Hashes:
+    missing = np.flatnonzero(part.isna())
+    if missing.size:
+        return _Hashes(np.empty(0, np.uint64), int(missing[0]), "there is no id")
+    try:
+        _, hashes = _hashed(part)
+    except ParameterError as error:
+        return _Hashes(np.empty(0, np.uint64), 0, str(error))
+    return _Hashes(hashes[hashes % np.uint64(windows) == window], hashes.size)
+
+
+def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]:
+    forms, hashes = _hashed(part)
+    return [(forms[row], row) for row in np.flatnonzero(np.isin(hashes, wanted)).tolist()]
 
 
 def _index(columns: Mapping[str, Any], named: bool) -> pd.Index[Any] | None:

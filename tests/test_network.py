@@ -19,7 +19,7 @@ NETWORK = {
 #: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
 #: sellers may be in a Dask collection.
 ASKED_FOR = {
-    ("allocation/parted.py", "dask"),
+    ("sellers.py", "dask"),
     ("cli/__init__.py", "webbrowser"),
     ("cli/compare.py", "webbrowser"),
     ("cli/online.py", "webbrowser"),

@@ -4,7 +4,7 @@ from convexmarket.allocation.convex import ConvexProgram, sweep
 from convexmarket.allocation.declaration import declare
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.guarantees import weights_for_guarantees
-from convexmarket.allocation.parted import DaskSellers, PartedAllocation, allocate_parts
+from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.recommendation import Recommendation, recommend
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.together import Together, allocate_together
@@ -12,13 +12,11 @@ from convexmarket.allocation.together import Together, allocate_together
 __all__ = [
     "Allocation",
     "ConvexProgram",
-    "DaskSellers",
     "PartedAllocation",
     "Recommendation",
     "SolveRecord",
     "Together",
     "allocate",
-    "allocate_parts",
     "allocate_together",
     "declare",
     "recommend",

@@ -209,6 +209,10 @@ class GroupedCosts(SortedCosts):
             for part in (numbers, numbers * x, squares / self.scale**2 + numbers * x * x)
         )
 
+    def groups(self, k: int) -> tuple[Ints, Floats, Floats]:
+        """Return numbers, means and squares of the k smallest costs."""
+        return self._numbers[:k], self._means[:k], self._squares[:k]
+
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
         return self._n[k]

@@ -16,6 +16,7 @@ from convexmarket.allocation.convex import solve_convex
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
+from convexmarket.allocation.parted import allocate_parts
 from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.projections import solve_projections
 from convexmarket.allocation.recommendation import recommend
@@ -31,6 +32,7 @@ from convexmarket.arguments import (
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
+from convexmarket.sellers import PartedSellers
 
 __all__ = ["allocate", "standard_form_of"]
 
@@ -122,7 +124,8 @@ def allocate(
     -------
     Allocation
         Where its gap is larger than the one asked for, a :class:`LooseCertificateWarning` says so
-        at the line of the call; the lower bound is valid all the same.
+        at the line of the call; the lower bound is valid all the same. Of sellers in partitions a
+        :class:`PartedAllocation`, whose weights are in these, too.
 
     Raises
     ------
@@ -154,6 +157,8 @@ def allocate(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if max_solves is not None:
         check_count("max_solves", max_solves)
+    if isinstance(market.sellers, PartedSellers) and method in ("auto", "exact"):
+        return allocate_parts(market)  # type: ignore[return-value]
     advice = recommend(market, method, formulation=formulation, solver=solver)
     method = cast(Method, advice.method)
     options: dict[str, Any] = {

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
-from convexmarket.allocation.costs import SortedCosts
+from convexmarket.allocation.costs import GroupedCosts, SortedCosts
 from convexmarket.allocation.passes import InMemory, survey
 from convexmarket.allocation.path import (
     beta_at,
@@ -135,13 +135,18 @@ def best_place(form: StandardForm, costs: SortedCosts) -> Place:
 
 def check_feasible(form: StandardForm) -> None:
     """Raise InfeasibleMarketError where no weights or no eta satisfy the constraints."""
+    check_range(form)
+    m = form.virtual_costs.size
+    check_enough(form, m - int(np.count_nonzero(np.isinf(form.virtual_costs))), m)
+
+
+def check_range(form: StandardForm) -> None:
+    """Raise InfeasibleMarketError where no eta satisfies the constraints."""
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
             f"{form.eta_high:g}; widen one of them"
         )
-    m = form.virtual_costs.size
-    check_enough(form, m - int(np.count_nonzero(np.isinf(form.virtual_costs))), m)
 
 
 def check_enough(form: StandardForm, available: int, m: int) -> None:
@@ -401,6 +406,26 @@ def weigh(psi: Floats, piece: _Piece, cap: float, out: Floats) -> tuple[float, f
     if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
         cost = float((psi[out > 0] * out[out > 0]).sum())
     return float(out.sum()), float((out * out).sum()), cost
+
+
+def sums_of_weights(
+    costs: GroupedCosts, place: Place, cap: float
+) -> tuple[float, float, float, int]:
+    """Return the weights' sum, their norm and psi'a, and how many are bought from, by groups.
+
+    Weights are affine on the rows of the piece, so that each group's mean and squares say them.
+    """
+    piece = place.piece
+    beta = 0.0 if np.isnan(piece.beta) else piece.beta
+    numbers, means, squares = costs.groups(piece.q)
+    weights = piece.share - beta * ((means - piece.origin) - piece.mean)
+    weights = np.clip(weights, 0.0, cap)
+    weights[: piece.j] = cap
+    bent = beta * float(squares[piece.j :].sum())
+    total = float((numbers * weights).sum())
+    norm = float(np.sqrt((numbers * weights**2).sum() + beta * bent))
+    cost = float((numbers * weights * means).sum()) - bent
+    return total, norm, cost, int(numbers[weights > 0].sum())
 
 
 def priced(

@@ -15,7 +15,6 @@ from convexmarket.incentives.audit import (
 )
 from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.incentives.coalitions import CoalitionAudit
-from convexmarket.incentives.parted import part_payments
 from convexmarket.incentives.rules import PaymentEstimate, estimate_payments, payments
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "calibrate_gamma",
     "check_payment_identity",
     "estimate_payments",
-    "part_payments",
     "payments",
     "truthful_payment",
     "virtual_cost_payment",

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.errors import AllocationError
 from convexmarket.incentives.rules import information_rents
+from convexmarket.sellers import PartedSellers
 
-__all__ = ["part_payments"]
+__all__ = ["part_payments", "parted_payments"]
 
 
-def part_payments(allocation: PartedAllocation, sensitivities: ArrayLike) -> NDArray[np.float64]:
-    """Return the payments under A's Eq. (8) of some sellers of a market, by their reports.
-
-    Parameters
-    ----------
-    allocation : PartedAllocation
-        Of the whole market.
-    sensitivities : array_like, shape (n,)
-        Reports of any of its sellers, a partition of them for example.
-
-    Returns
-    -------
-    ndarray, shape (n,)
+def parted_payments(sellers: PartedSellers, allocation: Any) -> Any:
+    """Return the payments under A's Eq. (8), a Dask Series in the sellers' partitions.
 
     Raises
     ------
+    AllocationError
+        If the allocation is not of these sellers.
     NotSupportedError
         If the cap leaves no seller out.
     """
-    reports = np.asarray(sensitivities, dtype=float)
+    if not (isinstance(allocation, PartedAllocation) and allocation.is_of(sellers)):
+        raise AllocationError(
+            "the allocation is not of this market's sellers; give what allocate(market) returned"
+        )
+    allocation.curve(np.empty(0))  # refuses before anything is computed
+    return sellers.each_row(partial(part_payments, allocation), "payment")
+
+
+def part_payments(
+    allocation: PartedAllocation, reports: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the payments of some sellers of a market, by their reports."""
     curve = allocation.curve(reports)
     bought = np.flatnonzero(curve.truth > 0)
     paid = np.zeros(reports.size)

@@ -42,6 +42,7 @@ from convexmarket.incentives.rents import (
 )
 from convexmarket.market import Incentives, Market
 from convexmarket.priors import Prior
+from convexmarket.sellers import PartedSellers
 
 __all__ = [
     "PaymentEstimate",
@@ -151,6 +152,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     -------
     ndarray, shape (m,)
         t_i >= c_i * u(eps_i), in the currency of the sensitivities; 0 for sellers not bought from.
+        Of sellers in partitions a Dask Series, computed where they are.
 
     Raises
     ------
@@ -170,6 +172,10 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     >>> cm.payments(market, cm.allocate(market)).round(4)
     array([0.7974, 0.4813])
     """
+    if isinstance(market.sellers, PartedSellers):
+        from convexmarket.incentives.parted import parted_payments
+
+        return parted_payments(market.sellers, allocation)
     estimate = estimate_payments(market, allocation)
     allowed = _LARGEST_ERROR * _scales(market, allocation)
     unknown = estimate.errors > allowed

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation import DaskSellers, allocate_parts, parted
+from convexmarket.allocation import parted
 from convexmarket.errors import (
     ConvexMarketError,
     NotSupportedError,
@@ -30,25 +30,26 @@ def at_once():
         yield
 
 
-def in_memory(reports, prior=PRIOR, **wanted):
+def bought(reports, prior=PRIOR, **wanted):
     return cm.allocate(cm.Market.standard(cm.Sellers(reports, prior), **STANDARD | wanted))
 
 
 def assert_same(reports, chunks, prior=PRIOR, **wanted):
-    sellers = DaskSellers(da.from_array(reports, chunks=(chunks,)), prior)
+    parts = da.from_array(reports, chunks=(chunks,))
     try:
-        expected = in_memory(reports, prior, **wanted)
+        expected = bought(reports, prior, **wanted)
     except ConvexMarketError as error:
         with pytest.raises(type(error)):
-            allocate_parts(sellers, **STANDARD | wanted)
+            bought(parts, prior, **wanted)
         return
-    found = allocate_parts(sellers, **STANDARD | wanted)
+    found = bought(parts, prior, **wanted)
+    assert found.n_passes <= 4
     assert found.objective == pytest.approx(expected.objective, rel=1e-12)
     assert found.gap <= 1e-12
     assert found.binding == expected.binding
     assert found.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)  # ties
     np.testing.assert_allclose(
-        found.epsilon(reports), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
+        found.epsilon.compute(), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
     )
 
 
@@ -72,21 +73,22 @@ def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
     monkeypatch.setattr(parted, "_MOST", 3_000)
     reports = prior.sample(30_000, np.random.default_rng(0))
     assert_same(reports, (11_000, 1, 18_999), prior, mu=mu, cap=cap)
-    sellers = DaskSellers(da.from_array(reports, chunks=9_000), prior)
-    found = allocate_parts(sellers, **STANDARD | {"mu": mu, "cap": cap})
-    assert sellers.n_passes == found.n_passes <= 5
 
 
 def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
     reports = PRIOR.sample(500, np.random.default_rng(1))
-    for part, rows in enumerate(np.array_split(reports, 3)):
-        pd.DataFrame({"c": rows, "name": "s"}).to_parquet(tmp_path / f"{part}.parquet")
-    column = dd.read_parquet(tmp_path)["c"]
-    found = allocate_parts(DaskSellers(column, PRIOR), **STANDARD, cap=3.0)
-    expected = in_memory(reports, cap=3.0)
+    for part, rows in enumerate(np.array_split(np.arange(500), 3)):
+        table = pd.DataFrame({"c": reports[rows], "name": [f"s{row}" for row in rows]})
+        table.to_parquet(tmp_path / f"{part}.parquet")
+    table = dd.read_parquet(tmp_path)
+    sellers = cm.Sellers(table["c"], prior=PRIOR, ids=table["name"])
+    assert len(sellers) == 500
+    market = cm.Market(sellers, cm.Spread() + 100 * cm.Noise() + 0.001 * cm.Payments(), [cm.Cap(3)])
+    found, expected = cm.allocate(market), bought(reports, cap=3.0)
     assert found.objective == pytest.approx(expected.objective, rel=1e-12)
-    bought = column.map_partitions(found.epsilon, meta=("epsilon", float)).compute()
-    np.testing.assert_allclose(bought, expected.epsilon, rtol=1e-9, atol=1e-12)
+    assert found.certificate()["n_bought"] == expected.n_bought
+    offers = table.assign(epsilon=found.epsilon).compute()
+    np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
 
 
 def test_what_is_wrong_is_named_by_partition_and_row():
@@ -95,25 +97,51 @@ def test_what_is_wrong_is_named_by_partition_and_row():
         changed = reports.copy()
         changed[7] = bad
         with pytest.raises(SellersError, match="row 1 of partition 2 holds no number in"):
-            DaskSellers(da.from_array(changed, chunks=3), PRIOR)
+            cm.Sellers(da.from_array(changed, chunks=3), PRIOR)
     with pytest.raises(SellersError, match="no sellers in any partition"):
-        DaskSellers(da.from_array(np.empty(0)), PRIOR)
-    with pytest.raises(ParameterError, match="sensitivities is a ndarray"):
-        DaskSellers(reports, PRIOR)
+        cm.Sellers(dd.from_pandas(pd.Series([], dtype=float), npartitions=1), PRIOR)
+    with pytest.raises(SellersError, match="column of numbers"):
+        cm.Sellers(da.from_array(np.full((2, 2), 0.05)), PRIOR)
+    with pytest.raises(SellersError, match="one prior for all"):
+        cm.Sellers(da.from_array(reports), [PRIOR] * 9)
+
+
+@pytest.mark.parametrize("at_a_time", [1 << 24, 2])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({7: "s1"}, "id 's1' stands for more than one seller, row 1 of partition 0 and row 1 of"),
+        ({7: None}, "row 1 of partition 2: there is no id"),
+        ({7: " s"}, "partition 2: the id in row 1 ' s' begins"),
+        ({}, None),
+    ],
+)
+def test_ids_in_partitions_are_distinct(changed, said, at_a_time, monkeypatch):
+    monkeypatch.setattr(cm.sellers, "_HASHES", at_a_time)
+    names = [changed.get(row, f"s{row}") for row in range(9)]
+    table = dd.from_pandas(pd.DataFrame({"c": 0.05, "name": names}), chunksize=3)
+    if said is None:
+        cm.Sellers(table["c"], PRIOR, table["name"])
+        return
+    with pytest.raises(SellersError, match=said):
+        cm.Sellers(table["c"], PRIOR, table["name"])
 
 
 @pytest.mark.parametrize("wanted", [{"mu": 0.0}, {"gamma": 0.0}])
 def test_markets_without_a_path_are_for_memory(wanted):
-    sellers = DaskSellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
     with pytest.raises((NotSupportedError, ParameterError)):
-        allocate_parts(sellers, **STANDARD | wanted)
+        bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
 
 
-@pytest.mark.parametrize("cap", [0.5, np.nan, np.inf])
-def test_a_cap_that_nobody_can_keep_is_refused(cap):
-    sellers = DaskSellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
-    with pytest.raises(ParameterError, match="cap is"):
-        allocate_parts(sellers, **STANDARD, cap=cap)
+def test_what_needs_all_costs_in_one_memory_says_so():
+    sellers = cm.Sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
+    objective = cm.Spread() + cm.Noise() + cm.Payments()
+    with pytest.raises(NotSupportedError, match="partitions are for markets of"):
+        cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
+    market = cm.Market(sellers, objective)
+    for unable in (cm.audit_incentives, cm.declare, lambda m: cm.allocate(m, "line_search")):
+        with pytest.raises(NotSupportedError, match="have them in memory"):
+            unable(market)
 
 
 def test_sellers_who_cost_infinitely_much_cannot_fill_the_cap():

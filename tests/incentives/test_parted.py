@@ -1,7 +1,5 @@
 """Each part pays its own sellers, the same as if all were in one memory."""
 
-from functools import partial
-
 import dask
 import numpy as np
 import pytest
@@ -9,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation import DaskSellers, allocate_parts, parted
-from convexmarket.errors import ConvexMarketError, NotSupportedError
-from convexmarket.incentives import part_payments
+from convexmarket.allocation import parted
+from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
 
 da = pytest.importorskip("dask.array")
 
@@ -25,21 +22,23 @@ def at_once():
         yield
 
 
+def market_of(reports, prior=PRIOR, **wanted):
+    return cm.Market.standard(cm.Sellers(reports, prior), **STANDARD | wanted)
+
+
 def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
-    sellers = DaskSellers(da.from_array(reports, chunks=chunks), prior)
-    found = allocate_parts(sellers, **STANDARD | wanted)
-    market = cm.Market.standard(cm.Sellers(reports, prior), **STANDARD | wanted)
+    market = market_of(reports, prior, **wanted)
     try:
         expected = cm.payments(market, cm.allocate(market))
     except ConvexMarketError:
         return
+    market = market_of(da.from_array(reports, chunks=chunks), prior, **wanted)
+    found = cm.allocate(market)
     try:
-        half = reports.size // 2
-        paid = [part_payments(found, part) for part in (reports[:half], reports[half:])]
+        paid = cm.payments(market, found).compute()
     except NotSupportedError:
         assert (reports.size - 1) * found._form.max_weight < 1
         return
-    paid = np.concatenate(paid)
     np.testing.assert_allclose(paid, expected, rtol=2e-9, atol=1e-10 * expected.max())
 
 
@@ -81,15 +80,12 @@ def test_where_the_optimum_jumps_between_branches(n_low):
 
 
 def test_whom_nobody_can_replace_is_for_memory():
-    reports = PRIOR.sample(9, np.random.default_rng(0))
-    found = allocate_parts(DaskSellers(da.from_array(reports), PRIOR), **STANDARD, cap=1.0)
+    market = market_of(da.from_array(np.full(9, 0.05), chunks=4), cap=1.0)
     with pytest.raises(NotSupportedError, match="cannot do without anyone"):
-        part_payments(found, reports)
+        cm.payments(market, cm.allocate(market))
 
 
-def test_a_dask_array_is_paid_where_it_is():
-    reports = PRIOR.sample(300, np.random.default_rng(0))
-    x = da.from_array(reports, chunks=70)
-    found = allocate_parts(DaskSellers(x, PRIOR), **STANDARD)
-    paid = x.map_blocks(partial(part_payments, found), dtype=float).compute()
-    np.testing.assert_allclose(paid, part_payments(found, reports), rtol=1e-12)
+def test_the_allocation_has_to_be_of_these_sellers():
+    one, other = (market_of(da.from_array(np.full(9, 0.05), chunks=4)) for _ in range(2))
+    with pytest.raises(AllocationError, match="not of this market's sellers"):
+        cm.payments(one, cm.allocate(other))
