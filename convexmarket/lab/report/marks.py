@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
     FixedLocator,
@@ -41,7 +43,7 @@ from convexmarket.lab.report.figures import (
 from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Dots", "Profile", "Scatter", "even_ticks"]
+__all__ = ["Curve", "Dots", "Profile", "Scatter", "Tiles", "even_ticks"]
 
 #: Ratio of the largest value to the smallest up to which a logarithmic y has even ticks.
 _NARROW = 8.0
@@ -51,6 +53,8 @@ _TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
 _GREY = (0, (8, 3))
 #: Points of a line that have a marker each, at most; and markers of a line of more.
 _MARKERS, _FEW = 25, 6
+#: Of the kinds of a tile, the best first.
+_TILES = ("#7fb8da", "#d7e6f0", "#f0b48a", "#c9ced4")
 #: Characters of all labels side by side, of a row of the legend, and of a name above a panel.
 _LABELS, _LEGEND, _NAME = 84, 92, 40
 
@@ -416,6 +420,85 @@ class Profile(_Mark):
         if which == "y":
             return found
         return pd.concat([found, pd.Series(list(self.levels.values()), dtype=float)])
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """A matrix of tiles that is read at a glance: what became of each row in each column.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        One row for each tile; a tile without a row stays blank.
+    x, hue : str
+        Columns of the frame: the columns of the matrix, in groups that are named above them.
+    y, panels : str
+        The rows of the matrix; panels stand below each other.
+    kind : str
+        The column that colours.
+    kinds : sequence of str
+        At most four kinds, the best first.
+    words : str
+        The column of what stands in a tile: a few characters.
+    x_label : str
+    """
+
+    frame: pd.DataFrame
+    x: str
+    y: str
+    hue: str
+    panels: str
+    kind: str
+    kinds: Sequence[str]
+    words: str
+    x_label: str = ""
+    series: tuple[Series, ...] = ()
+
+    def __call__(self) -> Figure:
+        """Draw it."""
+        known = set(zip(self.frame[self.hue], self.frame[self.x], strict=True))
+        places = sorted(self.frame[self.x].unique())
+        columns = [
+            (name, place)
+            for name in self.frame[self.hue].unique()
+            for place in places
+            if (name, place) in known
+        ]
+        starts = {name: n for n, (name, _) in reversed(list(enumerate(columns)))}
+        ends = {name: n for n, (name, _) in enumerate(columns)}
+        groups = _by(self.frame, self.panels)
+        sizes = [rows[self.y].nunique() for _, rows in groups]
+        figure = Figure(figsize=(WIDTH, 0.7 + 0.21 * sum(sizes) + 0.27 * len(sizes)))
+        grid = figure.subplots(len(sizes), 1, sharex=True, squeeze=False, height_ratios=sizes)
+        colours = ListedColormap(list(_TILES[: len(self.kinds)]))
+        for axes, (title, rows) in zip(grid.ravel(), groups, strict=True):
+            names = list(rows[self.y].unique())
+            cells = np.full((len(names), len(columns)), np.nan)
+            for row in rows.to_dict("records"):
+                place = names.index(row[self.y]), columns.index((row[self.hue], row[self.x]))
+                cells[place] = self.kinds.index(row[self.kind])
+                axes.text(place[1], place[0], row[self.words], ha="center", va="center", fontsize=6)
+            axes.imshow(cells, cmap=colours, vmin=-0.5, vmax=len(self.kinds) - 0.5, aspect="auto")
+            axes.set_yticks(range(len(names)), [series_label(name) for name in names])
+            axes.set_title(title, fontsize=8.5)
+            axes.grid(visible=False)
+            axes.tick_params(length=0)
+            for start in starts.values():
+                axes.axvline(start - 0.5, color=INK, lw=0.8)
+        above = grid[0, 0].secondary_xaxis("top")
+        above.set_xticks(
+            [(starts[name] + ends[name]) / 2 for name in ends],
+            [series_label(name) for name in ends],
+            fontsize=7,
+        )
+        above.tick_params(length=0, pad=14)
+        above.spines["top"].set_visible(False)
+        sized = [f"{place:,.0f}" for _, place in columns]
+        grid[-1, 0].set_xticks(range(len(columns)), sized, rotation=90, fontsize=7)
+        grid[-1, 0].set_xlabel(self.x_label)
+        handles = [Patch(facecolor=colour) for colour in _TILES[: len(self.kinds)]]
+        figure.legend(handles, list(self.kinds), loc="outside upper left", ncols=len(self.kinds))
+        return figure
 
 
 def _rug(axes: Axes, places: Sequence[float], label: str) -> None:

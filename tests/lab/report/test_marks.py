@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from convexmarket.lab.report.figures import report_style
-from convexmarket.lab.report.marks import Curve, Dots
+from convexmarket.lab.report.marks import Curve, Dots, Tiles
 
 
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
@@ -31,3 +31,27 @@ def test_rows_of_dots_grow_with_their_series() -> None:
     few = Dots(frame[frame.hue < "v"], x="x", y="row", hue="hue")()
     many = Dots(frame, x="x", y="row", hue="hue")()
     assert many.get_figheight() > few.get_figheight() + 0.5
+
+
+def test_tiles_show_every_cell_where_it_belongs() -> None:
+    frame = pd.DataFrame(
+        [
+            ("one", "f", "A", 10, "good", "1.0"),
+            ("one", "f", "B", 10, "bad", "x"),
+            ("one", "g", "A", 100, "good", "7"),
+            ("two", "h", "B", 10, "bad", "y"),
+        ],
+        columns=["panel", "row", "group", "size", "kind", "words"],
+    )
+    tiles = Tiles(
+        frame, x="size", y="row", hue="group", panels="panel", kind="kind",
+        kinds=("good", "bad"), words="words",
+    )  # fmt: skip
+    first, second = tiles().axes[:2]
+    assert [label.get_text() for label in second.get_xticklabels()] == ["10", "100", "10"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["f", "g"]
+    assert {text.get_text(): text.get_position() for text in first.texts} == {
+        "1.0": (0, 0), "x": (2, 0), "7": (1, 1)
+    }  # fmt: skip
+    shown = [np.ma.filled(axes.images[0].get_array(), -1).tolist() for axes in (first, second)]
+    assert shown == [[[0, -1, 1], [-1, 0, -1]], [[-1, -1, 1]]]

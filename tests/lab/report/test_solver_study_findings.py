@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.solver_study.page import COMPUTED
+from convexmarket.lab.kinds.solver_study.page import COMPUTED, _glance
 from convexmarket.lab.kinds.solver_study.standing import breaks
 from tests.lab.report.builders import words
 from tests.lab.report.solver_study_runs import make_result, race
@@ -32,7 +32,7 @@ def page(runs: pd.DataFrame) -> str:
 def said(times: dict[str, list[float]], sizes: tuple[int, ...] = (100,)) -> tuple[str, str]:
     """Return what the page says first, and the sentences on a class with these seconds."""
     head, rest = page(race("lasso", times, sizes)).split("At the setting “default”: ", 1)
-    return head, rest.split(" An exponent is")[0].strip()
+    return head, rest.split(" What this does not show")[0].strip()
 
 
 def test_the_fastest_is_faster_than_all_that_can_be_compared() -> None:
@@ -135,3 +135,17 @@ def test_that_a_larger_size_is_not_solved_is_said_only_if_no_solver_does() -> No
     one.loc[(one["size"] == 10_000) & (one.solver == "B"), ["outcome", "total_s"]] = ["solved", 1.0]
     text = page(one)
     assert "at larger sizes" not in text
+
+
+def test_a_tile_is_what_the_runs_of_its_size_came_to() -> None:
+    times = {"A/p": [1.0, 1.0], "B/p": [4.0, 9.0], "C/p": [1.2, np.nan], "D/q": [1.9, 1.9]}
+    runs = race("lasso", times | {"exact/exact": [0.1, 0.1]})
+    runs.loc[(runs.solver == "D") & (runs.seed == 1), "outcome"] = "wrong"
+    tiles = _glance(runs).set_index("solver")[["kind", "words"]].T.to_dict("list")
+    assert tiles == {
+        "A": ["fast", "1.0"],
+        "B": ["slower", "6.0"],
+        "C": ["unsolved", "–"],
+        "D": ["wrong", "×"],
+        "exact": ["fast", "0.1"],
+    }

@@ -259,7 +259,7 @@ def test_coinciding_profiles_show(report: Report) -> None:
         assert all(line.get_linestyle() == "-" for line in lines)
 
 
-@pytest.mark.parametrize("figure", ["choice", "contenders", "time-profile", "growth", "split"])
+@pytest.mark.parametrize("figure", ["choice", "glance", "time-profile", "growth", "split"])
 def test_legends_are_not_on_curves_and_labels_not_on_each_other(
     report: Report, figure: str
 ) -> None:
@@ -346,7 +346,7 @@ def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> Non
     study = result.problem.study.model_copy(update={"settings": ("Fast", "fast")})
     problem = result.problem.model_copy(update={"study": study})
     names = [piece.name for piece in build_report(make_result(runs, problem=problem)).figures]
-    kinds = ("contenders", "time-profile", "accuracy-profile", "growth")
+    kinds = ("glance", "time-profile", "accuracy-profile", "growth")
     assert len(set(names)) == len(names)
     assert all(sum(name.startswith(f"{kind}-fast") for name in names) == 2 for kind in kinds)
 

@@ -19,7 +19,7 @@ from convexmarket.lab.kinds.solver_study.standing import (
     standing,
     worst_claim,
 )
-from convexmarket.lab.report.marks import Curve, Dots, Profile
+from convexmarket.lab.report.marks import Curve, Dots, Profile, Tiles
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, settings_table
@@ -72,6 +72,8 @@ CHANGED = {
     "solver": "another solver, same formulation",
 }
 COMPUTED = ["excess", "primal_residual", "violation", "dual_residual", "gap"]
+#: What can become of a contender at a size, and up to which factor of the least time it is fast.
+KINDS, FAST = ("fast", "slower", "wrong", "unsolved"), 2.0
 RUN = ["problem_class", "setting", *CONTENDER, *INSTANCE]
 SHARES = [f"{part}_share" for part in PARTS]
 BEST = "Of each solver, its formulation of the least mean"
@@ -103,7 +105,7 @@ def solver_study_report(result: SolverStudyResult) -> Report:
         ran=ran,
         files={
             kind: {name: _file_name(result, kind, name) for name in ran}
-            for kind in ("contenders", "time-profile", "accuracy-profile", "growth")
+            for kind in ("glance", "time-profile", "accuracy-profile", "growth")
         },
         standings=standings,
         decided={name: _decided(select(decides, setting=name)) for name in ran},
@@ -255,27 +257,26 @@ def _of_setting(result: SolverStudyResult, setting: str) -> list[Figure]:
     runs = select(counted(result.runs), setting=setting)
     names = [str(name) for name in runs.problem_class.unique()]
     table = pd.concat([ranked(result, name, setting) for name in names], ignore_index=True)
-    table["unsolved"] = table.runs - table.solved
-    means = _by_solver(result, table[table.total_s.notna()])
     best = table.drop_duplicates(["problem_class", "solver"])[["problem_class", *CONTENDER]]
     panels: dict[str, Any] = {"hue": "solver", "panels": "problem_class"}
     small: dict[str, Any] = {**panels, "columns": 2, "height": 2.3}
-    drawn: list[tuple[str, str, Dots | Profile | Curve, str]] = []
-    if len(means):
-        dots = Dots(
-            means, x="total_s", y="formulation", hollow="unsolved", log="x", **panels,
-            x_label="mean seconds of a first solve (log scale)",
-        )  # fmt: skip
-        drawn.append(
-            (
-                "contenders",
-                f"Mean seconds of every contender, setting “{setting}”: a row is a formulation, a "
-                "dot a solver. What to see: whether dots of a row lie closer together than rows "
-                "do. Hollow: some runs did not solve, and count as long as the time limit.",
-                dots,
-                "Dots, one panel per problem class. The numbers are in the table overview.",
-            )
+    drawn: list[tuple[str, str, Tiles | Profile | Curve, str]] = [
+        (
+            "glance",
+            f"Every contender at every size, setting “{setting}”: by which factor its mean time of "
+            f"a first solve exceeds the least at that size; “fast” is up to {FAST:g}. Wrong: a run "
+            "claims an answer that is not one; unsolved: a run ends without an answer; blank: the "
+            "solver cannot take the problem. What to see: whether colours follow columns, which "
+            "are solvers, or rows, which are formulations.",
+            Tiles(
+                _by_solver(result, _glance(runs)), x="size", y="formulation", hue="solver",
+                panels="problem_class", kind="kind", kinds=KINDS, words="words",
+                x_label="size",
+            ),
+            "A matrix of tiles, one panel per problem class. The numbers are in the tables "
+            "overview and rates.",
         )
+    ]  # fmt: skip
     for of, says in (
         (
             "time",
@@ -333,10 +334,29 @@ def _of_setting(result: SolverStudyResult, setting: str) -> list[Figure]:
     return [
         Figure(
             _file_name(result, name, setting), caption, mark, alt,
-            () if isinstance(mark, Dots) else mark.series,
+            mark.series,
         )
         for name, caption, mark, alt in drawn
     ]  # fmt: skip
+
+
+def _glance(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per contender and size: wrong, unsolved, or how far from the least time."""
+    key = ["problem_class", *CONTENDER, "size"]
+    times = np.log(seconds(runs).where(lambda s: np.isfinite(s)))
+    marked = runs.assign(log=times, bad=runs.outcome == "wrong", out=runs.outcome != "solved")
+    found = marked.groupby(key, sort=False).agg(
+        log=("log", "mean"), wrong=("bad", "any"), unsolved=("out", "any")
+    ).reset_index()  # fmt: skip
+    solved = found.log.where(~found.unsolved & (found.solver != EXACT))
+    least = solved.groupby([found.problem_class, found["size"]]).transform("min")
+    factor = pd.Series(np.exp(found.log - least))
+    found["kind"] = np.select(
+        [found.wrong, found.unsolved, ~(factor > FAST)], ["wrong", "unsolved", "fast"], "slower"
+    )
+    shown = factor.map(lambda f: "" if np.isnan(f) else f"{f:.1f}" if f < 9.95 else f"{f:.0f}")
+    found["words"] = np.select([found.wrong, found.unsolved], ["×", "–"], shown)
+    return found
 
 
 def _growth(runs: pd.DataFrame) -> pd.DataFrame:
