@@ -116,7 +116,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n_rows, n_features_out_)
+        ndarray of shape (n_rows, n_features_out)
             Of Euclidean norm at most ``data_norm``.
 
         Raises

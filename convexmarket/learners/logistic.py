@@ -89,7 +89,7 @@ class PrivateLogisticRegression(ObjectiveClassifier):
         What each row that is used pays for the second noise; zero without it.
     n_features_in_ : int
         Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the columns, where X has string names.
 
     Notes

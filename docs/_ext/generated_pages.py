@@ -1,0 +1,205 @@
+"""The pages of the reference that follow from the code, and links into the repository."""
+
+import importlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import typer
+from sphinx.application import Sphinx
+from sphinx.util.logging import getLogger
+from typer.cli import get_docs_for_click
+
+from convexmarket.cli import app as command_line
+from convexmarket.lab import json_schema
+
+DOCS = Path(__file__).parent.parent
+ROOT = DOCS.parent
+GENERATED = DOCS / "reference" / "generated"
+
+#: The modules that users import from, and what each is for.
+MODULES = {
+    "convexmarket": "The names that most users type; each is described with the module it is of",
+    "convexmarket.terms": "Objective terms and constraints",
+    "convexmarket.priors": "Distributions of sensitivities, and virtual costs",
+    "convexmarket.allocation": "How much privacy is bought from whom",
+    "convexmarket.incentives": "Payments, audits of them, and the calibration of gamma",
+    "convexmarket.privacy": "Noise, guarantees and accounts",
+    "convexmarket.learners": "Private scikit-learn estimators",
+    "convexmarket.joint": "Model and purchases chosen together, without a guarantee",
+    "convexmarket.online": "Sellers who come one by one",
+    "convexmarket.release": "Predictions under a guarantee, instead of a model",
+    "convexmarket.attacks": "Attacks on the guarantees",
+    "convexmarket.ledger": "What was sold, and what of it is spent",
+    "convexmarket.data": "Tables, public preprocessing, the data that ship",
+    "convexmarket.errors": "What can go wrong",
+}
+
+
+def public(module: str) -> list[str]:
+    """Return the names that a module exports, without modules."""
+    room = importlib.import_module(module)
+    names = [name for name in room.__all__ if not name.startswith("_")]
+    return sorted(name for name in names if not hasattr(getattr(room, name), "__path__"))
+
+
+def api_pages() -> dict[str, str]:
+    """Return a page for each module, its names in a table with a page each."""
+    pages, told = {}, set[int]()
+    for module, purpose in [*list(MODULES.items())[1:], next(iter(MODULES.items()))]:
+        room = importlib.import_module(module)
+        names = [name for name in public(module) if id(getattr(room, name)) not in told]
+        told.update(id(getattr(room, name)) for name in names)
+        listed = "\n".join(f"   {name}" for name in names)
+        title = f"{module}\n{'=' * len(module)}\n\n{purpose}.\n\n.. currentmodule:: {module}\n\n"
+        pages[f"{module}.rst"] = (
+            f"{title}.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{listed}\n"
+        )
+    pages["api.md"] = "# Python\n\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(MODULES) + "\n```\n"
+    return pages
+
+
+def commands_page() -> str:
+    """Return the help of every command."""
+    command = typer.main.get_command(command_line)
+    context = typer.Context(command, info_name="convexmarket")
+    text = get_docs_for_click(obj=command, ctx=context, name="convexmarket")
+    text = text.replace("# `convexmarket`", "# Command line", 1)
+    return re.sub(r"\[/?(bold|dim|cyan)\]", "", text)
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """Return in words what a value may be."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    for many in ("anyOf", "oneOf"):
+        if many in schema:
+            return " or ".join(dict.fromkeys(kind_of(one) for one in schema[many]))
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(one)}`" for one in schema["enum"])
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if schema.get("type") == "array":
+        return f"list of {kind_of(schema['items'])}" if "items" in schema else "list"
+    said = schema.get("type", "any value")
+    names = {"object": "table", "null": "nothing", "string": "text"}
+    return " or ".join(names.get(one, one) for one in ([said] if isinstance(said, str) else said))
+
+
+def table_of(schema: dict[str, Any]) -> str:
+    """Return the keys of a table of a problem file, one a line."""
+    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for key, field in schema.get("properties", {}).items():
+        required = key in schema.get("required", [])
+        default = "required" if required else f"`{json.dumps(field.get('default'))}`"
+        meaning = field.get("description", "").replace("\n", " ")
+        cells = (f"`{key}`", kind_of(field), default, meaning)
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def problems_page() -> str:
+    """Return every table and key that a problem file may hold."""
+    definitions = json_schema()["$defs"]
+    parts = [
+        "# Problem files",
+        "A TOML file says its `kind` and what that kind needs. `convexmarket schema` prints "
+        "what stands here as JSON Schema, for editors.",
+    ]
+    kinds = {name for name, one in definitions.items() if "kind" in one.get("properties", {})}
+    for name in [*sorted(kinds), *sorted(set(definitions) - kinds)]:
+        if "properties" not in definitions[name]:
+            parts.append(f"## {name}\n\n{kind_of(definitions[name])}")
+            continue
+        said = definitions[name].get("description", "").split("\n\n")[0].replace("\n", " ")
+        parts.append(f"## {name}\n\n{said}\n\n{table_of(definitions[name])}")
+    return "\n\n".join(parts) + "\n"
+
+
+#: What is asked by the reports whose names begin so.
+QUESTIONS = {
+    "quickstart synthetic wdbc medical-market pareto": "What does privacy cost a buyer?",
+    "variants": "What does another norm, cost, limit or prior change?",
+    "joint": "Does it pay to look at the data when buying?",
+    "online": "What is lost when sellers come one by one?",
+    "ridge": "Do the published tables of private ridge regression come out?",
+    "release": "How good are released predictions?",
+    "solver-study": "Which solver, and which formulation?",
+}
+
+
+def finding(report: Path) -> str:
+    """Return the sentence with which a report begins: its finding."""
+    text = report.read_text(encoding="utf-8")
+    found = re.search(r"^\*\*(.+)\*\*$", text, re.M) or re.search(r"^(At .+?\.) ", text, re.M)
+    return found[1] if found else ""
+
+
+def gallery_page() -> str:
+    """Return the reports by the question that they answer, with one finding each."""
+    parts = ["# Reports", "Each is a page of its own, with figures, tables and what repeats it."]
+    for beginnings, question in QUESTIONS.items():
+        parts.append(f"## {question}")
+        for folder in sorted((ROOT / "reports").iterdir()):
+            report = folder / "report.md"
+            if report.exists() and folder.name.startswith(tuple(beginnings.split())):
+                title = re.search(r"^# (.+)$", report.read_text(encoding="utf-8"), re.M)[1]
+                link = f"[{title}](../../../reports/{folder.name}/report.md)"
+                parts.append(f"- {link}. {finding(report)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_pages(_app: Sphinx) -> None:
+    """Write what has changed, so that only that is read again."""
+    GENERATED.mkdir(exist_ok=True)
+    pages = {
+        **api_pages(),
+        "commands.md": commands_page(),
+        "problems.md": problems_page(),
+        "gallery.md": gallery_page(),
+    }
+    for name, text in pages.items():
+        path = GENERATED / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def present(path: str) -> str:
+    """Return a path in the repository, and warn where nothing is there."""
+    if not (ROOT / path).exists():
+        getLogger(__name__).warning("a link leads to %s, which does not exist", path)
+    return path
+
+
+def link_into_repository(_app: Sphinx, name: str, source: list[str]) -> None:
+    """Lead links to reports to their pages in the site; name other files of the repository."""
+    up = "../" * name.count("/")
+    text = re.sub(
+        r"\[((?:\\.|[^\]\\])*)\]\((?:\.\./)+reports/([\w-]+)/report\.md\)",
+        lambda found: f'<a href="{up}{present(f"reports/{found[2]}/index.html")}">{found[1]}</a>',
+        source[0],
+    )
+    source[0] = re.sub(
+        r"\[`?([^\]`]*)`?\]\((?:\.\./)+((?:convexmarket|tests|problems)/[^)]*|[A-Z]+\.md)\)",
+        lambda found: f"`{found[1]}`" if present(found[2].split("#")[0]) else "",
+        text,
+    )
+
+
+def copy_reports(app: Sphinx, failed: Exception | None) -> None:
+    """Put the reports beside the pages that lead to them."""
+    if failed is None and app.builder.name == "html":
+        target = Path(app.outdir) / "reports"
+        kept = shutil.ignore_patterns("*.json", "*.parquet", "tables")
+        shutil.copytree(ROOT / "reports", target, ignore=kept, dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect the pages to the build."""
+    app.connect("config-inited", lambda app, _config: write_pages(app))
+    app.connect("source-read", link_into_repository)
+    app.connect("build-finished", copy_reports)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,65 @@
+"""The site: what Sphinx is told. CONTRIBUTING.md has the command."""
+
+import sys
+from pathlib import Path
+
+import convexmarket
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "convexmarket"
+author = "The convexmarket developers"
+release = version = convexmarket.__version__
+project_copyright = author
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+    "offline_math",
+    "generated_pages",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_ext", "_templates", "tutorials", "**/GALLERY_HEADER.rst"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+suppress_warnings = ["config.cache", "myst.header"]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 4
+myst_dmath_double_inline = True
+
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings say them
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template lists them
+
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "auto_tutorials",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "show_signature": False,
+    "min_reported_time": 1_000,
+    "download_all_examples": False,
+    "image_scrapers": ("matplotlib",),
+    "reset_modules": ("matplotlib",),
+    "abort_on_example_error": True,
+    "capture_repr": ("_repr_html_", "__repr__"),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "convexmarket"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
