@@ -13,7 +13,15 @@ import typer
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
-from convexmarket.cli.consoles import Force, Formats, err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import (
+    REPORTS_TELL,
+    Force,
+    Formats,
+    err,
+    errors_in_one_line,
+    out,
+    progress_bars,
+)
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_app
@@ -297,6 +305,7 @@ def price(
     out.print(offers_summary(offers))
     for path in written:
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
+    err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
 
 
 app.command("init", epilog=INIT_EXAMPLES)(init_command)

@@ -16,8 +16,14 @@ from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
 from convexmarket.starting import interrupts_as_usual
 
-__all__ = ["Force", "Formats", "err", "errors_in_one_line", "out", "progress_bars"]
+__all__ = ["REPORTS_TELL", "Force", "Formats", "err", "errors_in_one_line", "out", "progress_bars"]
 
+
+#: What epsilons and payments reveal; docs/threat-model.md has the numbers.
+REPORTS_TELL = (
+    "Note: an epsilon or a payment tells what its seller reported. Where reports go with the rows,"
+    " it tells of the row too, and no guarantee covers that."
+)
 
 #: What a report's folder holds only if it is asked for.
 KINDS_OF_FILES = ("csv", "tex", "svg", "pdf")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import (
+    REPORTS_TELL,
+    Force,
+    err,
+    errors_in_one_line,
+    out,
+    progress_bars,
+)
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
@@ -166,6 +173,7 @@ def open_(
             f"{problem.data.rows} is not there yet; the market needs it to close", markup=False
         )
     out.print(f"Opened {folder}", highlight=False, soft_wrap=True, markup=False)
+    err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
 
 
 @online_app.command(epilog=QUOTE_EXAMPLES)

@@ -125,6 +125,7 @@ def test_price_writes_offers_and_their_certificate(here):
     assert certificate["objective"]["cap"] == 1.5
     assert "total payments" in done.stdout
     assert "Wrote offers.certificate.json" in done.stdout
+    assert "tells what its seller reported" in plain(done.stderr)
 
 
 def test_price_meets_a_budget_and_quotas(here):

@@ -104,6 +104,7 @@ def test_open_says_the_terms(here):
     text = said(done.stdout)
     for words in ("sellers expected 8", "total privacy eta", "nothing is bought from a virtual"):
         assert words in text
+    assert "tells what its seller reported" in said(done.stderr)
     with OnlineMarket("m") as market:
         assert market.policy.cap == 3.0
         assert market.counts()["quoted"] == 0

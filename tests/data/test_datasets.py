@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_breast_cancer
 
+import convexmarket as cm
 from convexmarket.data.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
@@ -228,3 +229,21 @@ def test_from_csv_refuses_missing_values_and_too_few_rows(tmp_path) -> None:
     path.write_text("a,label\n1,0\n")
     with pytest.raises(DataError, match="too few"):
         from_csv(path, "label", (0, 1))
+
+
+def test_what_is_sold_tells_of_rows_that_go_with_their_reports():
+    """The number of docs/threat-model.md, and that there is nothing to tell where they do not."""
+    data, prior = wdbc(), cm.Uniform(np.exp(-4), 5 * np.exp(-4))
+    reports = prior.sample(data.y_train.size, np.random.default_rng(0))
+    sorted_by_size = correlate(reports, data.X_train, list(data.feature_names).index("mean radius"))
+    commoner = max(np.mean(data.y_train == label) for label in (-1, 1))
+    for asked, told in ((reports, commoner), (sorted_by_size, 0.8886)):
+        market = cm.Market.standard(cm.Sellers(asked, prior), mu=1, sigma=10, gamma=0.001)
+        allocation = cm.allocate(market)
+        for shown in (allocation.epsilon, cm.payments(market, allocation)):
+            order = data.y_train[np.argsort(shown)]
+            right = np.concatenate(
+                [[0], np.cumsum(order)]
+            )  # of the first k one way, the rest other
+            best = (np.abs(2 * right - right[-1]).max() / order.size + 1) / 2
+            assert best == pytest.approx(told, abs=0.01 if told == commoner else 1e-4)

@@ -54,6 +54,18 @@ def assert_solved(market):
     return found
 
 
+def test_noisy_and_costly_rows_weigh_less():
+    """A, conclusion. At equal prices weights are (level - cost)/variance."""
+    variance, costs = np.array([1.0, 1.0, 2.0, 4.0]), np.array([0.0, 0.3, 0.0, 0.3])
+    sellers = cm.Sellers(virtual_costs=np.full(4, 0.2))
+    objective = cm.terms.QuadraticSpread(np.diag(variance)) + cm.Noise() + cm.Payments()
+    weights = cm.allocate(cm.Market(sellers, objective)).weights
+    assert weights == pytest.approx(1 / variance / np.sum(1 / variance), abs=1e-4)
+    weights = cm.allocate(cm.Market(sellers, objective + cm.Losses(costs))).weights
+    level = 2 * weights[0]
+    assert weights == pytest.approx((level - costs) / (2 * variance), abs=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.LooseCertificateWarning")
 @pytest.mark.parametrize("name", one_in(3, [*SPREADS, "squared noise", *BILLS, *ADDED]))
 def test_a_market_with_a_term_against_brute_force(name):

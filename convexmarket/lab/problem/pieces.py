@@ -186,6 +186,7 @@ _ENTRIES: dict[Any, Any] = {
     "float": Annotated[float, Field(allow_inf_nan=True, validate_default=True)],
     "float | None": Number | None,
     "float | Floats": OneOrEach,
+    "Floats": Numbers,
     "Floats | None": Numbers | None,
     "Matrix": Rows,
     "Of": Annotated[str, Field(json_schema_extra={"enum": [*get_args(Of)]})],
