@@ -15,13 +15,16 @@ from tests.lab.report.builders import GOLDEN, STORED, stored
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "convexmarket/**/*.md", "problems/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "convexmarket/**/*.md", "problems/**/*.md")
     for path in ROOT.glob(pattern)
+    if "generated" not in path.parts  # written when the site is built
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
 #: What stands between a word and its emphasis: blanks, brackets, quotation marks, a sentence's end.
 BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
 AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
+#: A formula of LaTeX, which is no Markdown.
+LATEX = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
 #: What mathematics has and sentences have not.
 FORMULA = re.compile(r"[\^=<>+*]")
 
@@ -109,7 +112,8 @@ def test_every_table_that_a_report_writes_is_parsed_as_one(kind: str) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_no_product_of_a_document_becomes_emphasis(name: str) -> None:
-    assert not accidents(parse((ROOT / name).read_text(encoding="utf-8")))
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not accidents(parse(LATEX.sub("x", text)))
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,10 @@ def write_pages(_app: Sphinx) -> None:
         path = GENERATED / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+    for stub in (GENERATED / "api").glob("*.rst"):
+        module, _, name = stub.stem.rpartition(".")
+        if name not in public(module):
+            stub.unlink()
 
 
 def present(path: str) -> str:

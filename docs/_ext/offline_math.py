@@ -1,5 +1,7 @@
 """Formulas as MathML, made when the site is built: a reader loads no script and no font."""
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
@@ -10,7 +12,10 @@ from sphinx.writers.html5 import HTML5Translator
 def mathml(latex: str, display: str) -> str:
     """Return a formula of LaTeX as an element of MathML."""
     try:
-        return convert(latex, display=display)
+        # Bars that stretch need a partner in the same group, which norms with an index lack.
+        return re.sub(
+            r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', convert(latex, display=display)
+        )
     except Exception as error:
         raise ExtensionError(f"The formula {latex!r} is not understood: {error!r}") from error
 
