@@ -385,7 +385,7 @@ class PartedSellers(Sellers):
         known = {"sensitivities": sensitivities, "priors": (prior,), "ids": ids, "n_passes": 0}
         for name, value in (known | dict.fromkeys(("groups", "_prior_of", "_index"))).items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_parts", list(sensitivities.to_delayed()))
+        object.__setattr__(self, "_parts", _parts_of(sensitivities))
         found = self.each_part(partial(_checked, prior.support))
         sizes = [size for size, _ in found]
         object.__setattr__(self, "_size", sum(sizes))
@@ -448,11 +448,11 @@ class PartedSellers(Sellers):
         """
         import dask
 
-        sent = dask.delayed(work, pure=False)
+        sent = dask.delayed(work, pure=False, traverse=False)
         return self.sensitivities.map_partitions(_row_by_row, sent, name, meta=(name, float))  # type: ignore[union-attr]
 
     def _check_ids(self, ids: Any, sizes: list[int]) -> None:
-        parts = list(ids.to_delayed()) if hasattr(ids, "to_delayed") else []
+        parts = _parts_of(ids) if hasattr(ids, "to_delayed") else []
         if len(parts) != len(sizes):
             raise SellersError(
                 f"ids has {len(parts)} partitions, sensitivities {len(sizes)}; give columns of one "
@@ -483,6 +483,15 @@ class PartedSellers(Sellers):
                         "ids must be distinct"
                     )
                 first[form] = place
+
+
+def _parts_of(series: Any) -> list[Any]:
+    """Return the partitions of a column, of which nothing else is read, as the user counts them.
+
+    Dask's own optimisation may join several.
+    """
+    plan = series.simplify() if hasattr(series, "simplify") else series
+    return list(plan.to_delayed(optimize_graph=False))
 
 
 def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]:
@@ -519,7 +528,7 @@ class _Hashes:
 
 
 def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
-    forms = forms_of(part.tolist(), "the id in row {}".format)
+    forms = forms_of(part.tolist())
     return forms, pd.util.hash_array(np.array([str(form) for form in forms], dtype=object))
 
 
@@ -529,9 +538,19 @@ def _hashes(window: int, windows: int, part: Any) -> _Hashes:
         return _Hashes(np.empty(0, np.uint64), int(missing[0]), "there is no id")
     try:
         _, hashes = _hashed(part)
-    except ParameterError as error:
-        return _Hashes(np.empty(0, np.uint64), 0, str(error))
+    except ParameterError:
+        return _fault(part)
     return _Hashes(hashes[hashes % np.uint64(windows) == window], hashes.size)
+
+
+def _fault(part: Any) -> _Hashes:
+    """Return the first of some ids that is none."""
+    for row, name in enumerate(part):
+        try:
+            forms_of([name], lambda _: "id")
+        except ParameterError as error:
+            return _Hashes(np.empty(0, np.uint64), row, str(error))
+    raise AssertionError("all ids are ids")
 
 
 def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]:

@@ -23,7 +23,8 @@ ASKED_FOR = {
     ("cli/__init__.py", "webbrowser"),
     ("cli/compare.py", "webbrowser"),
     ("cli/online.py", "webbrowser"),
-    ("lab/kinds/solver_study/run.py", "distributed"),
+    ("lab/dask_workers.py", "distributed"),
+    ("lab/lists/parted_offers.py", "dask"),
 }
 
 

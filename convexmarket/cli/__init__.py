@@ -117,6 +117,9 @@ PRICE_EXAMPLES = f"""
   convexmarket price sellers.csv --prior uniform:0.02,0.10 {_PARAMETERS} --group-column region \
 --at-least north:0.3 --out offers.csv
 
+  convexmarket price sellers.parquet --prior uniform:0.02,0.10 {_PARAMETERS} --dask local \
+--out offers.parquet
+
 --budget is met on average over the prior: no report decides gamma, so that truth still pays. \
 With --at-least every payment is a search of its own, and --budget takes minutes.
 
@@ -268,11 +271,18 @@ def price(
     ] = None,
     group_column: GroupColumn = None,
     at_least: AtLeast = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Parquet and offers stay in partitions, --out a folder: local, or a Dask "
+            "scheduler such as tcp://10.0.0.1:8786."
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a list."""
     from convexmarket.lab.lists.offers import certificate_of, price_offers
-    from convexmarket.lab.report.terminal import offers_summary
+    from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
     from convexmarket.writing import CSV, JSON, PARQUET, check_place
 
@@ -282,6 +292,32 @@ def price(
         shares = shares_of(at_least)
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
+        if dask is not None:
+            if gamma is None or at_least or group_column:
+                raise ParameterError(
+                    "--dask takes --gamma, and no groups; the rest is for lists in one memory"
+                )
+            from convexmarket.lab.dask_workers import client_of
+            from convexmarket.lab.lists.parted_offers import price_parts
+
+            check_place(offers_file, folder=True)
+            with client_of(dask):
+                certificate = price_parts(
+                    file,
+                    parse_prior(prior),
+                    offers_file,
+                    mu=mu,
+                    sigma=sigma,
+                    gamma=gamma,
+                    cap=cap,
+                    eta_range=eta_range,
+                    id_column=id_column,
+                    sensitivity_column=sensitivity_column,
+                    progress=lambda stage: status.update(f"{stage} ..."),
+                )
+            out.print(certificate_summary(certificate))
+            out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
+            return
         kind = PARQUET if offers_file.suffix == ".parquet" else CSV
         check_place(offers_file, kind=kind, force=force)
         check_place(certificate_of(offers_file), kind=JSON, force=force)
@@ -302,7 +338,7 @@ def price(
         )
         status.update("writing ...")
         written = offers.write(offers_file, force=force)
-    out.print(offers_summary(offers))
+    out.print(certificate_summary(offers.certificate))
     for path in written:
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)

@@ -89,6 +89,10 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
     assert found.certificate()["n_bought"] == expected.n_bought
     offers = table.assign(epsilon=found.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
+    # Dask would read small files together; messages count those that there are.
+    pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
+    with pytest.raises(SellersError, match="row 1 of partition 3 holds"):
+        cm.Sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
 def test_what_is_wrong_is_named_by_partition_and_row():
@@ -112,7 +116,7 @@ def test_what_is_wrong_is_named_by_partition_and_row():
     [
         ({7: "s1"}, "id 's1' stands for more than one seller, row 1 of partition 0 and row 1 of"),
         ({7: None}, "row 1 of partition 2: there is no id"),
-        ({7: " s"}, "partition 2: the id in row 1 ' s' begins"),
+        ({7: " s"}, "row 1 of partition 2: id ' s' begins"),
         ({}, None),
     ],
 )

@@ -34,7 +34,7 @@ from convexmarket.sellers import Sellers
 from convexmarket.terms import GroupShare, Noise, Payments, Spread
 from convexmarket.writing import write_together
 
-__all__ = ["Offers", "certificate_of", "price_offers", "read_reports"]
+__all__ = ["Clock", "Offers", "certificate_of", "price_offers", "read_reports", "statements"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ def price_offers(
         raise ParameterError("give gamma or budget, one of the two: the budget decides gamma")
     if at_least and group_column is None:
         raise ParameterError("at_least is about groups: name their column, --group-column")
-    clock = _Clock(progress)
+    clock = Clock(progress)
     clock.start("reading")
     columns = (id_column, sensitivity_column)
     origin: dict[str, Any] = {"file": None, "sha256": None}
@@ -211,7 +211,7 @@ def price_offers(
         }
     )
     certificate = {
-        "statements": _statements(prior, wanted, budget, at_least or {}, allocation.method),
+        "statements": statements(prior, wanted, budget, at_least or {}, allocation.method),
         "optimality": allocation.certificate(),
         "totals": _totals(table),
         "audit": _audit_summary(audit),
@@ -250,7 +250,7 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _statements(
+def statements(
     prior: Prior,
     wanted: Mapping[str, Any],
     budget: float | None,
@@ -295,7 +295,7 @@ def _statements(
     return said
 
 
-class _Clock:
+class Clock:
     """Seconds per stage, announced as they start."""
 
     def __init__(self, announce: Callable[[str], None] | None) -> None:
@@ -306,12 +306,14 @@ class _Clock:
         self._since = 0.0
 
     def start(self, stage: str) -> None:
+        """Begin a stage, and end the one before."""
         self.stop()
         self._stage, self._since = stage, time.perf_counter()
         if self._announce is not None:
             self._announce(stage)
 
     def stop(self) -> None:
+        """End the stage."""
         if self._stage is not None:
             self.seconds[self._stage] = time.perf_counter() - self._since
         self._stage = None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from markdown_it import MarkdownIt
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from convexmarket.lab.lists.offers import Offers
 from convexmarket.lab.report.model import Report
 
-__all__ = ["offers_summary", "summary"]
+__all__ = ["certificate_summary", "summary"]
 
 
 def summary(report: Report) -> list[Table | str]:
@@ -31,26 +31,26 @@ def first_paragraph(markdown: str) -> str:
     )
 
 
-def offers_summary(offers: Offers) -> Table:
-    """Return what the terminal shows of offers to sellers."""
-    totals, audit = offers.certificate["totals"], offers.certificate["audit"]
-    optimality = offers.certificate["optimality"]
-    return _facts(
-        "Offers",
-        (
-            ("sellers", f"{len(offers.table):,}"),
-            ("bought from", f"{totals['sellers_bought_from']:,}"),
-            ("total payments", f"{totals['payments']:.6g}"),
-            ("expected payments", f"{totals['expected_payments']:.6g}"),
-            ("total privacy eta", f"{totals['epsilon']:.6g}"),
-            ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
-            ("objective", f"{optimality['objective']:.10g}"),
-            ("certified gap", f"{optimality['gap']:.1e}"),
-            ("sellers audited", f"{audit['sellers_audited']:,}"),
-            ("largest gain from lying alone", f"{audit['largest_gain_from_misreporting']:.1e}"),
-            ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
-        ),
-    )
+def certificate_summary(certificate: Mapping[str, Any]) -> Table:
+    """Return what the terminal shows of offers to sellers, by their certificate."""
+    totals, optimality = certificate["totals"], certificate["optimality"]
+    pairs = [
+        ("sellers", f"{optimality['n_sellers']:,}"),
+        ("bought from", f"{totals['sellers_bought_from']:,}"),
+        ("total payments", f"{totals['payments']:.6g}"),
+        ("expected payments", f"{totals['expected_payments']:.6g}"),
+        ("total privacy eta", f"{totals['epsilon']:.6g}"),
+        ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
+        ("objective", f"{optimality['objective']:.10g}"),
+        ("certified gap", f"{optimality['gap']:.1e}"),
+    ]
+    audit = certificate.get("audit", totals)
+    if audit is not totals:
+        gain = audit["largest_gain_from_misreporting"]
+        pairs.append(("sellers audited", f"{audit['sellers_audited']:,}"))
+        pairs.append(("largest gain from lying alone", f"{gain:.1e}"))
+    pairs.append(("smallest surplus", f"{audit['smallest_surplus']:.4g}"))
+    return _facts("Offers", pairs)
 
 
 def _facts(title: str, pairs: Iterable[tuple[str, str]]) -> Table:

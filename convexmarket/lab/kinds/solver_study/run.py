@@ -15,7 +15,8 @@ from typing import Any
 import joblib
 import pandas as pd
 
-from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.errors import NotSupportedError
+from convexmarket.lab.dask_workers import client_of
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.provenance import problem_file, provenance_of
@@ -255,7 +256,7 @@ def run_solver_study(
     plan = plan_runs(problem, dict(plugins or {}))
     with contextlib.ExitStack() as stack:
         if dask is not None:
-            client = stack.enter_context(_client(dask))
+            client = stack.enter_context(client_of(dask))
             stack.enter_context(joblib.parallel_config(backend="dask", client=client))
         if journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs.jsonl")
@@ -339,22 +340,6 @@ def _run(
 def _perform(key: str, job: dict[str, Any], pin: bool) -> tuple[str, dict[str, Any]]:
     """Make one run, on whatever machine this is."""
     return key, run_isolated(job, pin)
-
-
-def _client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise NotSupportedError(
-            "Dask is not installed; install convexmarket[dask], or leave out the address"
-        ) from None
-    try:
-        return Client(address, timeout=5)
-    except (OSError, ValueError) as error:
-        raise ParameterError(
-            f"dask is {address!r}, where no scheduler answers ({error}); start one with "
-            "'dask scheduler', and workers with 'dask worker ADDRESS'"
-        ) from None
 
 
 def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:

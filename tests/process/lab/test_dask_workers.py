@@ -1,0 +1,63 @@
+"""The command line with workers of Dask; one that dies changes nothing."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import convexmarket as cm
+from convexmarket.cli import app
+from convexmarket.lab.dask_workers import client_of
+from convexmarket.lab.lists.parted_offers import price_parts
+
+pytest.importorskip("distributed")
+dd = pytest.importorskip("dask.dataframe")
+
+PRIOR = cm.Uniform(0.02, 0.10)
+
+
+@pytest.fixture
+def sellers(tmp_path):
+    reports = PRIOR.sample(120_000, np.random.default_rng(0))
+    table = pd.DataFrame({"id": [f"s{k}" for k in range(reports.size)], "sensitivity": reports})
+    for part in range(12):
+        table[part::12].to_parquet(tmp_path / f"sellers{part:02}.parquet")
+    return tmp_path
+
+
+def test_a_killed_worker_changes_nothing(sellers):
+    given = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001, "cap": 5.0}
+    with client_of("local") as client:
+        whole = price_parts(sellers, PRIOR, sellers / "whole", **given)
+        found = []
+
+        def work():
+            found.append(price_parts(sellers, PRIOR, sellers / "offers", **given))
+
+        thread = threading.Thread(target=work)
+        workers = client.run(os.getpid)
+        thread.start()
+        until = time.monotonic() + 60
+        while not list(sellers.glob(".offers.*.new/part.*")) and time.monotonic() < until:
+            time.sleep(0.002)
+        os.kill(next(iter(workers.values())), signal.SIGKILL)
+        thread.join(120)
+        assert set(client.run(os.getpid).values()) != set(workers.values())
+    assert len(found) == 1
+    assert found[0]["totals"] == whole["totals"]
+    one, other = (dd.read_parquet(sellers / name).compute() for name in ("whole", "offers"))
+    pd.testing.assert_frame_equal(one, other, check_exact=True)
+
+
+def test_the_command_line_starts_workers_of_its_own(sellers):
+    standard = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+    written = ["--dask", "local", "--out", str(sellers / "offers")]
+    result = CliRunner().invoke(app, ["price", str(sellers), *standard, *written])
+    assert result.exit_code == 0, result.output
+    assert "certified gap" in result.output
+    assert len(dd.read_parquet(sellers / "offers")) == 120_000
