@@ -35,13 +35,23 @@ def collected():
     ]
 
 
-def test_the_readme_shows_python():
+def test_the_readme_is_a_page():
     assert blocks(ROOT / "README.md")
+    assert len((ROOT / "README.md").read_bytes()) <= 6 * 1024
+
+
+def shown(path, code):
+    """Return the output that a document shows below a block, or None."""
+    text = path.read_text(encoding="utf-8")
+    found = re.search(
+        re.escape(code) + r"```\n\n```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    )
+    return found and found[1]
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning", "error::RuntimeWarning")
 @pytest.mark.parametrize(("path", "line", "code"), collected())
-def test_the_block_runs(path, line, code, tmp_path, monkeypatch):
+def test_the_block_runs(path, line, code, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr(render, "save_figure", draw_nothing)
     # A reader's directory: the problem files are there, and what is written is theirs.
@@ -50,6 +60,8 @@ def test_the_block_runs(path, line, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Padded, so that a traceback names the line of the document.
     exec(compile("\n" * (line - 1) + code, str(path), "exec"), {"__name__": "__main__"})
+    output = shown(path, code)
+    assert output is None or capsys.readouterr().out == output
 
 
 def test_blocks_are_found_and_skipped_as_said(tmp_path):

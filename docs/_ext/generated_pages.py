@@ -186,6 +186,7 @@ def link_into_repository(_app: Sphinx, name: str, source: list[str]) -> None:
         lambda found: f'<a href="{up}{present(f"reports/{found[2]}/index.html")}">{found[1]}</a>',
         source[0],
     )
+    text = text.replace("](../reports/README.md)", f"]({up}reference/generated/gallery.md)")
     source[0] = re.sub(
         r"\[`?([^\]`]*)`?\]\((?:\.\./)+((?:convexmarket|tests|problems)/[^)]*|[A-Z]+\.md)\)",
         lambda found: f"`{found[1]}`" if present(found[2].split("#")[0]) else "",
