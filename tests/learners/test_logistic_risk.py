@@ -63,6 +63,18 @@ def test_the_spread_of_coins_is_below_the_bound_and_above_half_of_it(beta, seed)
     assert reached > (0.5 if beta < 1 else 0.35)
 
 
+@pytest.mark.parametrize(("eta", "least"), [(0.3, 0.045), (30.0, 0.0)])
+def test_noise_and_coins_together_exceed_the_bound_no_more_often_than_it_says(eta, least):
+    """The model that the noise favours most; where noise is all, delta' is used up."""
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.full(60, 2.0))
+    heads = (rng.random((20_000, 60)) < 0.5) @ weights
+    noise = rng.gamma(1.0, 2.0 / eta, 20_000) * rng.choice([-1.0, 1.0], 20_000)
+    mu, sigma = logistic_risk_constants(0.05, 0.05, 1.0, 1)
+    over = np.abs(heads - 0.5 + noise) / np.log(2) > mu * np.linalg.norm(weights) + sigma / eta
+    assert least <= np.mean(over) <= 0.1
+
+
 def test_the_whole_bound_is_above_the_true_error_of_released_models():
     """Rows of four kinds, so that the true error is a sum; 60 purchases of unequal weights."""
     kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])

@@ -20,7 +20,7 @@ LEARNERS = {
 
 @pytest.mark.parametrize("gamma", [0.0003, 0.003, 0.03])
 def test_the_table_of_the_theory(gamma):
-    """Errors on 228 rows, mean over noise; docs/theory.md, section 15, has what this prints."""
+    """Errors on 228 rows, mean over noise; docs/theory/noisy-descent.md has what this prints."""
     data = datasets.wdbc()
     X, y = np.vstack([data.X_validation, data.X_test]), np.r_[data.y_validation, data.y_test]
     prior = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
