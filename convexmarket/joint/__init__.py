@@ -8,6 +8,7 @@ from convexmarket.joint.certificates import (
     first_order_residuals,
 )
 from convexmarket.joint.dispatch import allocate_jointly
+from convexmarket.joint.gradient import descent_path
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.result import JointAllocation, TracePoint
 
@@ -20,5 +21,6 @@ __all__ = [
     "convexity_constant",
     "convexity_ratio",
     "convexity_threshold",
+    "descent_path",
     "first_order_residuals",
 ]

@@ -31,7 +31,7 @@ _OPTIONS: dict[JointMethod, set[str]] = {
     "alternating": {"solver", "max_iterations", "tol"},
     "exponential": {"solver", "max_iterations", "tol"},
     "nlp": {"solver_options"},
-    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tol"},
+    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tol", "variables"},
 }
 #: Relative gap that rounding may leave open.
 _ROUNDING = 1e-12
@@ -61,7 +61,8 @@ def allocate_jointly(
         - "exponential": weights as a = exp(z), by the convex-concave procedure with exponential
           cones (B, section 4);
         - "nlp": the whole problem by CVXPY's nonlinear interface (needs the package unopy);
-        - "projected_gradient": the papers' own method, on a grid of eta (A, Algorithm 4).
+        - "projected_gradient": the papers' own methods, on a grid of eta: in the weights (A,
+          Algorithm 4), or with ``variables="logarithms"`` in z = log(a) (B, section 4.2).
     starts : int
         Descents to run where the problem is not known to be convex; from no model, from the
         direction of the class means, and from random ones; against realised noise one more, where
@@ -74,8 +75,8 @@ def allocate_jointly(
         Called with every :class:`TracePoint`.
     **options
         Of the method: ``solver`` (a conic one; for "alternating" in the place of exact purchases),
-        ``max_iterations``, ``tol``; ``grid``, ``eps_max``, ``step`` for the papers' method;
-        ``solver_options`` for "nlp".
+        ``max_iterations``, ``tol``; ``grid``, ``eps_max``, ``step``, ``variables`` for the papers'
+        methods; ``solver_options`` for "nlp".
 
     Returns
     -------

@@ -8,19 +8,23 @@ A constant step of one over the Lipschitz constant leaves the model far from its
 thousand iterations where the regularization is weak; the baseline here follows the curvature it
 meets, which costs as much and gets nearer.
 
+With ``variables="logarithms"`` it is the earlier method (B, section 4.2): the same descent in
+``z = log(a)``, and the nearest z on the surface ``sum exp(z) = 1``, which is not convex.
+
 Where the objective has the kink ``||w||`` (noise "worst-case") the step is a proximal one, which
 the papers do not need: a gradient step, then a shorter model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import expit, lambertw
 
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.simplex import (
@@ -29,7 +33,7 @@ from convexmarket.allocation.simplex import (
     largest_eta,
     project_capped_simplex,
 )
-from convexmarket.arguments import shown
+from convexmarket.arguments import check_choice, check_positive, shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
 from convexmarket.joint.arguments import check_arguments
@@ -39,9 +43,13 @@ from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import TracePoint
 from convexmarket.terms import Form, PrivacyCost
 
-__all__ = ["GradientForm", "descend_jointly", "gradient_form"]
+__all__ = ["GradientForm", "descend_jointly", "descent_path", "gradient_form"]
 
 Floats = NDArray[np.float64]
+Variables = Literal["weights", "logarithms"]
+
+#: Where ``w*exp(w)`` turns round, less rounding.
+_TURN = -(1 - 1e-12) / np.e
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +92,26 @@ class GradientForm:
             by_weights = by_weights + (gamma * eta) * form.virtual_costs * slope
         return value, by_model, by_weights
 
+    @staticmethod
+    def coordinates(weights: Floats) -> Floats:
+        """Return what the descent moves in place of the weights."""
+        return weights
+
+    @staticmethod
+    def weights(coordinates: Floats) -> Floats:
+        """Return the weights again."""
+        return coordinates
+
+    def slope(self, model: Floats, coordinates: Floats, eta: float) -> tuple[float, Floats, Floats]:
+        """Return :meth:`smooth` and its gradients in the model and the coordinates."""
+        return self.smooth(model, coordinates, eta)
+
+    def project(self, coordinates: Floats, eta: float) -> Floats:
+        """Return the nearest coordinates of feasible weights."""
+        return project_capped_simplex(coordinates, self.market.limit(eta))
+
     def move(
-        self, model: Floats, weights: Floats, eta: float, step: float
+        self, model: Floats, coordinates: Floats, eta: float, step: float
     ) -> tuple[Floats, Floats]:
         """Return the feasible point nearest to one that a gradient step has led to."""
         joint = self.joint
@@ -97,7 +123,7 @@ class GradientForm:
             kept = min(kept, joint.max_norm)
         if kept < length:
             model = model * (kept / length)
-        return model, project_capped_simplex(weights, self.market.limit(eta))
+        return model, self.project(coordinates, eta)
 
     def lipschitz(self, eta: float) -> float:
         """Return a Lipschitz constant of the gradient; for convex payments, near equal weights."""
@@ -148,7 +174,64 @@ class GradientForm:
         return float(brentq(excess, 0.0, high))
 
 
-def gradient_form(joint: JointMarket) -> GradientForm:
+class LogarithmicForm(GradientForm):
+    """The same in ``z = log(a)`` (B, section 4.1)."""
+
+    @staticmethod
+    def coordinates(weights: Floats) -> Floats:
+        """Return z."""
+        return np.log(weights)
+
+    @staticmethod
+    def weights(coordinates: Floats) -> Floats:
+        """Return ``a = exp(z)``."""
+        return np.exp(coordinates)
+
+    def slope(self, model: Floats, coordinates: Floats, eta: float) -> tuple[float, Floats, Floats]:
+        """Return the objective and its gradients in the model and z."""
+        weights = np.exp(coordinates)
+        value, by_model, by_weights = self.smooth(model, weights, eta)
+        return value, by_model, weights * by_weights
+
+    def project(self, coordinates: Floats, eta: float) -> Floats:
+        """Return the nearest z of feasible weights."""
+        return project_logarithms(coordinates, self.market.limit(eta))
+
+
+def project_logarithms(v: Floats, limit: ArrayLike) -> Floats:
+    """Return the z nearest to v with ``sum exp(z) = 1`` and ``exp(z) <= limit``.
+
+    There ``z + tau*exp(z) = v`` for one tau, unless z is at its limit, and the sum falls as tau
+    rises. From a v too far inside the surface no such z is the nearest one: all are NaN then.
+    """
+    upper = np.log(limit)
+
+    def nearest(tau: float) -> Floats:
+        return np.asarray(
+            np.minimum(v - np.real(lambertw(np.maximum(tau * np.exp(v), _TURN), 0)), upper)
+        )
+
+    def excess(tau: float) -> float:
+        return float(np.sum(np.exp(nearest(tau)))) - 1.0
+
+    low, high = 0.0, 0.0
+    if excess(0.0) >= 0:
+        high = 1.0
+        while excess(high) > 0:
+            high *= 2.0
+    else:
+        low = _TURN * np.exp(-float(v[v < upper].max()))
+        if excess(low) < 0:
+            return np.full(v.shape, np.nan)
+    z = nearest(brentq(excess, low, high, xtol=1e-300, rtol=1e-15))
+    free = z < upper  # rounding is left to those who are not at their limit
+    rest = 1.0 - float(np.sum(np.exp(z[~free])))
+    if free.any() and rest > 0:
+        z[free] += np.log(rest / float(np.sum(np.exp(z[free]))))
+    return np.minimum(z, upper)
+
+
+def gradient_form(joint: JointMarket, variables: Variables = "weights") -> GradientForm:
     """Return a joint problem in numbers.
 
     Raises
@@ -173,7 +256,8 @@ def gradient_form(joint: JointMarket) -> GradientForm:
             f"sellers at no more than epsilon = {np.max(form.max_epsilon):g} sell {sold:g} in all, "
             f"but the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
         )
-    return GradientForm(
+    kind = GradientForm if variables == "weights" else LogarithmicForm
+    return kind(
         joint=joint,
         active=active,
         signed_rows=(joint.y[:, None] * joint.X)[active],
@@ -195,6 +279,7 @@ def descend_jointly(
     step: float | None = None,
     max_iterations: int = 10_000,
     tol: float = 1e-9,
+    variables: Variables = "weights",
     rng: np.random.Generator | None = None,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> tuple[Descent, list[TracePoint]]:
@@ -216,6 +301,8 @@ def descend_jointly(
         For each eta.
     tol : float
         Relative change of model and weights to stop a descent at.
+    variables : {"weights", "logarithms"}
+        What is moved: the weights a (A, Algorithm 4), or ``z = log(a)`` (B, section 4.2).
     rng : numpy.random.Generator, optional
         Draws the models to start from; a fixed one where left out.
     progress : callable, optional
@@ -246,13 +333,14 @@ def descend_jointly(
         rng=rng,
         progress=progress,
     )
+    check_choice("variables", variables, Variables)
     joint.check_bounded()
-    form = gradient_form(joint)
+    form = gradient_form(joint, variables)
     rng = np.random.default_rng(0) if rng is None else rng
     purchases = PurchaseStep(joint)
     best = Descent(joint, purchases, 0, progress)
     for eta in _grid(form, grid, eps_max):
-        model, weights = _descend(
+        *_, (model, weights) = _descend(
             form,
             float(eta),
             np.asarray(rng.normal(size=joint.X.shape[1])),
@@ -265,6 +353,47 @@ def descend_jointly(
     return best, best.trace
 
 
+def descent_path(
+    joint: JointMarket,
+    eta: float,
+    *,
+    variables: Variables = "weights",
+    max_iterations: int = 10_000,
+    tol: float = 1e-9,
+    rng: np.random.Generator | None = None,
+) -> Floats:
+    """Return the objective after each step of the papers' descent at one eta, shape (steps + 1,).
+
+    Parameters
+    ----------
+    joint : JointMarket
+    eta : float
+    variables, max_iterations, tol, rng
+        As in :func:`allocate_jointly` with the method "projected_gradient".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers(np.linspace(0.1, 1, 6), prior=cm.Uniform(0, 1))
+    >>> X = np.eye(6)[:, :2] - 0.3
+    >>> joint = cm.JointMarket(cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1), X,
+    ...                        [1, -1, 1, -1, 1, -1], regularization=0.5)
+    >>> path = cm.joint.descent_path(joint, 3.0, variables="logarithms")
+    >>> bool(path[-1] < path[0])
+    True
+    """
+    check_arguments(max_iterations=max_iterations, tol=tol, rng=rng)
+    check_positive("eta", eta)
+    check_choice("variables", variables, Variables)
+    joint.check_bounded()
+    form = gradient_form(joint, variables)
+    rng = np.random.default_rng(0) if rng is None else rng
+    model = np.asarray(rng.normal(size=joint.X.shape[1]))
+    path = _descend(form, eta, model, 1.0 / form.lipschitz(eta), max_iterations, tol)
+    return np.array([joint.objective(w, embed(a, form.active), eta) for w, a in path])
+
+
 def _descend(
     form: GradientForm,
     eta: float,
@@ -272,36 +401,37 @@ def _descend(
     step: float,
     max_iterations: int,
     tol: float,
-) -> tuple[Floats, Floats]:
-    """Minimise at one eta, from a model and equal weights.
+) -> Iterator[tuple[Floats, Floats]]:
+    """Minimise at one eta, from a model and equal weights: yield model and weights on the way.
 
     A step is halved until the objective is below what its curvature promises, and grows by a tenth
     from one iteration to the next. Where differences of the objective drown in rounding, those of
     its gradient tell of the curvature.
     """
     m = form.market.virtual_costs.size
-    model, weights = form.move(model, np.full(m, 1.0 / m), eta, 0.0)
-    value, by_model, by_weights = form.smooth(model, weights, eta)
+    model, place = form.move(model, form.coordinates(np.full(m, 1.0 / m)), eta, 0.0)
+    value, by_model, by_place = form.slope(model, place, eta)
+    yield model, form.weights(place)
     for _ in range(max_iterations):
         while True:
-            to_model, to_weights = form.move(
-                model - step * by_model, weights - step * by_weights, eta, step
+            to_model, to_place = form.move(
+                model - step * by_model, place - step * by_place, eta, step
             )
-            moved, bought = to_model - model, to_weights - weights
+            moved, bought = to_model - model, to_place - place
             change = float(moved @ moved + bought @ bought)
-            there = form.smooth(to_model, to_weights, eta)
-            promised = value + float(by_model @ moved + by_weights @ bought) + change / (2 * step)
-            bend = float((there[1] - by_model) @ moved + (there[2] - by_weights) @ bought)
+            there = form.slope(to_model, to_place, eta)
+            promised = value + float(by_model @ moved + by_place @ bought) + change / (2 * step)
+            bend = float((there[1] - by_model) @ moved + (there[2] - by_place) @ bought)
             falls = there[0] <= promised + 1e-12 * abs(value) and bend <= change / step
             if falls or change <= 1e-30:
                 break
             step /= 2.0
-        model, weights = to_model, to_weights
-        value, by_model, by_weights = there
-        if change <= tol**2 * float(model @ model + weights @ weights):
+        model, place = to_model, to_place
+        value, by_model, by_place = there
+        yield model, form.weights(place)
+        if change <= tol**2 * float(model @ model + place @ place):
             break
         step *= 1.1
-    return model, weights
 
 
 def _grid(form: GradientForm, grid: int, eps_max: float | None) -> Floats:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import convexmarket as cm
 from convexmarket.allocation.solvers import run_solver
@@ -21,7 +22,7 @@ from convexmarket.errors import (
 )
 from convexmarket.joint.blocks import ExponentialBlock, ModelBlock, purchase_block, remaining_gain
 from convexmarket.joint.exponential import best_eta, solve_exponential
-from convexmarket.joint.gradient import descend_jointly, gradient_form
+from convexmarket.joint.gradient import descend_jointly, gradient_form, project_logarithms
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.nonlinear import NonlinearProblem, solve_nonlinear
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -30,6 +31,8 @@ from tests.joint.builders import (
     beginning,
     check_bounds_are_kept,
     check_methods_agree,
+    convex_joint,
+    data,
     instance,
     monotone,
 )
@@ -97,6 +100,97 @@ def check_projected_gradient_comes_near(m, seed):
     assert monotone(trace)
     assert found.residual <= 1e-2
     assert found.weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+# ------------------------------------------------------- descent in logarithms (B, 4.2)
+
+
+@given(
+    v=arrays(float, 4, elements=st.floats(-3, 1)),
+    limit=arrays(float, 4, elements=st.floats(0.26, 1)),
+)
+def test_the_nearest_logarithms_of_weights(v, limit):
+    """Feasible, and where they exist nothing nearby is nearer; a surface has no other minimum."""
+    z = project_logarithms(v, limit)
+    if np.isnan(z).all():
+        assert np.exp(v).sum() < 1  # too far inside
+        return
+    assert np.exp(z).sum() == pytest.approx(1, abs=1e-12)
+    assert np.all(np.exp(z) <= limit * (1 + 1e-15))
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1e-2, 0.1):
+        near = z + scale * rng.normal(size=(200, 4))
+        near -= np.log(np.exp(near).sum(axis=1, keepdims=True))
+        near = near[np.all(np.exp(near) <= limit, axis=1)]
+        assert np.all(((near - v) ** 2).sum(axis=1) >= ((z - v) ** 2).sum() - 1e-12)
+
+
+def test_gradients_in_logarithms_are_those_of_the_objective():
+    form = gradient_form(instance(), "logarithms")
+    rng = np.random.default_rng(1)
+    model, z = rng.normal(size=3), np.log(rng.dirichlet(np.ones(40)))
+    _, _, by_z = form.slope(model, z, 30.0)
+    step = 1e-6 * rng.normal(size=40)
+    change = form.slope(model, z + step, 30.0)[0] - form.slope(model, z - step, 30.0)[0]
+    assert change == pytest.approx(2 * float(by_z @ step), rel=1e-5)
+
+
+def test_inside_the_convex_region_descent_in_logarithms_converges_exponentially():
+    """As B, Theorem 4.1 says, although its set is not convex: here everybody is bought from."""
+    joint = convex_joint(0, 12, 3)
+    best = cm.allocate_jointly(joint)
+    assert best.status == "global"
+    assert best.weights.min() > 0.01
+    path = cm.joint.descent_path(joint, best.eta, variables="logarithms", tol=1e-12)
+    above = path / best.objective - 1
+    assert abs(above[-1]) <= 1e-12
+    assert np.all(np.diff(path) <= 1e-12 * path[0])
+    late = np.log(above[(above < 1e-3) & (above > 1e-10)])
+    assert np.exp(np.polyfit(np.arange(late.size), late, 1)[0]) <= 0.8
+
+
+def outside(seed):
+    """A market that buys from one of ten, far outside the convex region."""
+    rng = np.random.default_rng(seed)
+    X, y = data(10, 3, rng)
+    sellers = cm.Sellers(rng.uniform(0.02, 1, 10), prior=cm.Uniform(0, 1))
+    terms = 0.05 * cm.Spread() + 0.3 * cm.Noise() + 0.05 * cm.Payments()
+    return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
+
+
+def test_outside_it_where_a_descent_ends_depends_on_its_start():
+    """In the weights as in their logarithms; there zero is infinitely far away, so it stays above.
+
+    "The same stationary point for different initializations" (B, section 4.1) is no rule.
+    """
+    joint = outside(4)
+    best = cm.allocate_jointly(joint, starts=12)
+    for variables, reached in (("weights", True), ("logarithms", False)):
+        ends = [
+            cm.joint.descent_path(
+                joint,
+                best.eta,
+                variables=variables,
+                max_iterations=500,
+                rng=np.random.default_rng(seed),
+            )[-1]
+            for seed in (0, 4, 5)
+        ]
+        above = np.array(ends) / best.objective - 1
+        assert above.max() >= 0.1
+        assert (above.min() <= 1e-9) == reached
+
+
+def test_the_whole_method_in_logarithms():
+    joint = convex_joint(1, 12, 3)
+    best = cm.allocate_jointly(joint)
+    options = {"grid": 3, "eps_max": 1.5 * best.eta / 12}
+    found = cm.allocate_jointly(joint, "projected_gradient", variables="logarithms", **options)
+    assert found.objective == pytest.approx(
+        cm.allocate_jointly(joint, "projected_gradient", **options).objective, rel=1e-6
+    )
+    with pytest.raises(ParameterError, match="variables"):
+        cm.allocate_jointly(joint, "projected_gradient", variables="z")
 
 
 @pytest.mark.parametrize("noise", NOISES)

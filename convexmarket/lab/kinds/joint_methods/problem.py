@@ -81,9 +81,10 @@ class NonlinearTable(_MethodTable):
 
 
 class GradientTable(_MethodTable):
-    """The papers' projected gradient descent on a grid of eta."""
+    """The papers' projected gradient descent on a grid of eta, in the weights or logarithms."""
 
     method: Literal["projected_gradient"]
+    variables: Literal["weights", "logarithms"] | None = None
     grid: Count | None = None
     eps_max: Positive | None = None
     step: Positive | None = None
