@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
@@ -316,37 +316,35 @@ class Subproblem(DeclaredMarket):
         if eta is not None:
             self._eta, leaves = fixed_eta(view)
             self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
+        links = self._free_guarantees(leaves)
         self._lifted = Lifted(leaves, follow=True)
         plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
-        self._links: list[cp.Constraint] = []
         objective = [
-            self._weighed(weight, (plain if any(e is s for s in smooth) else self._lifted)(e))
-            / scale
-            for weight, _, e in view.terms
+            (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
+            for _, _, e in view.terms
         ]
         # A bound on eta alone is no constraint on the weights: to a solver it would be an
         # inequality between numbers, without an interior where it is met exactly.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
             cp.Minimize(cp.sum(cp.hstack(objective)) if objective else cp.Constant(0.0)),
-            [*view.simplex, *bounds, *self._lifted.links, *self._links],
+            [*view.simplex, *bounds, *self._lifted.links, *links],
         )
 
-    def _weighed(self, weight: Number, term: cp.Expression) -> cp.Expression:
-        """Return a term whose weight and eta can change without being compiled again.
+    def _free_guarantees(self, leaves: dict[int, cp.Expression]) -> list[cp.Constraint]:
+        """Let guarantees be variables where a piece multiplies them by a parameter.
 
-        CVXPY compiles no products of parameters; a number of its own, or a variable, stands for the
-        other factor.
+        Eta is a parameter already, and a product of two would be compiled anew in every solve.
+        The multipliers of everything else stay what they are.
         """
-        if not isinstance(weight, cp.Expression) or term.is_dpp() or not term.is_affine():
-            return term
-        if not term.variables():
-            return cp.CallbackParam(partial(getattr, term, "value"))
-        factor, value = cast(Any, term).args
-        plain = cp.Variable()
-        self._links.append(plain == value)
-        return factor * plain
+        at_eta = Lifted(leaves, kinks=False, follow=True)
+        pieces = [e for _, _, e in self._view.terms]
+        pieces += [item.expr for item in self._view.flat_constraints()]
+        if not leaves or all(at_eta(e).is_dpp() for e in pieces):
+            return []
+        leaves[id(self._view.epsilon)] = free = cp.Variable(self.epsilon.shape)
+        return [free == self.epsilon]
 
     @property
     def eta(self) -> float:

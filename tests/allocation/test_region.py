@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.region import Region, RegionFinder, _Clash, mend, violations
+from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, multiplier
 from convexmarket.errors import InfeasibleMarketError, ParameterError, SolverError
 from tests import one_in
@@ -415,3 +416,19 @@ def test_no_inequalities_are_violated_where_there_are_none():
     weights, eta = mend(view, np.array([0.2, 0.2, 0.4]), 5.0, None)
     np.testing.assert_allclose(weights, [0.25, 0.25, 0.5])
     assert eta == 5.0
+
+
+def test_the_region_is_solved_for_again_only_where_a_limit_has_changed(monkeypatch):
+    limit, solved = cp.Parameter(nonneg=True, value=0.5), []
+    view = JointView(market(cm.MaxEpsilon(limit)), parameters={id(limit): limit})
+    monkeypatch.setattr(
+        "convexmarket.allocation.region.run_solver",
+        lambda *given: solved.append(given) or run_solver(*given),
+    )
+    compiled = RegionFinder(view, "CLARABEL")
+    first = compiled.find()
+    n_solves = len(solved)
+    assert compiled.find() is first
+    assert len(solved) == n_solves > 0
+    limit.value = 1.0
+    assert compiled.find().high == pytest.approx(2 * first.high, rel=1e-6)

@@ -128,3 +128,10 @@ def test_whatever_the_prices_the_bound_is_below_what_can_be_bought(seed):
     point = buyers.start()
     object.__setattr__(point, "prices", rng.exponential(10.0 ** rng.uniform(-3, 1), 3))
     assert buyers.bound(point, 1e-3)[0] <= 6.230768765 * (1 + 1e-8)
+
+
+def test_prices_and_eta_are_compiled_once():
+    buyers = _Buyers([buyer(1.0), buyer(3.0)], np.full(3, 1.5), "CLARABEL", None)
+    buyers.start()
+    assert buyers._joint.is_dpp()
+    assert all(alone.declare(1.0).is_dpp() for alone in buyers.alone)
