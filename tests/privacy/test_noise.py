@@ -133,13 +133,12 @@ def unseeded(source: str) -> list[int]:
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
-        owner = ast.unparse(node.func.value)
         makes = node.func.attr in ("default_rng", "RandomState", "SeedSequence", "Random")
         nothing = not (node.args or node.keywords)
         if (makes and nothing) or (
-            owner in ("np.random", "numpy.random", "random")
-            and node.func.attr[0].islower()
+            node.func.attr[0].islower()
             and node.func.attr != "default_rng"
+            and ast.unparse(node.func.value) in ("np.random", "numpy.random", "random")
         ):
             found.append(node.lineno)
     return found

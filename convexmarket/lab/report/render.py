@@ -14,6 +14,7 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from multiprocessing import parent_process
@@ -300,6 +301,7 @@ def html_of(text: str) -> Markup:
     return Markup(MarkdownIt("commonmark", {"html": False}).render(text).rstrip("\n"))
 
 
+@cache  # templates are compiled once
 def html_environment() -> Environment:
     """Return the templates' environment for HTML: every expression is escaped."""
     environment = Environment(
@@ -321,6 +323,7 @@ def fenced(text: str) -> Markup:
     return Markup(f"{fence}toml\n{letters}\n{fence}")
 
 
+@cache
 def markdown_environment() -> Environment:
     """Return the templates' environment for Markdown: every expression is escaped."""
     environment = Environment(
