@@ -38,6 +38,9 @@ _BLOCK = 1 << 15
 _FIRST_SHIFT = 45
 #: Cells into which a stretch is split, as a power of two.
 _SPLIT = 12
+#: Times that sellers are counted, in cells of at most 2^-31 of their cost in the end; whoever
+#: still matters is fetched.
+_COUNTS = 3
 _INFINITY = int(np.array(np.inf).view(np.int64))
 #: What a pass does with a part of the costs.
 Pass = Callable[[Iterable[Floats]], Any]
@@ -98,7 +101,7 @@ def survey(
         Given a cost at which enough sellers can be had to fill the cap, returns one above which
         nobody is bought from.
     most : int, optional
-        How many sellers are fetched, unless they cannot be told apart; an eighth where left out.
+        How many sellers are fetched, unless more matter; an eighth where left out.
     check : callable, optional
         Called with the number of sellers at finite costs, before they are looked at further.
     dearest : float, optional
@@ -114,7 +117,7 @@ def survey(
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
     cells = _Cells(*(part[_value(cells.low) <= limit] for part in vars(cells).values()))
     dearest = None if dearest is None else min(dearest, limit)
-    while True:
+    for counts in range(1, _COUNTS + 1):
         stationary, matters, endless = _judged(cells, form, filling, dearest)
         runs = _runs(matters)
         spans = [(int(cells.low[a]), int(cells.high[b - 1])) for a, b in runs]
@@ -124,7 +127,7 @@ def survey(
             for a, b in runs
         ]
         split = any(width >> shift > 1 for width, shift in zip(widest, shifts, strict=True))
-        if cells.number[matters].sum() <= most or not split:
+        if cells.number[matters].sum() <= most or not split or counts == _COUNTS:
             break
         windows = [(*span, shift) for span, shift in zip(spans, shifts, strict=True)]
         found = _counted(parts, windows)

@@ -66,7 +66,7 @@ def test_any_partitions_give_the_same(reports, data, wanted):
         assert_same(np.array(reports), chunks, **wanted)
 
 
-@pytest.mark.parametrize("cap", [None, 5.0])
+@pytest.mark.parametrize("cap", [None, 5.0, 1.5])
 @pytest.mark.parametrize("mu", [1.0, 100.0])
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)], ids=["uniform", "beta"])
 def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
