@@ -18,7 +18,7 @@ from convexmarket.attacks.releases import Mechanism, audit_draws
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import Learner, SampledRidge
+from convexmarket.learners import Learner, SampledRidge, StatisticsRidge
 from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.learners.ridge import RidgeRelease
 from convexmarket.privacy import RandomSource, open_generator
@@ -137,7 +137,7 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     match mechanism:
         case ObjectiveRelease():
             return audit_objective, False
-        case SampledRidge():  # with a hidden sample the density of the coefficients is no formula
+        case SampledRidge() | StatisticsRidge():  # whose coefficients have no density as a formula
             return partial(audit_learner, view=lambda model: model.coef_), True
         case RidgeRelease():
             return audit_ridge, False

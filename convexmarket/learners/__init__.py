@@ -36,7 +36,9 @@ from convexmarket.learners.ridge_math import (
     ridge_error_bound,
     ridge_risk_constants,
 )
+from convexmarket.learners.ridge_statistics import StatisticsRidge
 from convexmarket.learners.saved import load_model, model_schema, save_model
+from convexmarket.learners.search import PrivateSearch
 
 __all__ = [
     "AbsoluteLoss",
@@ -56,9 +58,11 @@ __all__ = [
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
+    "PrivateSearch",
     "QuantileLoss",
     "RidgeErrorBound",
     "SampledRidge",
+    "StatisticsRidge",
     "declare_erm",
     "expected_loss",
     "lipschitz_risk_constants",

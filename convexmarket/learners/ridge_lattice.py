@@ -50,7 +50,7 @@ from convexmarket.privacy.lattice import (
 )
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
-__all__ = ["RidgeLattice", "SolveError", "ridge_lattice", "solve_error"]
+__all__ = ["RidgeLattice", "SolveError", "fine_step", "ridge_lattice", "solve_error"]
 
 UNIT = 2.0**-53
 SMALL_CHAIN = 10  # roundings of an entry beyond those of its sums
@@ -174,7 +174,7 @@ def ridge_lattice(
     )
     moved = np.where(exposure > 0, kappa * exposure + 2.0 * error.distance, 0.0)
     shift = sqrt(n_features) * moved * UPWARD
-    step = _fine_step(shift, sold, n_features, error.norm) if rounding is None else rounding
+    step = fine_step(shift, sold, n_features, error.norm) if rounding is None else rounding
     step = lattice_step(step)
     check_reach(error.norm, step)
     moves = lattice_moves(shift, step, n_features)
@@ -182,7 +182,7 @@ def ridge_lattice(
     return RidgeLattice(step, scale, np.minimum(lattice_epsilon(moves, scale), sold), error)
 
 
-def _fine_step(shift: Vector, sold: Vector, n_features: int, norm: float) -> float:
+def fine_step(shift: Vector, sold: Vector, n_features: int, norm: float) -> float:
     """Return a step of which the noise is more than ``FINE`` times d, whoever decides its scale.
 
     Rounding adds at most d steps to what a row moves, hence d / epsilon steps to the scale.

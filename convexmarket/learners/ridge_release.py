@@ -94,6 +94,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     features: PublicFeatures | None
     epsilon: ArrayLike | None
 
+    _mechanism = "ridge regression by output perturbation"
+
     @abstractmethod
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
         """Decide weights and noise from the guarantees alone."""
@@ -378,7 +380,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         if self._leaking():
             ranges = f"VIOLATED: {' and '.join(self._leaking())} computed from the private rows"
         noisy = bool(np.isfinite(plan.rate))
-        mechanism = "ridge regression by output perturbation"
+        mechanism = self._mechanism
         arithmetic = (
             "noise and coefficients are real numbers: they are computed in double precision"
         )
@@ -386,7 +388,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             mechanism += f", exact noise on a lattice of step {lattice.step:g}"
             arithmetic = (
                 "arithmetic is that of IEEE 754, rounding to nearest: the noise is exact, and"
-                f" covers an error of {lattice.error.distance:.2g} in the solve"
+                f" covers an error of {lattice.error.distance:.2g} in what it is added to"
             )
         elif noisy:
             mechanism += ", noise in plain floating point"

@@ -21,6 +21,7 @@ LEARNERS = [
     cm.learners.NonPersonalizedRidge,
     cm.learners.SampledRidge,
     cm.learners.NoisyDescent,
+    cm.learners.StatisticsRidge,
 ]
 
 

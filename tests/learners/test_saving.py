@@ -73,6 +73,7 @@ MODELS = {
     ),
     "one for all": lambda: ridge(cm.learners.NonPersonalizedRidge),
     "sampled": lambda: ridge(cm.learners.SampledRidge, threshold="mean", normalization="sample"),
+    "statistics": lambda: ridge(cm.learners.StatisticsRidge),
     "predictor": predictor,
     "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),
     "predictor of numbers": lambda: predictor(classes=None),

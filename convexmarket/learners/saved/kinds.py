@@ -24,6 +24,7 @@ from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLin
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import NonPersonalizedRidge, SampledRidge
 from convexmarket.learners.ridge_release import RidgeRelease
+from convexmarket.learners.ridge_statistics import StatisticsRidge
 from convexmarket.learners.saved.document import (
     MOST_ROWS,
     Document,
@@ -345,5 +346,5 @@ def _build_ridge(cls: type[RidgeRelease]) -> Callable[[Document], RidgeRelease]:
 
 for _objective in (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor):
     register(_objective, Kind(_describe_objective, _build_objective(_objective)))
-for _ridge in (PersonalizedRidge, NonPersonalizedRidge, SampledRidge):
+for _ridge in (PersonalizedRidge, NonPersonalizedRidge, SampledRidge, StatisticsRidge):
     register(_ridge, Kind(_describe_ridge, _build_ridge(_ridge)))

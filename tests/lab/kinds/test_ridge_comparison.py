@@ -9,10 +9,11 @@ from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.lab import run_problem
 from convexmarket.lab.kinds.ridge_comparison import run as experiment
+from convexmarket.lab.kinds.ridge_comparison.page import ridge_comparison_report
 from convexmarket.lab.kinds.ridge_comparison.problem import PrivacyTable
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.learners import expected_loss
-from tests import PROBLEMS
+from tests import PROBLEMS, ROOT
 
 SMALL = """
 kind = "ridge-comparison"
@@ -329,3 +330,47 @@ def test_bad_arguments_of_synthetic_data_are_named(arguments) -> None:
 def test_wrong_files_are_refused_with_the_key(override, words) -> None:
     with pytest.raises(ProblemFileError, match=words):
         parse_problem(SMALL, [override])
+
+
+def test_noise_elsewhere_than_in_the_output():
+    """Of the learners' own releases; where no noise keeps a guarantee, there is no loss."""
+    text = """
+kind = "ridge-comparison"
+title = "Noise elsewhere"
+[data]
+source = "synthetic-regression"
+n_rows = 500
+n_features = 2
+[privacy]
+eps_liberal = 10.0
+[learner]
+regularization = 0.1
+perturbations = ["huber", "statistics"]
+[[sweeps]]
+parameter = "regularization"
+values = [0.0001, 0.1]
+[run]
+jobs = 1
+draws = 1
+samples = 4
+"""
+    result = run_problem(parse_problem(text))
+    own, none, huber = (
+        cell(result, method, "unreg", value=0.1) for method in ("pdp_op", "nonprivate", "huber")
+    )
+    assert none["mean"] < huber["mean"] < own["mean"]
+    assert np.isnan(cell(result, "huber", "unreg", value=0.0001)["mean"])
+    assert cell(result, "statistics", "unreg", value=0.0001)["std"] > 0
+    page = ridge_comparison_report(result)
+    assert "perturbations" in {table.name for table in page.tables}
+    assert "perturbations_1_regularization" in {figure.name for figure in page.figures}
+
+
+@pytest.mark.parametrize("name", ["ridge-synthetic", "ridge-medical"])
+def test_the_deviation_of_pdp_op_is_below_both_baselines(name):
+    """R, Figures 1, 2 and 11 to 18, in every draw of the stored runs."""
+    draws = pd.read_parquet(ROOT / "reports" / name / "tables" / "draws.parquet")
+    spread = draws.pivot_table("std", ["sweep", "value", "loss", "draw"], "method")
+    baselines = spread[["jorgensen_max", "jorgensen_mean"]].min(axis=1)
+    assert len(spread) >= 25 * 90
+    assert np.all(spread.pdp_op < baselines)

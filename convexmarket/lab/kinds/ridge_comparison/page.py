@@ -36,6 +36,8 @@ PARAMETERS = {
 LOSSES = {"unreg": "test loss", "reg": "regularised test loss"}
 COLUMNS = METHODS | {"pdp_op_tight": "PDP-OP tight", "pdp_op_optimal": "PDP-OP optimal weights"}
 STATISTICS = {"mean": "expected", "std": "standard deviation of the"}
+#: What the other perturbations are compared with.
+PERTURBED = ("pdp_op", "nonprivate")
 TERMS = {
     "total": "sum",
     "bias": "regularisation",
@@ -75,6 +77,7 @@ def ridge_comparison_report(result: Result[RidgeComparisonProblem]) -> Report:
             if row["percentile"] in (0.0, 1.0) and row["close"] < row["cells"]
         ],
         lowest=_lowest(result),
+        ways=_ways(result),
         gains=gains,
         largest_z=float(result.tables["confirmation"].z.abs().max()),
         agrees=AGREES,
@@ -101,9 +104,12 @@ def _sweep(result: Result[RidgeComparisonProblem], number: int) -> dict[str, Any
     sweep = result.problem.sweeps[number]
     orderings = result.tables["orderings"][result.tables["orderings"].sweep == number]
     published = result.tables["published"][result.tables["published"].sweep == number]
-    medians = result.tables["cells"][result.tables["cells"].sweep == number].pivot_table(
-        index=["value", "loss"], columns="method", values="mean"
+    cells, draws = (
+        of[of.sweep == number] for of in (result.tables["cells"], result.tables["draws"])
     )
+    keys = ["value", "loss"]
+    medians, spread = (cells.pivot_table(of, keys, "method") for of in ("mean", "std"))
+    every = draws.pivot_table("std", [*keys, "draw"], "method")
     baselines = medians[["jorgensen_max", "jorgensen_mean"]].min(axis=1)
     files = published.groupby("file", sort=False) if len(published) else ()
     return {
@@ -118,6 +124,8 @@ def _sweep(result: Result[RidgeComparisonProblem], number: int) -> dict[str, Any
         "share": float(orderings.share_of_draws.mean()),
         "printed": orderings.published.dropna(),
         "smaller": int((orderings.in_order.astype(bool) & ~orderings.ours.astype(bool)).sum()),
+        "steady": int(_steadier(spread).sum()),
+        "steady_share": float(_steadier(every).mean()),
         "beaten": int((baselines < medians.pdp_op * (1 - SAME)).sum()),
         "files": [
             {"table": _name(str(file)), "n": len(rows), "close": int(rows.close.sum())}
@@ -125,6 +133,22 @@ def _sweep(result: Result[RidgeComparisonProblem], number: int) -> dict[str, Any
             for file, rows in files
         ],
     }
+
+
+def _steadier(spread: pd.DataFrame) -> pd.Series:
+    """Say where the deviation of PDP-OP is below those of the baselines of Jorgensen et al."""
+    baselines = spread[["jorgensen_max", "jorgensen_mean"]].min(axis=1)
+    return spread.pdp_op < baselines * (1 - SAME)
+
+
+def _best(result: Result[RidgeComparisonProblem]) -> pd.DataFrame:
+    """Return which way to perturb has the smallest expected loss, value by value."""
+    names = ["pdp_op", *result.problem.learner.perturbations]
+    cells = result.tables["cells"]
+    wide = cells[cells.method.isin(names)].pivot_table(
+        "mean", ["sweep", "parameter", "value", "loss"], "method"
+    )
+    return wide.assign(best=wide.idxmin(axis=1), ratio=wide.min(axis=1) / wide.pdp_op).reset_index()
 
 
 def _the(parameter: str) -> str:
@@ -147,6 +171,20 @@ def _fixed(result: Result[RidgeComparisonProblem], sweep: SweepTable) -> str:
     }
     fixed.pop(sweep.parameter, None)
     return ", ".join(f"{word} {value:g}" for word, value in fixed.values())
+
+
+def _ways(result: Result[RidgeComparisonProblem]) -> dict[str, Any] | None:
+    """Return how often each way to perturb is the best, and by how much PDP-OP is bettered."""
+    if not result.problem.learner.perturbations:
+        return None
+    best = _best(result)
+    refused = result.tables["cells"].groupby("method")["mean"].agg(lambda of: int(of.isna().sum()))
+    return {
+        "n": len(best),
+        "wins": {METHODS[str(name)]: int(n) for name, n in best.best.value_counts().items()},
+        "ratio": float(best.ratio.min()),
+        "refused": {METHODS[str(name)]: int(n) for name, n in refused.items() if n},
+    }
 
 
 def _lowest(result: Result[RidgeComparisonProblem]) -> dict[str, Any] | None:
@@ -185,6 +223,9 @@ def _figures(result: Result[RidgeComparisonProblem]) -> list[Figure]:
         published = result.tables["published"][result.tables["published"].sweep == number]
         if sweep.parameter != "label_noise":
             name = _stem(result, number)
+            if result.problem.learner.perturbations:
+                found.append(_perturbed(f"perturbations_{name}", result, number))
+                continue
             found.append(_losses(f"losses_{name}", cells, published, "mean"))
             found.append(_ratios(f"ratios_{name}", cells))
             if "std" in set(published.statistic):
@@ -229,25 +270,51 @@ def _losses(name: str, cells: pd.DataFrame, published: pd.DataFrame, statistic: 
     )  # fmt: skip
 
 
-def _ratios(name: str, cells: pd.DataFrame) -> Figure:
-    keys = ["value", "loss"]
-    known = cells[cells.method == "pdp_op"].set_index(keys)["mean"]
-    rows = cells[cells.method.str.startswith("jorgensen")]
-    there = known.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy()
+def _perturbed(name: str, result: Result[RidgeComparisonProblem], number: int) -> Figure:
+    shown = [*PERTURBED, *result.problem.learner.perturbations]
+    cells = result.tables["cells"]
+    rows = cells[(cells.sweep == number) & cells.method.isin(shown)].dropna(subset="mean")
     return Figure(
         name,
-        "Where the lines of the losses lie on each other: the expected loss of the baselines of "
-        "Jorgensen et al. divided by that of PDP-OP. Above one PDP-OP is better.",
+        f"Expected losses over {_the(str(rows.parameter.iloc[0]))} where the output, the objective "
+        "or the statistics are perturbed, under the same guarantees. Median over the draws; no "
+        "point where no noise keeps them.",
         Curve(
+            rows.assign(method=rows.method.map(METHODS), panel=rows.loss.map(LOSSES)),
+            y="mean", hue="method", names=[METHODS[method] for method in shown], height=3.2,
+            y_label="loss (log scale)",
+            **_over(rows),
+        ),
+        "Expected losses of ways to perturb ridge regression, on a logarithmic scale.",
+    )  # fmt: skip
+
+
+def _ratios(name: str, cells: pd.DataFrame) -> Figure:
+    keys = ["value", "loss"]
+    known = cells[cells.method == "pdp_op"].set_index(keys)
+    rows = cells[cells.method.str.startswith("jorgensen") & (cells.loss == "unreg")]
+    there = known.reindex(pd.MultiIndex.from_frame(rows[keys]))
+    rows = pd.concat(
+        [
             rows.assign(
-                ratio=rows["mean"] / there, method=rows.method.map(METHODS),
-                panel=rows.loss.map(LOSSES),
-            ),
+                ratio=rows[of].to_numpy() / there[of].to_numpy(),
+                panel=words,
+            )
+            for of, words in (("mean", "test loss"), ("std", "its standard deviation"))
+        ]
+    )
+    return Figure(
+        name,
+        "Where the lines of the losses lie on each other: the expected test loss of the baselines "
+        "of Jorgensen et al., and its standard deviation over the noise, divided by that of "
+        "PDP-OP. Above one PDP-OP is better.",
+        Curve(
+            rows.assign(method=rows.method.map(METHODS)),
             y="ratio", hue="method", names=[METHODS[name] for name in ORDER],
             levels={"as PDP-OP": 1.0}, y_label="loss over PDP-OP's (log scale)",
             height=2.9, **_over(cells),
         ),
-        "Ratios of the losses of two baselines to that of PDP-OP.",
+        "Ratios of the losses of two baselines, and of their deviations, to that of PDP-OP.",
     )  # fmt: skip
 
 
@@ -367,6 +434,20 @@ def _tables(result: Result[RidgeComparisonProblem]) -> list[Table]:
                     dict.fromkeys(METHODS, ".3g") | {"value": "g"},
                 )
             )
+    if result.problem.learner.perturbations:
+        best = _best(result)
+        found.append(
+            Table(
+                "perturbations",
+                "The smallest expected loss under the same guarantees, over PDP-OP's; all losses "
+                "are in the appendix.",
+                best.assign(best=best.best.map(METHODS))[
+                    ["parameter", "value", "loss", "best", "ratio"]
+                ],
+                {"best": "smallest with"},
+                {"ratio": ".3g", "value": "g"},
+            )
+        )
     for method in dict.fromkeys(result.tables["gains"].method):
         gains = select(result.tables["gains"], method=method)
         if ((gains.ratio - 1).abs() > SAME).any():

@@ -119,6 +119,10 @@ class ComparisonTable(TableModel):
     coef_norm: Positive = 1.0
     smallest_eigenvalue: Nonnegative = 0.0
     failure_probability: Share = 0.05
+    #: Ways to perturb other than the output, under the same guarantees, whose losses are simulated.
+    perturbations: Annotated[
+        tuple[Literal["objective", "huber", "statistics"], ...], Field(strict=False)
+    ] = ()
 
 
 class PublishedTable(TableModel):

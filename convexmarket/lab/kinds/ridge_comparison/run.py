@@ -1,6 +1,7 @@
 """Private ridge regressions side by side: expected test losses over a parameter (R, section 4).
 
-Every loss is exact over the noise. What is drawn is the data with its split and the privacy levels
+Losses are exact over the noise, but for those of ``learner.perturbations``, which are simulated
+with the package's own learners. What is drawn is the data with its split and the privacy levels
 (``draws``), and for the baseline that samples rows, the sample (``samples``). All methods, all
 values of all sweeps share a draw, so that a comparison reflects the methods and not their luck.
 """
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import weights_for_guarantees
 from convexmarket.data.datasets import RegressionData, medical, synthetic_regression
-from convexmarket.errors import ProblemFileError
+from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.lab.kinds.ridge_comparison.problem import (
     MedicalRows,
     RidgeComparisonProblem,
@@ -30,6 +31,7 @@ from convexmarket.lab.problem.files import read_limited
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
+from convexmarket.learners import PrivateHuberRegressor, StatisticsRidge
 from convexmarket.learners.ridge_math import (
     noise_moments,
     noise_rate,
@@ -38,7 +40,13 @@ from convexmarket.learners.ridge_math import (
     sampling_probabilities,
     solve_ridge,
 )
-from convexmarket.privacy import Sensitivity, gamma_sphere_noise, ridge_sensitivity
+from convexmarket.privacy import (
+    Sensitivity,
+    Simulation,
+    gamma_sphere_noise,
+    ridge_sensitivity,
+)
+from convexmarket.privacy.sensitivity import ridge_norm_bound
 
 __all__ = ["METHODS", "run_ridge_comparison"]
 
@@ -53,6 +61,9 @@ METHODS = {
     "nonprivate": "non-private",
     "pdp_op_tight": "PDP-OP, tight sensitivity",
     "pdp_op_optimal": "PDP-OP, optimal weights",
+    "objective": "objective perturbation",
+    "huber": "Huber objective perturbation",
+    "statistics": "sufficient statistics",
 }
 LOSSES = ("unreg", "reg")
 #: Of a table of published figures.
@@ -269,6 +280,10 @@ def method_losses(
         found[f"jorgensen_{name}"] = _evaluate(scene, kept / np.maximum(sizes, 1), rates, alphas)
     if scene.label_noise > 0:
         found["pdp_op_optimal"] = _optimal(problem, scene, alphas, kappa)
+    if problem.learner.perturbations:
+        seeds = rng.integers(0, 2**62, problem.run.samples).tolist()
+        for name in problem.learner.perturbations:
+            found[name] = _simulated(scene, alphas, name, seeds)
     losses = {(name, loss): pair[loss] for name, pair in found.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is that of least squares.
     plain = solve_ridge(scene.X, scene.y, equal[0], 0.0)
@@ -313,6 +328,36 @@ def _optimal(
         )
         for loss in LOSSES
     }
+
+
+def _simulated(scene: Scene, alphas: Floats, name: str, seeds: list[int]) -> dict[str, Losses]:
+    """Return the losses of released models; undefined where no noise keeps the guarantees."""
+    values = np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
+    for k, alpha in enumerate(alphas.tolist()):
+        learner = _learner(name, alpha, scene.X.shape[1])
+        for j, seed in enumerate(seeds):
+            try:
+                learner.fit(scene.X, scene.y, epsilon=scene.epsilon, random_state=Simulation(seed))
+            except ParameterError:  # the Jacobian's share exceeds what the smallest row sold
+                break
+            error = np.mean((scene.y_test - scene.X_test @ learner.coef_) ** 2)
+            values[:, k, j] = error, error + alpha * np.sum(learner.coef_**2)
+    return {
+        loss: Losses(of.mean(axis=1), of.std(axis=1), of.std(axis=1) / np.sqrt(len(seeds)))
+        for loss, of in zip(LOSSES, values, strict=True)
+    }
+
+
+def _learner(name: str, alpha: float, d: int) -> PrivateHuberRegressor | StatisticsRidge:
+    """Return a learner of ridge regression on the unit scale.
+
+    Half of its squares is the Huber loss, where no residual of a ridge solution reaches the
+    threshold; "huber" cuts at the largest label instead, for less noise.
+    """
+    if name == "statistics":
+        return StatisticsRidge(alpha)
+    most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
+    return PrivateHuberRegressor(alpha, threshold=float(most), data_norm=float(np.sqrt(d)))
 
 
 def _solutions(scene: Scene, weights: Floats, alphas: Floats) -> Floats:

@@ -1,0 +1,269 @@
+r"""Choosing a learner's parameters by models that are trained on sold rows, and paying for it.
+
+Every candidate is scored on rows that are public; that alone makes nothing private, as the
+candidates were trained on rows that are not (A, Remark IV.2, says otherwise). Two ways to pay, row
+by row, both for learners whose delta is zero:
+
+``"sum"``
+    Each of K candidates is trained once, on :math:`\epsilon_i/K`. All may be published.
+``"trials"``
+    J times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`; the best is
+    published, and nothing of the others, nor J, which is logarithmic:
+    :math:`P(J=k) \propto (1-\gamma)^k/k`. Row i keeps :math:`\epsilon_i`, however many candidates
+    there are (Papernot and Steinke, Hyperparameter Tuning with Renyi Differential Privacy).
+
+Proof of the second, for one row that is replaced and :math:`e = \epsilon_i/2`. Let Q be the law of
+one trial, and order its results by score. With :math:`f(q) = E\,q^J` the result y is published with
+probability :math:`f(Q_{\le y}) - f(Q_{<y}) = Q(y)\int_0^1 f'(Q_{<y} + uQ(y))\,du`, and
+:math:`f'(q) \propto 1/(1-(1-\gamma)q) = 1/(\gamma + (1-\gamma)(1-q))`. Replacing the row changes
+Q(y), and every :math:`1 - q`, which is the probability of better results, by a factor of at most
+:math:`e^e`; so f' changes by at most that factor, and the product by :math:`e^{2e}`. End of proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import ParameterGrid
+
+from convexmarket.arguments import aligned, as_float, check_choice
+from convexmarket.errors import ParameterError
+from convexmarket.learners.granted import Granted
+from convexmarket.learners.protocol import Learner, unfitted
+from convexmarket.privacy.accountant import Account, PrivacyAccountant
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
+from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.noise import (
+    RandomSource,
+    Simulation,
+    noise_assumption,
+    resolve_generator,
+)
+
+__all__ = ["PrivateSearch"]
+
+Charge = Literal["trials", "sum"]
+
+#: Relative; more than the roundings of a share.
+BELOW = 2.0**-50
+MOST_TRIALS = 10_000.0
+
+
+class PrivateSearch(BaseEstimator):
+    r"""A learner whose parameters are chosen under what was sold, choice and all.
+
+    Parameters
+    ----------
+    learner : Learner
+        Of this package or your own, with ``set_params`` and ``score``, and a delta of zero.
+    grid : mapping of str to sequence
+        Candidates, as for :class:`sklearn.model_selection.ParameterGrid`.
+    validation : (X, y)
+        Public rows and labels, by which candidates are scored.
+    charge : {"trials", "sum"}, default "trials"
+        How the choice is paid for; see the module. ``"sum"`` is better for two candidates, and as
+        good for three or four.
+    trials : float, default 10.0
+        Mean number of trials; for ``charge="trials"``.
+    epsilon : float, array_like of shape (n_rows,) or None, default None
+        What ``fit`` takes where it gets no ``epsilon``.
+
+    Attributes
+    ----------
+    best_estimator_ : Learner
+        Fitted; its own ``guarantee_`` is that of one training, and too small.
+    best_params_ : dict
+    scores_ : ndarray of shape (n_candidates,), or None
+        Of all candidates, in the grid's order, where they may be published.
+    guarantee_ : Guarantee
+        Of all that is published.
+    epsilon_ : ndarray of shape (n_rows,)
+
+    Examples
+    --------
+    >>> from convexmarket.learners import PrivateLogisticRegression
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1100, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> grid = {"regularization": [0.01, 0.1, 1.0]}
+    >>> search = PrivateSearch(PrivateLogisticRegression(), grid, validation=(X[1000:], y[1000:]))
+    >>> search = search.fit(X[:1000], y[:1000], epsilon=2.0, random_state=Simulation(0))
+    >>> search.score(X, y) > 0.9, float(search.epsilon_.max())
+    (True, 2.0)
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        validation: tuple[ArrayLike, ArrayLike],
+        charge: Charge = "trials",
+        trials: float = 10.0,
+        epsilon: ArrayLike | None = None,
+    ) -> None:
+        self.learner = learner
+        self.grid = grid
+        self.validation = validation
+        self.charge = charge
+        self.trials = trials
+        self.epsilon = epsilon
+
+    def risk(self, n_features: int) -> tuple[float, float]:
+        """Return (mu, sigma) of the learner as it stands, its noise doubled for the choice.
+
+        Parameters
+        ----------
+        n_features : int
+        """
+        mu, sigma = self.learner.risk(n_features)
+        return mu, sigma / self._share()
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        epsilon: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
+    ) -> Self:
+        """Train candidates, and keep the best.
+
+        Parameters
+        ----------
+        X, y : array_like
+            Private rows and their labels.
+        epsilon : array_like of shape (n_rows,), or float
+            What each row granted to the whole search, in nats, finite.
+        rows, accountant
+            As for the learner: charged once, for the whole search.
+        random_state : None, Simulation or another source, default None
+            Of the choice and of the learner's noise.
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range, or a candidate cannot keep its share.
+        BudgetExceededError
+            If a row cannot pay, or a candidate loses more than its share.
+        """
+        X, y, epsilon, rows = aligned(
+            X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon, rows=rows
+        )
+        granted = Granted.of(X, epsilon, self.epsilon)
+        if not np.isfinite(granted.epsilon).all():
+            raise ParameterError("epsilon is infinite in some rows: choose among them for free.")
+        candidates, share = self._candidates(), self._share()
+        gamma = _stopping(self.trials)
+        part = granted.epsilon * (share * (1.0 - BELOW))
+        for parameters in candidates:
+            promise = getattr(self._learner(parameters), "promise", None)
+            if promise is not None:
+                promise(part)  # so that none is refused after the rows have paid
+        guarantee = self._guarantee(granted, len(candidates), random_state)
+        charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
+        rng = resolve_generator(random_state)
+        charge()
+        simulated = isinstance(random_state, Simulation)
+
+        def trained(parameters: dict[str, Any]) -> tuple[float, Any]:
+            learner: Any = self._learner(parameters)
+            source: dict[str, Any] = {} if random_state is None else {"random_state": rng}
+            if simulated:
+                source = {"random_state": Simulation(rng)}
+            learner.fit(X, y, epsilon=part, accountant=PrivacyAccountant(part), **source)
+            return float(learner.score(*self.validation)), learner
+
+        order = list(range(len(candidates)))
+        if self.charge == "trials":
+            count = int(rng.logseries(1.0 - gamma))
+            order = rng.integers(0, len(candidates), count).tolist()
+        found = [(*trained(candidates[k]), k) for k in order]
+        _, best, chosen = max(found, key=lambda one: one[0])
+        self.best_estimator_, self.best_params_ = best, candidates[chosen]
+        self.scores_ = np.array([one[0] for one in found]) if self.charge == "sum" else None
+        self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
+        return self
+
+    def predict(self, X: ArrayLike) -> Any:
+        """Return what the chosen model predicts.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+        """
+        return self._fitted("predict")(X)
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Return the chosen model's score.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+        y : array_like of shape (n_samples,)
+        """
+        return float(self._fitted("score")(X, y))
+
+    def _fitted(self, method: str) -> Callable[..., Any]:
+        if not hasattr(self, "best_estimator_"):
+            raise ParameterError("PrivateSearch is not fitted: call fit first.")
+        return getattr(self.best_estimator_, method)
+
+    def _learner(self, parameters: dict[str, Any]) -> Any:
+        learner: Any = unfitted(self.learner)
+        return learner.set_params(**parameters)
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        try:
+            candidates = list(ParameterGrid(dict(self.grid)))
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"grid must map parameters to their values: {error}") from None
+        if not candidates or not dict(self.grid):
+            raise ParameterError("grid is empty: give parameters, and values to choose from.")
+        return candidates
+
+    def _share(self) -> float:
+        """Return which part of what was granted one training may cost."""
+        check_choice("charge", self.charge, Charge)
+        return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
+
+    def _guarantee(self, granted: Granted, count: int, random_state: RandomSource) -> Guarantee:
+        how = "each is trained once, and their losses add up"
+        if self.charge == "trials":
+            how = (
+                "only the best of a random number of trials is published, and not their number,"
+                " which is drawn in double precision"
+            )
+        return Guarantee(
+            epsilon=granted.epsilon,
+            delta=0.0,
+            mechanism=f"a choice among {count} trained candidates",
+            accounting=self.charge,
+            assumptions=(
+                noise_assumption(random_state),
+                "the rows that candidates are scored on are public, as are the candidates",
+                how,
+                "epsilon was chosen without looking at the data",
+                "each training keeps its share, as the guarantee of best_estimator_ says",
+            ),
+        )
+
+
+def _stopping(trials: float) -> float:
+    """Return gamma for a mean number of trials, ``(1 - gamma) / (gamma * log(1 / gamma))``."""
+    if not 1.0 < as_float(trials) <= MOST_TRIALS:
+        raise ParameterError(f"trials must lie above 1, at most {MOST_TRIALS:g}, not {trials!r}.")
+
+    def excess(log_gamma: float) -> float:
+        return float(np.expm1(-log_gamma) / -log_gamma - trials)
+
+    return float(np.exp(brentq(excess, -40.0, -1e-12)))
