@@ -12,6 +12,7 @@ from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, Ru
 from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
 from convexmarket.lab.problem.limits import COPIES, PER_RECORD
 from convexmarket.lab.problem.own import ColumnName, FileName, Label, check_classes
+from convexmarket.lab.problem.risk import WithRisk
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 
@@ -79,7 +80,7 @@ OnlineData: TypeAlias = Annotated[
 ]
 
 
-class OnlineBuyerTable(TableModel):
+class OnlineBuyerTable(WithRisk):
     """What the buyer counts on and wants: sellers, the weights of its objective, a cap."""
 
     expected_sellers: Count
@@ -194,7 +195,7 @@ class OnlineMarketProblem(ProblemModel):
         ParameterError, PriorError
             If prior, buyer and plan do not make a policy.
         """
-        start = OnlinePolicy(self.prior, **self.buyer.model_dump())
+        start = OnlinePolicy(self.prior, **self.buyer.model_dump(exclude={"risk"}))
         if self.plan.is_fixed:
             return start
         return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))

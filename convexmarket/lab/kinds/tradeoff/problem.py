@@ -10,13 +10,14 @@ from convexmarket.lab.problem.base import EtaRange, Positives, RunTable, TableMo
 from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
 from convexmarket.lab.problem.market import BuyerTable
 from convexmarket.lab.problem.purchase import Purchase, limits_of, the_one
+from convexmarket.lab.problem.risk import WithRisk
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Accounting
 
 __all__ = ["LearnerTable", "NaiveTable", "ObjectiveTable", "TradeoffProblem"]
 
 
-class ObjectiveTable(BuyerTable):
+class ObjectiveTable(BuyerTable, WithRisk):
     """The buyer's objective: the gammas to report, candidates for mu and sigma, constraints."""
 
     mu: Positives
