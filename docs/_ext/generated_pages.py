@@ -103,13 +103,14 @@ def table_of(schema: dict[str, Any]) -> str:
 
 def problems_page() -> str:
     """Return every table and key that a problem file may hold."""
-    definitions = json_schema()["$defs"]
+    schema = json_schema()
+    definitions = schema["$defs"]
     parts = [
         "# Problem files",
         "A TOML file says its `kind` and what that kind needs. `convexmarket schema` prints "
         "what stands here as JSON Schema, for editors.",
     ]
-    kinds = {name for name, one in definitions.items() if "kind" in one.get("properties", {})}
+    kinds = {at.rsplit("/", 1)[-1] for at in schema["discriminator"]["mapping"].values()}
     for name in [*sorted(kinds), *sorted(set(definitions) - kinds)]:
         if "properties" not in definitions[name]:
             parts.append(f"## {name}\n\n{kind_of(definitions[name])}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import joblib
 from pydantic import (
@@ -13,6 +13,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     PrivateAttr,
@@ -21,9 +22,12 @@ from pydantic import (
 )
 
 from convexmarket.errors import NotSupportedError
+from convexmarket.lab.problem.meanings import meaning
 from convexmarket.priors import Prior, prior_from_dict
 
 if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
     from convexmarket.lab.problem.purchase import Purchase
 
 __all__ = [
@@ -106,6 +110,16 @@ class TableModel(BaseModel):
 
     #: The table that says what the entries of this one may hold, where they are only parts of it.
     completed_as: ClassVar[type[TableModel] | None] = None
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core)
+        for key, described in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            if "description" not in described and (words := meaning(cls.__name__, key)):
+                described["description"] = words
+        return schema
 
 
 @dataclass(frozen=True)

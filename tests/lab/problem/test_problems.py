@@ -11,6 +11,7 @@ from convexmarket.lab.kinds.regression_market.problem import RegressionMarketPro
 from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
 from convexmarket.lab.problem.classification import InlineData
 from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
+from convexmarket.lab.problem.meanings import MEANINGS
 from convexmarket.priors import Uniform
 from tests import PROBLEMS
 from tests.lab.problem.builders import TWO_SELLERS, for_each
@@ -158,6 +159,17 @@ def test_shipped_problems_are_valid(path):
 
 def test_the_main_ones_are_shipped():
     assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
+
+
+def test_every_key_of_a_problem_file_has_a_meaning_and_every_meaning_a_key():
+    tables = json_schema()["$defs"]
+    fields = {
+        (table, key): field
+        for table, one in tables.items()
+        for key, field in one.get("properties", {}).items()
+    }
+    assert [name for name, field in fields.items() if "description" not in field] == []
+    assert set(MEANINGS) <= {word for table, key in fields for word in (key, f"{table}.{key}")}
 
 
 def test_the_schema_describes_every_key():
