@@ -36,8 +36,8 @@ _END_ERROR = 1e-8
 _STEPS = 1e-9 * 4.0 ** np.arange(15)
 #: The first of these steps at which the multipliers of a solve of its own may prove it.
 _OWN = 2
-#: How often the way to a point inside is halved at most.
-_HALVINGS = 50
+#: Parts of the way to a point inside that are tried.
+_PARTS = 0.125 ** np.arange(17)
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
@@ -324,29 +324,18 @@ def mend(
             bad = here > 0
             share = float(np.max(here[bad] / (here[bad] - there[bad])))
     if share > 0 and inside is not None:
-        pulled = (1 - share) * weights + share * inside[0], eta
-        if np.max(violations(view, *pulled)) > 0:  # another eta is needed too
-            pulled = _pulled(weights, eta, inside, share)
-            # Of which a point far inside takes much more than its share.
-            for half in share * 0.5 ** np.arange(1, _HALVINGS):
-                less = _pulled(weights, eta, inside, half)
-                if np.max(violations(view, *less)) > 0:
-                    break
-                pulled = less
-        weights, eta = pulled
+        weights = (1 - share) * weights + share * inside[0]
+        if np.max(violations(view, weights, eta)) > 0:  # another eta is needed too
+            # Of which a point far inside has much more than is needed.
+            etas = 1.0 / ((1 - (parts := share * _PARTS)) / eta + parts / inside[1])
+            left = [float(np.max(violations(view, weights, near))) for near in etas]
+            eta = float(etas[np.flatnonzero(np.array(left) <= max(left[0], 0.0))[-1]])
     if worst > (1e-4 if inside is not None else _SOLVER_ERROR) or share > 1e-2:
         raise SolverError(
             f"the solver's point violates a constraint by {worst:.1e} (relative); "
             "try another solver or tighter solver options"
         )
     return weights, eta
-
-
-def _pulled(
-    weights: Floats, eta: float, inside: tuple[Floats, float], share: float
-) -> tuple[Floats, float]:
-    """Return the point that far on the way to the one inside, which is straight in 1/eta."""
-    return (1 - share) * weights + share * inside[0], 1 / ((1 - share) / eta + share / inside[1])
 
 
 def violations(view: JointView, weights: Floats, eta: float) -> Floats:

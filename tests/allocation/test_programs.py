@@ -516,3 +516,12 @@ def test_markets_and_allocations_are_safe_to_share_between_threads():
         found = list(pool.map(solve, budgets * 2))
     np.testing.assert_allclose([spent for spent, _ in found], budgets * 2, rtol=1e-5)
     assert len({objective for _, objective in found}) == 1
+
+
+def test_a_sweep_over_budgets_leaves_no_traces_of_sellers_who_sell_nothing():
+    sellers = cm.Sellers(cm.Uniform(1, 5).sample(200, np.random.default_rng(4)), cm.Uniform(1, 5))
+    amount = cp.Parameter(nonneg=True)
+    shared = cm.Market(sellers, cm.Spread() + 2 * cm.Noise(), [cm.Budget(amount), cm.Cap(1.5)])
+    for found in cm.sweep(shared, amount, [6, 9, 14]):
+        assert not np.any((found.weights > 0) & (found.weights < 1e-9))
+        assert found.gap <= 1e-9
