@@ -59,7 +59,7 @@ class WithRisk(TableModel):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        reference = handler(core)
+        reference = super().__get_pydantic_json_schema__(core, handler)
         schema = handler.resolve_ref_schema(reference)
         needed = schema.get("required", [])
         schema["required"] = [name for name in needed if name not in ("mu", "sigma")]
