@@ -84,7 +84,7 @@ def pure_moment(order: ArrayLike, epsilon: ArrayLike) -> Floats:
     ndarray of shape (...)
         As for :func:`pure_moments`.
     """
-    orders, size = np.broadcast_arrays(*map(np.asarray, (order, epsilon)))
+    orders, size = np.asarray(order, dtype=np.float64), np.asarray(epsilon, dtype=np.float64)
     finite = np.where(np.isinf(size), 0.0, size)
     high = (1.0 + orders) * finite
     moment = np.logaddexp(high, -orders * finite) - np.logaddexp(0.0, finite)
@@ -247,6 +247,8 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     high: Floats = epsilon_of_moments(gaussian_moments(size), delta)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
+        if np.all((middle == low) | (middle == high)):  # no float lies between
+            break
         enough = _gaussian_log_delta(size, middle) <= np.log(delta)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     epsilon = np.where(shifts > 0, np.inf, 0.0)
@@ -279,6 +281,8 @@ def gaussian_shift(epsilon: ArrayLike, delta: float) -> Floats:
     high: Floats = np.sqrt(2.0 * epsilons) + 10.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
+        if np.all((middle == low) | (middle == high)):
+            break
         enough = _gaussian_log_delta(middle, epsilons) <= np.log(delta)
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
     return low
