@@ -9,6 +9,7 @@ together; one whose outcome is "unsupported" counts nowhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -107,7 +108,8 @@ def rates(runs: pd.DataFrame) -> pd.DataFrame:
     table = []
     for place, rows in sized_groups(runs):
         for contender, own in rows.groupby(CONTENDER, sort=False):
-            counts = {name.replace(" ", "_"): int((own.outcome == name).sum()) for name in COUNTED}
+            found = Counter(own.outcome)
+            counts = {name.replace(" ", "_"): found[name] for name in COUNTED}
             table.append(
                 {
                     **place,
@@ -188,12 +190,13 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
     """
     table = []
     for place, rows in sized_groups(runs):
-        first = _shared_means(rows, seconds(rows), shift)
-        again = _shared_means(rows, resolve_seconds(rows), shift)
+        rows = rows.assign(first=seconds(rows), again=resolve_seconds(rows))
+        first = _shared_means(rows, rows["first"], shift)
+        again = _shared_means(rows, rows["again"], shift)
         for contender, own in rows.groupby(CONTENDER, sort=False):
             instances, total, relative = first[contender]
             _, again_total, again_relative = again[contender]
-            ratio = resolve_seconds(own) / seconds(own)
+            ratio = own["again"] / own["first"]
             ratio = ratio[np.isfinite(ratio)]
             solved = own[own.outcome == "solved"]
             warm = solved.again_solver_s / solved.again_cold_s

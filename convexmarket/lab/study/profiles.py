@@ -77,5 +77,5 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
             for contender in table:
                 key = {**place, "of": of, **contender_key(contender)}
                 steps = step_function(table[contender].dropna(), start)
-                pieces.append(pd.DataFrame([key] * len(steps)).join(steps))
+                pieces.append(pd.DataFrame(key, index=steps.index).join(steps))
     return pd.concat(pieces, ignore_index=True)

@@ -79,12 +79,15 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     """
     table = []
     for place, rows in groups(runs):
+        rows = rows.assign(
+            family=rows.problem + "/" + rows.instance,
+            first=seconds(rows),
+            again=resolve_seconds(rows),
+        )
         for contender, own in rows.groupby(CONTENDER, sort=False):
-            for solve, times in (("first", seconds(own)), ("again", resolve_seconds(own))):
-                known = times[np.isfinite(times) & (times > 0)]
-                kept = own.loc[known.index]
-                family = kept.problem + "/" + kept.instance
-                fit = fit_exponent(kept["size"], known, family)
+            for solve in ("first", "again"):
+                kept = own[np.isfinite(own[solve]) & (own[solve] > 0)]
+                fit = fit_exponent(kept["size"], kept[solve], kept.family)
                 key = {**place, **contender_key(contender)}
                 table.append({**key, "solve": solve, **fit._asdict()})
     return pd.DataFrame(table)
