@@ -63,4 +63,4 @@ def test_the_index_names_all():
 
 def test_together_they_stay_small():
     sizes = [path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()]
-    assert sum(sizes) <= 0.4e6 * len(FILES)
+    assert sum(sizes) <= 12e6

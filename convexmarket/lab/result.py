@@ -3,7 +3,7 @@
 Pydantic writes and reads it by its fields. Three things JSON has no word for:
 
 - a frame is its columns, dtypes and rows; a long one stands in a Parquet file, whose checksum is
-  kept;
+  kept, and so does a long list of certificates, whose cells are then JSON;
 - NaN and the infinities are ``null``, ``"Infinity"`` and ``"-Infinity"`` in a float column of a
   frame, and ``{"float": "NaN"}`` and so on anywhere else, where null and text stand for themselves;
 - tuples in free values come back as lists.
@@ -97,6 +97,7 @@ Frame = Annotated[
     ),
 ]
 _FRAME: TypeAdapter[Rows | RowsElsewhere] = TypeAdapter(Frame)
+_CERTIFICATES = TypeAdapter(list[dict[str, Any]])
 
 
 # -------------------------------------------------------------------------------------- frames
@@ -169,6 +170,31 @@ def _read_frames(written: Any, info: ValidationInfo) -> dict[str, pd.DataFrame]:
     if not isinstance(written, dict):
         raise DataError("tables: Input should be an object")
     return {name: read_frame(name, rows, info.context) for name, rows in written.items()}
+
+
+def _write_certificates(
+    certificates: list[dict[str, Any]], info: SerializationInfo
+) -> list[dict[str, Any]] | RowsElsewhere:
+    names = dict.fromkeys(name for one in certificates for name in one)
+    columns = {
+        name: [json.dumps(_plain(name, one[name])) if name in one else None for one in certificates]
+        for name in names
+    }
+    placed = _placed("certificates", pd.DataFrame(columns, dtype="str"), info.context)
+    return placed if isinstance(placed, RowsElsewhere) else certificates
+
+
+def _read_certificates(written: Any, info: ValidationInfo) -> list[dict[str, Any]]:
+    if isinstance(written, list):
+        return _CERTIFICATES.validate_python(written)
+    frame = read_frame("certificates", written, info.context)
+    try:
+        return [
+            {str(name): _restored(json.loads(cell)) for name, cell in row.items() if cell == cell}
+            for row in frame.to_dict("records")
+        ]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"certificates: a cell is no JSON: {error}") from None
 
 
 def read_frame(name: str, written: Any, folder: Path | None) -> pd.DataFrame:
@@ -253,6 +279,13 @@ Frames = Annotated[
 ]
 
 
+Certificates = Annotated[
+    list[dict[str, Any]],
+    PlainValidator(_read_certificates, json_schema_input_type=list[dict[str, Any]] | RowsElsewhere),
+    PlainSerializer(_write_certificates, return_type=list[dict[str, Any]] | RowsElsewhere),
+]
+
+
 @dataclass(frozen=True, eq=False)
 class Result(Generic[Problem]):
     """What a run returned.
@@ -280,7 +313,7 @@ class Result(Generic[Problem]):
     tables: Frames
     numbers: dict[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
-    certificates: list[dict[str, Any]] = field(default_factory=list)
+    certificates: Certificates = field(default_factory=list)
     caveats: tuple[str, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

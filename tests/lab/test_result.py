@@ -240,3 +240,18 @@ def test_a_text_that_is_not_the_one_that_was_run_is_refused():
     written["provenance"]["problem_file"]["text"] += "# more\n"
     with pytest.raises(DataError, match="sha256"):
         result_from_json(VariantsProblem, written)
+
+
+def test_many_certificates_stand_beside_and_come_back_exactly(tmp_path):
+    (tmp_path / "tables").mkdir()
+    one = {"gap": math.nan, "bound": -math.inf, "binding": ["cap"], "n": 3, "status": 'é, "x"'}
+    many = [one | {"eta": i / 7} if i % 2 else {"eta": None, "n": i} for i in range(400)]
+    result = replace(small(), certificates=many)
+    written = json.loads(json.dumps(result_to_json(result, tmp_path)))
+    assert written["certificates"]["parquet"] == "tables/certificates.parquet"
+    back = result_from_json(VariantsProblem, written, tmp_path)
+    read, meant = ([sorted(one.items()) for one in some] for some in (back.certificates, many))
+    assert repr(read) == repr(meant)
+    (tmp_path / "tables/certificates.parquet").write_bytes(b"other")
+    with pytest.raises(DataError, match="changed after its checksum"):
+        result_from_json(VariantsProblem, written, tmp_path)

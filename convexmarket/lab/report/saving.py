@@ -157,6 +157,7 @@ def inline_svg(svg: str, number: int) -> Markup:
         lambda found: f"<style>#drawing-{number} *{{{found[1]}}}{rules}</style>",
         drawing,
     )
+    drawing = drawing.replace("xlink:href=", "href=")  # as HTML has it
     return Markup(drawing.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1))
 
 
