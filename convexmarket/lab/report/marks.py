@@ -340,8 +340,9 @@ class Dots(_Mark):
             for label, level in self.levels.items():
                 axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
         for axes, (_, rows) in zip(grid, groups, strict=True):
-            shown = (rows if "x" in self.free else self.frame)[self.x].astype(float)
-            shown = pd.concat([shown, pd.Series(list(self.levels.values()), dtype=float)])
+            among = rows if "x" in self.free else self.frame
+            ends = [among[name].astype(float) for name in (self.x, self.low, self.high) if name]
+            shown = pd.concat([*ends, pd.Series(list(self.levels.values()), dtype=float)])
             if "x" in self.log:
                 _logarithmic(axes, "x", shown, columns)
             else:
