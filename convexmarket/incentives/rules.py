@@ -172,6 +172,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     >>> cm.payments(market, cm.allocate(market)).round(4)
     array([0.7974, 0.4813])
     """
+    check_instance("market", market, Market)
     if isinstance(market.sellers, PartedSellers):
         from convexmarket.incentives.parted import parted_payments
 

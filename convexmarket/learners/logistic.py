@@ -32,7 +32,7 @@ class PrivateLogisticRegression(ObjectiveClassifier):
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second label is the positive one. ``None`` infers it from the
         private labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    accounting : {"sharp", "paper"}, default "sharp"
+    accounting : {"sharp", "general", "paper"}, default "sharp"
         Which bound on the privacy loss is reported, see
         :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
         ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.

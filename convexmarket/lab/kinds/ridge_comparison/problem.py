@@ -121,7 +121,8 @@ class ComparisonTable(TableModel):
     failure_probability: Share = 0.05
     #: Ways to perturb other than the output, under the same guarantees, whose losses are simulated.
     perturbations: Annotated[
-        tuple[Literal["objective", "huber", "statistics"], ...], Field(strict=False)
+        tuple[Literal["objective", "huber", "statistics"], ...],
+        Field(strict=False, max_length=3),
     ] = ()
 
 

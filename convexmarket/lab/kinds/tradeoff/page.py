@@ -50,6 +50,7 @@ GREEK = {
 }
 ACCOUNTING_WORDS: dict[Accounting, str] = {
     "sharp": "bounds what both versions of a row can pull together, and the Jacobian with it",
+    "general": "is ε + log(1 + R² a/(4Λ)), which holds for every convex loss",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
 
