@@ -4,7 +4,9 @@ import random
 import time
 
 import pandas as pd
+import pytest
 
+from convexmarket.lab.kinds.online_market import stream
 from convexmarket.lab.kinds.online_market.stream import quote_list
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import Child, needs_fork
@@ -17,6 +19,12 @@ def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
 
 
 def check_killed_list(tmp_path, n):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "TOGETHER", 100)
+        _check_killed_list(tmp_path, n)
+
+
+def _check_killed_list(tmp_path, n):
     rng = random.Random(0)
     reports = [rng.uniform(1, 5) for _ in range(n)]
     lines = [f"s{number},{report!r}" for number, report in enumerate(reports)]
@@ -32,7 +40,7 @@ def check_killed_list(tmp_path, n):
         with OnlineMarket(tmp_path / "m") as opened:
             quote_list(opened, tmp_path / "long.csv", progress=progress)
 
-    for steps in (1, 40, 101, 30):  # a hundred are quoted in one transaction
+    for steps in (1, 40, 101, 30):
         child = Child(work)
         child.wait_until_it_tells(steps)
         time.sleep(rng.uniform(0, 0.01))

@@ -36,6 +36,9 @@ Answer = Literal["accepted", "declined"]
 #: The status of a seller who was offered nothing.
 NOTHING = "nothing bought"
 
+#: Sellers of a list who are quoted in one transaction.
+TOGETHER = 10_000
+
 
 @dataclass(frozen=True, eq=False)
 class QuotedList:
@@ -105,7 +108,7 @@ def quote_list(
         progress("quote", done, total)
     try:
         stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
-        for done, _ in enumerate(market.quote_many(stream), start=repeated + 1):
+        for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
             if progress is not None:
                 progress("quote", done, total)
     except MarketClosedError:
