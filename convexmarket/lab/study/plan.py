@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -73,20 +73,23 @@ class Plan:
     Attributes
     ----------
     runs : dict of str to Run
-        By key, references first, the others in random order, so that what drifts on the machine
-        hits all alike.
+        By key, references first, the others from the smallest size to the largest, each size in
+        random order, so that what drifts on the machine hits all contenders alike.
     jobs : dict of str to dict
         What :func:`convexmarket.lab.study.isolation.run_isolated` takes, by key.
     absent : tuple of str
         Solvers that were named and are not installed.
     substituted : tuple of str
         Classes that have none of the formulations named, with the one they use.
+    smaller : dict of str to tuple of str
+        By key, the runs that are alike in all but the seed, one size below.
     """
 
     runs: dict[str, Run]
     jobs: dict[str, dict[str, Any]]
     absent: tuple[str, ...]
     substituted: tuple[str, ...]
+    smaller: dict[str, tuple[str, ...]]
 
 
 def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
@@ -125,7 +128,7 @@ def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
         for run in _runs(study, name, family, solvers)
     ]
     order = np.random.default_rng(study.run.seed).permutation(len(runs))
-    runs = sorted((runs[k] for k in order), key=lambda run: not run.is_reference)
+    runs = sorted((runs[k] for k in order), key=lambda run: (not run.is_reference, run.size))
     digests = {name: plugin_digest(place) for name, place in plugins.items()}
     jobs = [_job(study, problems[run.problem], run, plugins, digests) for run in runs]
     keys = [_key(job) for job in jobs]
@@ -141,7 +144,22 @@ def plan_runs(study: SolverStudyProblem, plugins: Mapping[str, str]) -> Plan:
         dict(zip(keys, jobs, strict=True)),
         absent,
         tuple(sorted(substituted)),
+        _smaller(dict(zip(keys, runs, strict=True))),
     )
+
+
+def _smaller(runs: dict[str, Run]) -> dict[str, tuple[str, ...]]:
+    alike: dict[Run, dict[int, list[str]]] = {}
+    for key, run in runs.items():
+        sizes = alike.setdefault(replace(run, size=0, seed=0), {})
+        sizes.setdefault(run.size, []).append(key)
+    return {
+        key: tuple(sizes[max(below)])
+        for sizes in alike.values()
+        for size, keys in sizes.items()
+        if (below := [other for other in sizes if other < size])
+        for key in keys
+    }
 
 
 def _check_names(study: SolverStudyProblem, plugins: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Whole studies: misbehaving solvers become rows, and what is recorded is not run again."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from convexmarket.errors import (
     ParameterError,
     ProblemFileError,
 )
-from convexmarket.lab.kinds.solver_study.run import run_solver_study
+from convexmarket.lab.kinds.solver_study.run import _foregone, run_solver_study
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.study.journal import Journal
 from convexmarket.lab.study.plan import plan_runs
@@ -202,3 +203,29 @@ class TestRefusals:
         text = study().source.text.replace('"exact"', '"os:system"')
         with pytest.raises(ProblemFileError, match="solvers"):
             parse_problem(text)
+
+
+class TestWhatSmallerRunsDecide:
+    def test_unsupported_stays_so(self, study, tmp_path):
+        result = run_solver_study(study(["OSQP"], sizes=(20, 40)), journal=tmp_path / "runs.jsonl")
+        with Journal(tmp_path / "runs.jsonl") as journal:
+            spared = {entry["key"] for entry in journal.records if "not run" in entry["log"]}
+        unable = result.runs[result.runs.outcome == "unsupported"]
+        assert set(unable["size"]) == {20, 40}
+        assert spared == set(unable.key[unable["size"] == 40])
+
+    @pytest.mark.parametrize("ended", ["time limit", "memory limit", "crashed", "finished"])
+    def test_limits_hold_for_larger_ones_if_no_instance_met_them(self, study, ended):
+        plan = plan_runs(study(["CLARABEL"], sizes=(20, 40)), {})
+        key = max(plan.smaller, key=lambda key: plan.runs[key].solver == "CLARABEL")
+        entries = [
+            {"key": below, "session": 1, "ended": ended, "log": ""} for below in plan.smaller[key]
+        ]
+        assert {plan.runs[entry["key"]].size for entry in entries} == {20}
+        reply = _foregone(plan, key, SimpleNamespace(records=entries))
+        if ended in ("crashed", "finished"):
+            assert reply is None
+        else:
+            assert reply["ended"] == ended
+            assert reply["log"] == "not run: every instance of size 20 ended so"
+        assert _foregone(plan, key, SimpleNamespace(records=entries[1:])) is None

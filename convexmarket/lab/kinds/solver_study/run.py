@@ -331,15 +331,45 @@ def _run(
     with stages("run", len(plan.runs)) as advance:
         for _ in range(len(plan.runs) - len(left)):
             advance()
-        calls = (joblib.delayed(_perform)(key, plan.jobs[key], problem.run.pin) for key in left)
+        calls = (
+            joblib.delayed(_perform)(
+                key, plan.jobs[key], problem.run.pin, _foregone(plan, key, records)
+            )
+            for key in left
+        )
         for key, reply in parallel(calls):
             records.append({"key": key, "session": session, **reply})
             advance()
 
 
-def _perform(key: str, job: dict[str, Any], pin: bool) -> tuple[str, dict[str, Any]]:
-    """Make one run, on whatever machine this is."""
-    return key, run_isolated(job, pin)
+def _perform(
+    key: str, job: dict[str, Any], pin: bool, known: dict[str, Any] | None
+) -> tuple[str, dict[str, Any]]:
+    """Make one run, on whatever machine this is, if its reply is not known already."""
+    return key, known or run_isolated(job, pin)
+
+
+def _foregone(plan: Plan, key: str, records: Journal) -> dict[str, Any] | None:
+    """Return the reply of a run that smaller ones have decided: beyond a limit, or unsupported."""
+    keys = plan.smaller.get(key, ())
+    smaller = {entry["key"]: entry for entry in records.records if entry["key"] in keys}
+    ends = {_limit(entry) for entry in smaller.values()}
+    if plan.runs[key].is_reference or len(smaller) < len(keys) or len(ends) != 1 or None in ends:
+        return None
+    entry = smaller[keys[0]]
+    return {
+        **{name: value for name, value in entry.items() if name not in ("key", "session")},
+        "peak_memory_mb": float("nan"),
+        "log": f"not run: every instance of size {plan.runs[keys[0]].size} ended so",
+    }
+
+
+def _limit(entry: dict[str, Any]) -> str | None:
+    """Return what also ends every larger run: a limit, or a problem that a solver cannot take."""
+    if entry["ended"] in ("time limit", "memory limit"):
+        return str(entry["ended"])
+    unable = entry.get("result", {}).get("status") == "unsupported"
+    return "unsupported" if unable else None
 
 
 def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:
