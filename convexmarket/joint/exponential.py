@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.special import softmax
 
 from convexmarket.allocation.solvers import check_solver, run_solver
 from convexmarket.arguments import shown
@@ -111,7 +112,7 @@ def solve_exponential(
         for _ in range(_MAX_TANGENTS):
             last = descent.objective
             found = _tangent(joint, block, solver, descent.model, descent.weights)
-            descent.take("weights", descent.model, *found)
+            descent.take("weights", descent.model, *_further(joint, descent, *found))
             if last - descent.objective <= tol * abs(last):
                 break
         eta = best_eta(joint, descent.model, descent.weights, descent.eta)
@@ -143,6 +144,33 @@ def _tangent(
             f"{solver} failed on the z-block (status {status}); choose another solver"
         )
     return block.weights, float(np.clip(block.eta, *_eta_range(joint, block.weights)))
+
+
+def _further(
+    joint: JointMarket, descent: Descent, weights: Floats, eta: float
+) -> tuple[Floats, float]:
+    """Go on in the direction of a step of z, twice as far each time, while that is better.
+
+    Tangents converge linearly, at last by less in a step than a conic solver's error.
+    """
+    form, first = joint.market.form, descent.weights
+    if form.other_constraints or not (
+        np.all(weights[form.active] > 0) and np.all(first[form.active] > 0)
+    ):
+        return weights, eta
+    z = np.log(first[form.active])
+    direction = np.log(weights[form.active]) - z
+    best, length = joint.objective(descent.model, weights, eta), 2.0
+    while True:
+        ahead = np.zeros_like(weights)
+        ahead[form.active] = softmax(z + length * direction)
+        if np.any(ahead > form.max_weight):
+            return weights, eta
+        eta_ahead = best_eta(joint, descent.model, ahead, eta)
+        objective = joint.objective(descent.model, ahead, eta_ahead)
+        if eta_ahead < form.eta_low or not objective < best:
+            return weights, eta
+        weights, eta, best, length = ahead, eta_ahead, objective, 2.0 * length
 
 
 def _leave_out_nobody(descent: Descent) -> None:

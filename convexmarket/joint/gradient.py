@@ -220,7 +220,12 @@ def project_logarithms(v: Floats, limit: ArrayLike) -> Floats:
         while excess(high) > 0:
             high *= 2.0
     else:
-        low = _TURN * np.exp(-float(v[v < upper].max()))
+        turns = v + 1 < upper  # the others meet their limits before they would turn back
+        low = float(
+            np.max(_TURN * np.exp(-v[turns]))
+            if turns.any()
+            else np.min((v - upper) * np.exp(-upper))
+        )
         if excess(low) < 0:
             return np.full(v.shape, np.nan)
     z = nearest(brentq(excess, low, high, xtol=1e-300, rtol=1e-15))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -109,6 +109,7 @@ def check_projected_gradient_comes_near(m, seed):
     v=arrays(float, 4, elements=st.floats(-3, 1)),
     limit=arrays(float, 4, elements=st.floats(0.26, 1)),
 )
+@example(v=np.array([-1.5, -2.0, 0.0, 0.0]), limit=np.full(4, 0.265625))
 def test_the_nearest_logarithms_of_weights(v, limit):
     """Feasible, and where they exist nothing nearby is nearer; a surface has no other minimum."""
     z = project_logarithms(v, limit)
