@@ -202,7 +202,7 @@ def project_logarithms(v: Floats, limit: ArrayLike) -> Floats:
     """Return the z nearest to v with ``sum exp(z) = 1`` and ``exp(z) <= limit``.
 
     There ``z + tau*exp(z) = v`` for one tau, unless z is at its limit, and the sum falls as tau
-    rises. From a v too far inside the surface no such z is the nearest one: all are NaN then.
+    rises. From a v too far inside the surface that tau does not exist: all are NaN then.
     """
     upper = np.log(limit)
 
