@@ -129,6 +129,7 @@ def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim
     assert seen[1] == 0
 
 
+@pytest.mark.campaign  # a statistical audit
 def test_the_low_digits_of_the_default_prove_nothing():
     """The sampler of floats reaches some multiples of the step and not others, by chance."""
     proven, seen = proven_by_low_digits("auto")

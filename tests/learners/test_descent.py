@@ -110,6 +110,7 @@ def test_a_hidden_layer_learns_what_no_line_can():
     assert fits[1] > 0.85
 
 
+@pytest.mark.campaign  # a statistical audit
 def test_an_audit_tells_little_noise_from_enough(monkeypatch):
     X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
     options = {

@@ -201,6 +201,7 @@ def test_a_learner_of_ones_own_is_attacked_as_the_built_in_ones_are():
     assert honest.measured[0] > 0.6 * honest.claimed[0]
 
 
+@pytest.mark.campaign  # a statistical audit
 def test_broken_learners_of_ones_own_are_refuted():
     own = guides_learner()
 

@@ -100,7 +100,8 @@ def test_noise_has_the_same_scale_around_predictions_that_are_not_zero(monkeypat
     assert refuted(np.concatenate(noise), 1.15 * release.scale)
 
 
-@pytest.mark.parametrize("ratio", one_in(2, [0.5, 2.0]))
+@pytest.mark.campaign  # a statistical audit
+@pytest.mark.parametrize("ratio", [0.5, 2.0])
 def test_comparisons_see_the_same_noise(ratio):
     _, plain = silent(20_000, 0.0, 3)
     answers, release = silent(20_000, ratio * plain.scale, 3)
@@ -530,6 +531,7 @@ def check_error_bound_of_answers(n_rows, epsilon):
     assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)  # the test has teeth
 
 
+@pytest.mark.campaign  # a statistical audit
 def test_noise_exceeds_a_quarter_of_the_threshold_as_rarely_as_the_bound_needs(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     n_questions, failure_probability, n_seeds, exceeded = 50, 0.4, 400, 0

@@ -90,7 +90,8 @@ def check_picks(accounting, n_releases, off_by):
         assert p_value_of_picks(points, off * exponent) < REJECTED
 
 
-@pytest.mark.parametrize("accounting", one_in(2, SCALES))
+@pytest.mark.campaign  # a statistical audit
+@pytest.mark.parametrize("accounting", SCALES)
 def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(accounting):
     check_picks(accounting, 2000, 0.5)
 

@@ -75,6 +75,7 @@ def p_value(noise, covariance):
     return min(2.0 * tail.cdf(total), 2.0 * tail.sf(total), shape, *pairs)
 
 
+@pytest.mark.campaign  # a statistical audit
 def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
     check_process_noise(monkeypatch, 500)
 
