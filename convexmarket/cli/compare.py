@@ -197,8 +197,10 @@ def run_study(
     report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
     page = write_folder(report, folder, formats)
     out.print(*summary(report), sep="\n")
-    if result.absent:
-        out.print(f"Not installed, and left out: {', '.join(result.absent)}.", markup=False)
-    out.print(f"{len(counted(result.runs)):,} runs. The report:", highlight=False)
+    if result.numbers["absent"]:
+        out.print(
+            f"Not installed, and left out: {', '.join(result.numbers['absent'])}.", markup=False
+        )
+    out.print(f"{len(counted(result.tables['runs'])):,} runs. The report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
     return page

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from convexmarket.errors import ParameterError
@@ -12,42 +10,21 @@ from convexmarket.lab.study.pairs import pairs
 from convexmarket.lab.study.profiles import profiles
 from convexmarket.lab.study.scaling import scaling
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["SUMMARIES", "summarise"]
+
+#: What the runs say, in a table of each name: outcomes, costs, performance profiles, growth with
+#: size, and contenders two by two.
+SUMMARIES = {part.__name__: part for part in (rates, means, profiles, scaling, pairs)}
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """What the runs of a solver study say; a frame of each of the functions of the same names.
-
-    Attributes
-    ----------
-    rates : DataFrame
-        Outcomes: :func:`convexmarket.lab.study.metrics.rates`.
-    means : DataFrame
-        Costs: :func:`convexmarket.lab.study.metrics.means`.
-    profiles : DataFrame
-        Performance profiles: :func:`convexmarket.lab.study.profiles.profiles`.
-    scaling : DataFrame
-        Growth with size: :func:`convexmarket.lab.study.scaling.scaling`.
-    pairs : DataFrame
-        Contenders two by two: :func:`convexmarket.lab.study.pairs.pairs`.
-    """
-
-    rates: pd.DataFrame
-    means: pd.DataFrame
-    profiles: pd.DataFrame
-    scaling: pd.DataFrame
-    pairs: pd.DataFrame
-
-
-def summarise(runs: pd.DataFrame) -> Summary:
-    """Compute rates, means, profiles, exponents and pairwise ratios.
+def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the table of each of the functions in ``SUMMARIES``, by its name.
 
     Parameters
     ----------
     runs : DataFrame
         One row per run, with the columns that
-        :class:`convexmarket.lab.kinds.solver_study.run.SolverStudyResult` describes.
+        :func:`convexmarket.lab.kinds.solver_study.run.run_solver_study` describes.
 
     Raises
     ------
@@ -59,4 +36,4 @@ def summarise(runs: pd.DataFrame) -> Summary:
             f"runs: none of the {len(runs)} counts, because no solver supports its problem; name "
             "other solvers or formulations"
         )
-    return Summary(rates(runs), means(runs), profiles(runs), scaling(runs), pairs(runs))
+    return {name: part(runs) for name, part in SUMMARIES.items()}

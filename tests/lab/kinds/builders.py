@@ -133,7 +133,7 @@ def stubs(*names):
 
 def outcomes(result, **wanted):
     """Return how the runs ended that have these values."""
-    rows = result.runs
+    rows = result.tables["runs"]
     for name, value in wanted.items():
         rows = rows[rows[name] == value]
     return sorted(set(rows.outcome))

@@ -52,8 +52,8 @@ def study(tmp_path):
 
 
 def check_honest_solvers(result):
-    assert result.absent == ("NONESUCH",)
-    usual = result.runs[result.runs.setting != "hasty"]
+    assert result.numbers["absent"] == ["NONESUCH"]
+    usual = result.tables["runs"][result.tables["runs"].setting != "hasty"]
     assert usual.solver.value_counts().to_dict() == {
         "exact": 2,
         **dict.fromkeys(["CLARABEL", "OSQP", *LIARS], 2 * 2),
@@ -63,17 +63,17 @@ def check_honest_solvers(result):
     assert outcomes(result, solver="OSQP", formulation="primal") == ["unsupported"]
     projected = {"solver": "OSQP", "formulation": "projection", "setting": "default"}
     assert outcomes(result, **projected) == ["solved"]
-    assert result.references.certainty.tolist() == ["exact", "exact"]
-    assert (result.runs.certainty == "exact").all()
+    assert result.tables["references"].certainty.tolist() == ["exact", "exact"]
+    assert (result.tables["runs"].certainty == "exact").all()
     solved = usual[usual.outcome == "solved"]
     assert (solved.accuracy <= 1e-3).all()
     assert (solved.again_accuracy <= 1e-3).all()
     assert solved.objective.nunique() > 1
     assert (solved.objective != solved.again_objective).all()
     assert (solved.solver_version != "")[solved.solver != "exact"].all()
-    if result.machine["can_pin"]:
-        assert result.machine["pinned"]
-        assert (result.runs.core >= 0).all()
+    if result.numbers["machine"]["can_pin"]:
+        assert result.numbers["machine"]["pinned"]
+        assert (result.tables["runs"].core >= 0).all()
 
 
 class TestOutcomes:
@@ -81,20 +81,25 @@ class TestOutcomes:
         check_honest_solvers(result)
 
     def test_two_files_of_the_same_name_or_text_are_two(self, result):
-        assert set(result.runs.problem) == {"market", "other/market"}
-        assert result.runs.problem.value_counts().nunique() == 1
+        assert set(result.tables["runs"].problem) == {"market", "other/market"}
+        assert result.tables["runs"].problem.value_counts().nunique() == 1
 
     def test_a_setting_of_ones_own_reaches_the_solver(self, result):
         assert "solved" not in outcomes(result, solver="CLARABEL", setting="hasty")
-        hasty = result.runs[(result.runs.solver == "CLARABEL") & (result.runs.setting == "hasty")]
+        hasty = result.tables["runs"][
+            (result.tables["runs"].solver == "CLARABEL")
+            & (result.tables["runs"].setting == "hasty")
+        ]
         assert (hasty.iterations.dropna() <= 2).all()
 
     def test_the_liar_is_wrong_and_not_solved(self, result):
-        lies = result.runs[(result.runs.solver == "LIAR") & (result.runs.setting == "default")]
+        lies = result.tables["runs"][
+            (result.tables["runs"].solver == "LIAR") & (result.tables["runs"].setting == "default")
+        ]
         assert set(lies.status) == {"optimal"}
         assert set(lies.outcome) == {"wrong"}
         assert (lies.accuracy > 1e-2).all()
-        rates = result.rates[result.rates["size"].isna()]
+        rates = result.tables["rates"][result.tables["rates"]["size"].isna()]
         rates = rates[(rates.solver == "LIAR") & (rates.setting == "default")]
         assert (rates.wrong_rate == 1.0).all()
 
@@ -112,12 +117,12 @@ class TestGoingOn:
         problem = solver_study_in(folder, HONEST, **EVERYTHING)
         again = run_solver_study(problem, plugins=LIARS, journal=journal)
         assert journal.read_bytes() == before
-        assert again.runs.equals(result.runs)
+        assert again.tables["runs"].equals(result.tables["runs"])
         more = run_solver_study(solver_study_in(folder, ["CLARABEL", "ECOS"]), journal=journal)
         assert journal.read_bytes().startswith(before)
-        assert more.machine["sessions"] == 2
-        kept = more.runs[more.runs.solver == "CLARABEL"].set_index("key")
-        assert kept.objective.equals(result.runs.set_index("key").objective[kept.index])
+        assert more.numbers["machine"]["sessions"] == 2
+        kept = more.tables["runs"][more.tables["runs"].solver == "CLARABEL"].set_index("key")
+        assert kept.objective.equals(result.tables["runs"].set_index("key").objective[kept.index])
 
     @pytest.mark.usefixtures("result")
     def test_forgetting_waits_until_the_study_is_known_to_be_possible(self, study, folder):
@@ -210,7 +215,7 @@ class TestWhatSmallerRunsDecide:
         result = run_solver_study(study(["OSQP"], sizes=(20, 40)), journal=tmp_path / "runs.jsonl")
         with Journal(tmp_path / "runs.jsonl") as journal:
             spared = {entry["key"] for entry in journal.records if "not run" in entry["log"]}
-        unable = result.runs[result.runs.outcome == "unsupported"]
+        unable = result.tables["runs"][result.tables["runs"].outcome == "unsupported"]
         assert set(unable["size"]) == {20, 40}
         assert spared == set(unable.key[unable["size"] == 40])
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
+from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.result import Result
 from convexmarket.lab.study.metrics import PARTS
 from convexmarket.lab.study.summary import summarise
-from tests.lab.report.builders import problem_text
+from tests.lab.report.builders import altered, problem_text
 
 SIZES = (100, 100_000)
 SETTINGS = {"default": 1e-6, "high-accuracy": 1e-9}
@@ -186,25 +187,27 @@ def race(
     return pd.DataFrame(rows)
 
 
-def make_result(runs: pd.DataFrame | None = None, **changes: Any) -> SolverStudyResult:
+def make_result(runs: pd.DataFrame | None = None, **changes: Any) -> Result[SolverStudyProblem]:
     """Return a result, summarised from runs."""
     runs = make_runs() if runs is None else runs
-    fields: dict[str, Any] = {
-        "problem": parse_problem(problem_text("solver-study")),
-        "runs": runs,
-        "references": pd.DataFrame({"reference": [2.0], "certainty": ["exact"]}),
-        **vars(summarise(runs)),
-        "absent": ("MOSEK",),
-        "machine": {
-            "cpus": ("Some CPU at 2 GHz",),
-            "cores": 4,
-            "system": "Linux 6",
-            "pinned": True,
-            "can_pin": True,
-            "sessions": 2,
-        },
-        "caveats": ("A caveat of the run.",),
-        "timings": {"run": 12.0},
-        "provenance": {"versions": {"cvxpy": "1.7"}, "seed": 0},
+    machine = {
+        "cpus": ["Some CPU at 2 GHz"],
+        "cores": 4,
+        "system": "Linux 6",
+        "pinned": True,
+        "can_pin": True,
+        "sessions": 2,
     }
-    return SolverStudyResult(**{**fields, **changes})
+    result = Result(
+        problem=parse_problem(problem_text("solver-study")),
+        tables={
+            "runs": runs,
+            "references": pd.DataFrame({"reference": [2.0], "certainty": ["exact"]}),
+            **summarise(runs),
+        },
+        numbers={"absent": ["MOSEK"], "machine": machine},
+        caveats=("A caveat of the run.",),
+        timings={"run": 12.0},
+        provenance={"versions": {"cvxpy": "1.7"}, "seed": 0},
+    )
+    return altered(result, **changes)

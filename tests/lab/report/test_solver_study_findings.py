@@ -111,14 +111,14 @@ def test_sizes_at_which_less_than_half_is_solved_are_named_and_no_others() -> No
     runs = race("lasso", times, (100, 1_000, 10_000))
     at = (runs.solver == "B") & (runs["size"] != 1_000) | (runs.solver == "C")
     runs.loc[at, ["outcome", "total_s", "again_total_s"]] = ["failed", np.nan, np.nan]
-    broken = breaks(make_result(runs).rates)
+    broken = breaks(make_result(runs).tables["rates"])
     assert broken[["solver", "sizes", "outcome"]].to_numpy().tolist() == [
         ["B", "100 and 10,000", "failed"],
         ["C", "every size", "failed"],
     ]
     assert "2 of 3 contenders solve less than half at some size." in page(runs)
     one = race("lasso", {"A/p": NOISE, "B/p": fails})
-    assert breaks(make_result(one).rates).sizes.to_list() == ["100"]
+    assert breaks(make_result(one).tables["rates"]).sizes.to_list() == ["100"]
     assert "1 of 2 contenders solves less than half at some size." in page(one)
     assert "each contender solves at least half" in page(race("lasso", {"A/p": NOISE}))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -15,22 +14,33 @@ from hypothesis.extra.numpy import arrays
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.solver_study.page import _decided, overview
-from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
+from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_claim
 from convexmarket.lab.report.model import Figure, Report
 from convexmarket.lab.report.words import format_number
+from convexmarket.lab.result import Result
 from convexmarket.lab.study.plan import UNKNOWN
-from tests.lab.report.builders import crowded, drawn, facts, headings, plain, stored, table, words
+from tests.lab.report.builders import (
+    altered,
+    crowded,
+    drawn,
+    facts,
+    headings,
+    plain,
+    stored,
+    table,
+    words,
+)
 from tests.lab.report.solver_study_runs import make_result, make_runs
 
 
 @pytest.fixture(scope="module")
-def result() -> SolverStudyResult:
+def result() -> Result[SolverStudyProblem]:
     return stored("solver-study")
 
 
 @pytest.fixture(scope="module")
-def report(result: SolverStudyResult) -> Report:
+def report(result: Result[SolverStudyProblem]) -> Report:
     return build_report(result)
 
 
@@ -39,9 +49,12 @@ def text(report: Report) -> str:
     return words(report)
 
 
-def slower_than_the_first(result: SolverStudyResult, other: str) -> list[str]:
+def slower_than_the_first(result: Result[SolverStudyProblem], other: str) -> list[str]:
     """Return how much longer than CLARABEL's projection a contender takes, with its interval."""
-    rows = result.pairs[result.pairs["size"].isna() & (result.pairs.problem_class == "allocation")]
+    rows = result.tables["pairs"][
+        result.tables["pairs"]["size"].isna()
+        & (result.tables["pairs"].problem_class == "allocation")
+    ]
     names = rows.solver + ", " + rows.formulation
     others = rows.other_solver + ", " + rows.other_formulation
     (row,) = rows[(names == "CLARABEL, projection") & (others == other)].to_dict("records")
@@ -49,16 +62,16 @@ def slower_than_the_first(result: SolverStudyResult, other: str) -> list[str]:
 
 
 def test_every_run_stands_in_the_tables_of_its_outcome(result, report: Report) -> None:
-    outcomes = result.runs.outcome
+    outcomes = result.tables["runs"].outcome
     frames = {piece.name: piece.stored for piece in report.tables}
-    np.testing.assert_array_equal(frames["runs"].total_s, result.runs.total_s)
+    np.testing.assert_array_equal(frames["runs"].total_s, result.tables["runs"].total_s)
     assert len(frames["wrong"]) == (outcomes == "wrong").sum() > 0
     unanswered = ["inaccurate", "failed", "time limit", "memory limit", "crashed"]
     assert set(unanswered) <= set(outcomes)
     assert len(frames["failures"]) == outcomes.isin(unanswered).sum()
     assert set(frames["unsupported"].contender) == {"OSQP, primal", "OSQP, dual"}
     assert frames["unsupported"].combinations.sum() == (outcomes == "unsupported").sum()
-    assert len(frames["pairs"]) == len(result.pairs)
+    assert len(frames["pairs"]) == len(result.tables["pairs"])
 
 
 def test_no_difference_is_claimed_beyond_its_interval(result, text: str) -> None:
@@ -75,27 +88,29 @@ def test_no_difference_is_claimed_beyond_its_interval(result, text: str) -> None
 
 
 def test_where_contenders_break_is_said(result, text: str) -> None:
-    broken = breaks(result.rates)
+    broken = breaks(result.tables["rates"])
     assert {
         ("ECOS", "unscaled", "100,000", "failed"),
         ("SCS", "dual", "100,000", "memory limit"),
         ("CLARABEL", "unscaled", "100,000", "wrong"),
     } <= set(broken[["solver", "formulation", "sizes", "outcome"]].itertuples(index=False))
-    n = result.runs[result.runs.outcome != "unsupported"]
+    n = result.tables["runs"][result.tables["runs"].outcome != "unsupported"]
     n = len(n[["problem_class", "solver", "formulation"]].drop_duplicates())
     assert f"{len(broken)} of {n} contenders solve less than half at some size" in text
     assert (broken.solved / broken.runs < 0.5).all()
     assert set(overview(result).breaks_at.dropna()) == set(broken.sizes)
 
 
-def claims(result: SolverStudyResult, runs: pd.DataFrame) -> str:
-    return words(build_report(replace(result, runs=runs)))
+def claims(result: Result[SolverStudyProblem], runs: pd.DataFrame) -> str:
+    return words(build_report(altered(result, runs=runs)))
 
 
-def test_wrong_claims_are_counted_with_an_example(result: SolverStudyResult, text: str) -> None:
+def test_wrong_claims_are_counted_with_an_example(
+    result: Result[SolverStudyProblem], text: str
+) -> None:
     assert "2 solvers claim an answer and are wrong: CLARABEL in 3 of 48 runs" in text
     assert "says “infeasible”, and there is a feasible point with objective 2" in text
-    claimed = result.runs[result.runs.status != "infeasible"]
+    claimed = result.tables["runs"][result.tables["runs"].status != "infeasible"]
     worst = claimed[claimed.outcome == "wrong"].accuracy.max()
     said = claims(result, claimed)
     assert "1 solver claims an answer and is wrong: SCS" in said
@@ -105,12 +120,12 @@ def test_wrong_claims_are_counted_with_an_example(result: SolverStudyResult, tex
     said = claims(result, second)
     assert "says “optimal” of the solve with changed numbers" in said
     assert "compute is 0.5," in said
-    none = claims(result, result.runs[result.runs.outcome != "wrong"])
+    none = claims(result, result.tables["runs"][result.tables["runs"].outcome != "wrong"])
     assert "No solver claims an answer" in none
 
 
-def test_the_worst_claim_is_of_the_solve_that_is_wrong(result: SolverStudyResult) -> None:
-    wrong = result.runs[result.runs.outcome == "wrong"].head(1)
+def test_the_worst_claim_is_of_the_solve_that_is_wrong(result: Result[SolverStudyProblem]) -> None:
+    wrong = result.tables["runs"][result.tables["runs"].outcome == "wrong"].head(1)
     first = wrong.assign(accuracy=0.02, again_accuracy=np.inf)  # the second solve failed
     other = wrong.assign(accuracy=0.03, again_accuracy=0.01)
     assert worst_claim(pd.concat([first, other]))["error"] == 0.03
@@ -118,24 +133,26 @@ def test_the_worst_claim_is_of_the_solve_that_is_wrong(result: SolverStudyResult
     assert (second["again"], second["error"]) == (True, 0.5)
 
 
-def test_what_objectives_are_compared_with_is_said(result: SolverStudyResult, text: str) -> None:
+def test_what_objectives_are_compared_with_is_said(
+    result: Result[SolverStudyProblem], text: str
+) -> None:
     compared = "Objectives of 18 instances are compared with"
     assert f"{compared} the exact optimum on 12; with the best that a solver found" in text
-    none = claims(result, result.runs.assign(certainty="none"))
+    none = claims(result, result.tables["runs"].assign(certainty="none"))
     assert f"{compared} nothing on 18, where only residuals decide." in none
     assert "column “known how well”" not in none
-    refuted = claims(result, result.runs.assign(certainty="refuted"))
+    refuted = claims(result, result.tables["runs"].assign(certainty="refuted"))
     assert f"{compared} a better value that a run found on 18" in refuted
     assert "solver found" not in refuted
 
 
-def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> None:
+def test_a_refuted_reference_is_in_the_summary(result: Result[SolverStudyProblem]) -> None:
     one = {"problem_class": "ridge", "problem": "quickstart", "instance": "b", "size": 1_000}
     entry = {**one, "seed": 3, "certainty": "refuted", "message": "SCS, dual found a better value"}
     references = pd.DataFrame([entry, {**entry, "certainty": "exact"}])
 
     def lead(references: pd.DataFrame) -> str:
-        blocks = build_report(replace(result, references=references)).lead
+        blocks = build_report(altered(result, references=references)).lead
         return plain("\n\n".join(block for block in blocks if isinstance(block, str)))
 
     said = lead(references)
@@ -146,9 +163,9 @@ def test_a_refuted_reference_is_in_the_summary(result: SolverStudyResult) -> Non
     assert "; 2 more." in several
 
 
-def test_who_could_not_be_asked_is_named(result: SolverStudyResult, text: str) -> None:
+def test_who_could_not_be_asked_is_named(result: Result[SolverStudyProblem], text: str) -> None:
     assert "No setting known" not in text
-    said = claims(result, result.runs.assign(options=UNKNOWN))
+    said = claims(result, result.tables["runs"].assign(options=UNKNOWN))
     assert "how to ask for “default” is not known of CLARABEL" in said
 
 
@@ -161,11 +178,11 @@ def test_limitations_follow_from_how_it_was_run(result, text: str) -> None:
     assert "They were made in 2 sessions" in text
     assert "A caveat of the run." in text
     one = {"pinned": False, "sessions": 1}
-    loose = words(build_report(replace(result, machine=result.machine | one)))
+    loose = words(build_report(altered(result, machine=result.numbers["machine"] | one)))
     assert "not bound to a processor core" in loose
     assert "sessions" not in loose
-    several = result.machine | {"cpus": ("One CPU", "Another CPU")}
-    text = words(build_report(replace(result, machine=several)))
+    several = result.numbers["machine"] | {"cpus": ["One CPU", "Another CPU"]}
+    text = words(build_report(altered(result, machine=several)))
     assert "2 processors (One CPU and Another CPU), between which times do not compare" in text
 
 
@@ -195,13 +212,13 @@ def test_what_only_the_exact_method_has_is_said_only_beside_it(text: str) -> Non
 def test_absent_solvers_and_those_that_cannot_are_told_apart(result, text: str) -> None:
     assert "not installed here: MOSEK" in text
     assert "12 combinations count nowhere" in text
-    runs = result.runs[result.runs.outcome != "unsupported"]
-    full = build_report(replace(result, runs=runs, absent=()))
+    runs = result.tables["runs"][result.tables["runs"].outcome != "unsupported"]
+    full = build_report(altered(result, runs=runs, absent=[]))
     assert "What did not take part" not in headings(full)
 
 
-def test_facts_count_what_counts(result: SolverStudyResult, report: Report) -> None:
-    outcomes = result.runs.outcome.value_counts()
+def test_facts_count_what_counts(result: Result[SolverStudyProblem], report: Report) -> None:
+    outcomes = result.tables["runs"].outcome.value_counts()
     shown = facts(report)
     assert shown["problem classes"] == "3"
     assert shown["instances"] == "18"
@@ -231,7 +248,9 @@ def test_a_panel_shows_one_line_of_every_solver(report: Report) -> None:
         assert len({line.get_gid() for line in lines}) == len(lines) == takes_part
 
 
-def test_hollow_marks_what_did_not_solve(report: Report, result: SolverStudyResult) -> None:
+def test_hollow_marks_what_did_not_solve(
+    report: Report, result: Result[SolverStudyProblem]
+) -> None:
     figure = drawn(report, "growth-default")
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
     hollow = [line for line in panels["allocation"].lines if line.get_markerfacecolor() == "white"]
@@ -240,7 +259,7 @@ def test_hollow_marks_what_did_not_solve(report: Report, result: SolverStudyResu
     some = growth[(growth.problem_class == "allocation") & (growth.missed > 0)]
     some = some[np.isfinite(some.seconds)]
     assert {y for ys in shown for y in ys} == set(np.round(some.seconds, 12))
-    runs = result.runs[result.runs.outcome != "unsupported"]
+    runs = result.tables["runs"][result.tables["runs"].outcome != "unsupported"]
     for row in growth.itertuples():
         own = runs[(runs.problem_class == row.problem_class) & (runs.solver == row.solver)]
         own = own[(own.formulation == row.formulation) & (own["size"] == row.size)]
@@ -322,7 +341,9 @@ def test_the_first_sentence_says_what_decides(result, report: Report) -> None:
     assert [piece.name for piece in report.lead if isinstance(piece, Figure)] == ["choice"]
 
 
-def test_the_counts_of_runs_add_up(report: Report, text: str, result: SolverStudyResult) -> None:
+def test_the_counts_of_runs_add_up(
+    report: Report, text: str, result: Result[SolverStudyProblem]
+) -> None:
     shown = {name: int(value.replace(",", "")) for name, value in facts(report).items()}
     parts = ("of them solved", "claimed and wrong", "without an answer")
     assert shown["runs"] == sum(shown[part] for part in parts)
@@ -335,7 +356,7 @@ def test_the_counts_of_runs_add_up(report: Report, text: str, result: SolverStud
         f"{failed} end without an answer that the solver stands by. A further 12 combinations"
         in text
     )
-    assert len(result.runs) == shown["runs"] + 12
+    assert len(result.tables["runs"]) == shown["runs"] + 12
     assert f"The {failed} runs without an answer" in text
 
 
@@ -353,9 +374,7 @@ def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> Non
 
 def test_a_solver_that_the_file_does_not_name_is_drawn_too(result) -> None:
     frames = ("runs", "rates", "means", "profiles", "scaling", "pairs")
-    mine = replace(
-        result, **{name: getattr(result, name).replace("OSQP", "MINE") for name in frames}
-    )
+    mine = altered(result, **{name: result.tables[name].replace("OSQP", "MINE") for name in frames})
     figures = {piece.name: piece for piece in build_report(mine).figures}
     assert [one.label for one in figures["growth-default"].series][3:] == ["MINE", "exact"]
     assert figures["time-profile-default"].draw().axes
@@ -378,7 +397,7 @@ def test_only_the_exact_method_ran() -> None:
     found = make_result(runs[runs.solver == "exact"])
     report = build_report(found)
     assert "no contender can be called the fastest: only the exact method ran" in words(report)
-    assert found.pairs.empty
+    assert found.tables["pairs"].empty
     assert "time-profile-default" not in {figure.name for figure in report.figures}
     for piece in report.figures:
         assert piece.draw().axes

@@ -79,7 +79,8 @@ def test_qpbenchmark_itself_runs_what_is_exported(exported, tmp_path):
     run(test_set, results, only_settings="high_accuracy")
     results.write()
     result = run_solver_study(study, imported=tmp_path / "results.parquet")
-    theirs = result.runs[result.runs.solver == "osqp (qpbenchmark)"].iloc[0]
-    ours = result.runs[(result.runs.solver == "OSQP") & (result.runs.formulation == "projection")]
+    runs = result.tables["runs"]
+    theirs = runs[runs.solver == "osqp (qpbenchmark)"].iloc[0]
+    ours = runs[(runs.solver == "OSQP") & (runs.formulation == "projection")]
     assert theirs.outcome == ours.outcome.item() == "solved"
-    assert "osqp (qpbenchmark)" in set(result.rates.solver)
+    assert "osqp (qpbenchmark)" in set(result.tables["rates"].solver)

@@ -157,13 +157,14 @@ def test_whatever_happens_frames_are_sane(drawn: list[tuple[str, float]]) -> Non
     if (runs.outcome == "unsupported").all():
         return
     found = summarise(runs)
-    counts = found.rates[[name.replace(" ", "_") for name in COUNTED]].sum(axis=1)
-    assert (counts == found.rates.runs).all()
-    assert (found.rates.success_low <= found.rates.success).all()
-    assert (found.rates.success <= found.rates.success_high).all()
-    relative = found.means.relative.dropna()
+    rates, profiles = found["rates"], found["profiles"]
+    counts = rates[[name.replace(" ", "_") for name in COUNTED]].sum(axis=1)
+    assert (counts == rates.runs).all()
+    assert (rates.success_low <= rates.success).all()
+    assert (rates.success <= rates.success_high).all()
+    relative = found["means"].relative.dropna()
     assert (relative >= 1.0).all()
-    assert (found.profiles.share.between(0.0, 1.0)).all()
-    rates_of_all = found.rates[found.rates["size"].isna()].set_index("solver").success
-    times = found.profiles[found.profiles.of == "time"]
+    assert (profiles.share.between(0.0, 1.0)).all()
+    rates_of_all = rates[rates["size"].isna()].set_index("solver").success
+    times = profiles[profiles.of == "time"]
     assert dict(times.groupby("solver").share.max()) == pytest.approx(dict(rates_of_all))

@@ -42,7 +42,8 @@ def test_crashes_and_errors_are_rows(study, stubs):
     result = run_solver_study(study(["CLARABEL"]), plugins=stubs("Suicide", "Quitter"))
     assert outcomes(result, solver="CLARABEL") == ["solved"]
     assert outcomes(result, solver="SUICIDE") == ["crashed"]
-    assert set(result.runs[result.runs.solver == "SUICIDE"].status) == {"SIGSEGV"}
+    runs = result.tables["runs"]
+    assert set(runs[runs.solver == "SUICIDE"].status) == {"SIGSEGV"}
     assert outcomes(result, solver="QUITTER") == ["failed"]
 
 
@@ -81,7 +82,7 @@ def test_killed_at_any_time_no_finished_run_is_lost_and_none_repeated(study, tmp
     assert journal.read_bytes().startswith(seen)
     keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == len(plan_runs(load_problem(file), {}).runs)
-    assert set(result.runs.key) <= set(keys)
+    assert set(result.tables["runs"].key) <= set(keys)
 
 
 def test_on_a_dask_cluster_the_same_is_found(study, tmp_path):

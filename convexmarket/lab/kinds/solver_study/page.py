@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
+from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.kinds.solver_study.standing import (
     Standing,
     breaks,
@@ -24,6 +24,7 @@ from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, settings_table
 from convexmarket.lab.report.words import format_number
+from convexmarket.lab.result import Result
 from convexmarket.lab.study.costs import costs, regrets
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
@@ -79,14 +80,14 @@ SHARES = [f"{part}_share" for part in PARTS]
 BEST = "Of each solver, its formulation of the least mean"
 
 
-def solver_study_report(result: SolverStudyResult) -> Report:
+def solver_study_report(result: Result[SolverStudyProblem]) -> Report:
     """Describe a solver study."""
-    runs, ran = counted(result.runs), settings(result)
+    runs, ran = counted(result.tables["runs"]), settings(result)
     wrong = runs[runs.outcome == "wrong"]
     failed = runs[~runs.outcome.isin(["solved", "wrong"])]
     instances = runs.drop_duplicates(["problem_class", *INSTANCE])
     standings = {setting: _standings(result, setting) for setting in ran}
-    decides = choice(result.means)
+    decides = choice(result.tables["means"])
     return page(
         "convexmarket.lab.kinds.solver_study",
         result,
@@ -110,7 +111,7 @@ def solver_study_report(result: SolverStudyResult) -> Report:
         standings=standings,
         decided={name: _decided(select(decides, setting=name)) for name in ran},
         verdicts=_verdicts(standings[ran[0]]),
-        unsupported=len(result.runs) - len(runs),
+        unsupported=len(result.tables["runs"]) - len(runs),
         unknown=runs[runs.options == UNKNOWN].groupby("setting").solver.unique().to_dict(),
         n_wrong=len(wrong),
         n_failed=len(failed),
@@ -121,10 +122,12 @@ def solver_study_report(result: SolverStudyResult) -> Report:
         has_exact=EXACT in set(runs.solver),
         failures=[f"{n:,} “{name}”" for name, n in failed.outcome.value_counts().items()],
         references=_references(instances),
-        refuted=result.references[result.references.certainty == "refuted"].to_dict("records"),
-        breaking={name: len(select(breaks(result.rates), setting=name)) for name in ran},
+        refuted=result.tables["references"][
+            result.tables["references"].certainty == "refuted"
+        ].to_dict("records"),
+        breaking={name: len(select(breaks(result.tables["rates"]), setting=name)) for name in ran},
         contenders={name: len(_distinct(select(runs, setting=name), CONTENDER)) for name in ran},
-        machine=result.machine,
+        machine=result.numbers["machine"],
         versions=_versions(runs),
         limits=[_time(limit) for limit in sorted(set(runs.time_limit_s))],
         FEWEST_PAIRS=FEWEST_PAIRS,
@@ -149,8 +152,8 @@ def _distinct(runs: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return runs[["problem_class", *columns]].drop_duplicates()
 
 
-def _standings(result: SolverStudyResult, setting: str) -> list[Standing]:
-    names = select(counted(result.runs), setting=setting).problem_class.unique()
+def _standings(result: Result[SolverStudyProblem], setting: str) -> list[Standing]:
+    names = select(counted(result.tables["runs"]), setting=setting).problem_class.unique()
     return [standing(result, str(name), setting) for name in names]
 
 
@@ -210,7 +213,7 @@ def _versions(runs: pd.DataFrame) -> list[str]:
 # ----------------------------------------------------------------------------------- figures
 
 
-def _file_name(result: SolverStudyResult, figure: str, setting: str) -> str:
+def _file_name(result: Result[SolverStudyProblem], figure: str, setting: str) -> str:
     """Name the file of a figure by its setting, also where two settings differ in capitals only."""
     slugs = [re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in settings(result)]
     place = settings(result).index(setting)
@@ -218,7 +221,7 @@ def _file_name(result: SolverStudyResult, figure: str, setting: str) -> str:
     return f"{figure}-{slugs[place]}{number}"
 
 
-def _by_solver(result: SolverStudyResult, frame: pd.DataFrame) -> pd.DataFrame:
+def _by_solver(result: Result[SolverStudyProblem], frame: pd.DataFrame) -> pd.DataFrame:
     """Put solvers in one order in all figures, so that each keeps its colour; exact is last."""
     named = [name for name in result.problem.study.solvers if name != EXACT]
     others = sorted(set(frame.solver) - {*named, EXACT})
@@ -226,7 +229,7 @@ def _by_solver(result: SolverStudyResult, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("solver", key=lambda s: s.map(order.index), kind="stable")
 
 
-def _figures(result: SolverStudyResult, decides: pd.DataFrame) -> list[Figure]:
+def _figures(result: Result[SolverStudyProblem], decides: pd.DataFrame) -> list[Figure]:
     figures = []
     if len(decides):
         named = decides.assign(changed=decides.changed.map(CHANGED))
@@ -252,9 +255,9 @@ def _figures(result: SolverStudyResult, decides: pd.DataFrame) -> list[Figure]:
     return figures + _split(result)
 
 
-def _of_setting(result: SolverStudyResult, setting: str) -> list[Figure]:
+def _of_setting(result: Result[SolverStudyProblem], setting: str) -> list[Figure]:
     """Return means, profiles and growth under one setting, one panel for each class."""
-    runs = select(counted(result.runs), setting=setting)
+    runs = select(counted(result.tables["runs"]), setting=setting)
     names = [str(name) for name in runs.problem_class.unique()]
     table = pd.concat([ranked(result, name, setting) for name in names], ignore_index=True)
     best = table.drop_duplicates(["problem_class", "solver"])[["problem_class", *CONTENDER]]
@@ -293,7 +296,7 @@ def _of_setting(result: SolverStudyResult, setting: str) -> list[Figure]:
             "was asked for.",
         ),
     ):
-        steps = select(result.profiles, of=of, setting=setting).merge(best)
+        steps = select(result.tables["profiles"], of=of, setting=setting).merge(best)
         if steps.empty:
             continue
         time = of == "time"
@@ -372,10 +375,10 @@ def _growth(runs: pd.DataFrame) -> pd.DataFrame:
     return sizes.assign(seconds=np.exp(sizes.log), **ends)
 
 
-def _split(result: SolverStudyResult) -> list[Figure]:
+def _split(result: Result[SolverStudyProblem]) -> list[Figure]:
     """Return the split of the first setting, with each solver's best formulation that solves."""
     setting = settings(result)[0]
-    means = select(result.means[result.means["size"].isna()], setting=setting)
+    means = select(result.tables["means"][result.tables["means"]["size"].isna()], setting=setting)
     best = means[means.solver_share.notna()].sort_values("total_s", kind="stable")
     best = best.drop_duplicates(["problem_class", "solver"])
     if best.empty:
@@ -415,18 +418,18 @@ def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def overview(result: SolverStudyResult) -> pd.DataFrame:
+def overview(result: Result[SolverStudyProblem]) -> pd.DataFrame:
     """Return one row per class, setting and contender, the fastest of each group first."""
-    runs = counted(result.runs)
+    runs = counted(result.tables["runs"])
     table = pd.concat(
         ranked(result, str(name), setting)
         for setting in settings(result)
         for name in select(runs, setting=setting).problem_class.unique()
     )
     key = ["problem_class", "setting", *CONTENDER]
-    fits = select(result.scaling, solve="first")[[*key, "exponent", "low", "high"]]
+    fits = select(result.tables["scaling"], solve="first")[[*key, "exponent", "low", "high"]]
     fits = fits.rename(columns={"low": "exponent_low", "high": "exponent_high"})
-    broken = breaks(result.rates)[[*key, "sizes"]].rename(columns={"sizes": "breaks_at"})
+    broken = breaks(result.tables["rates"])[[*key, "sizes"]].rename(columns={"sizes": "breaks_at"})
     table = table.merge(fits, how="left", on=key).merge(broken, how="left", on=key)
     table["other"] = table.runs - table.solved - table.wrong
     columns = [*key, "runs", "solved", "wrong", "other", "total_s", "relative"]
@@ -435,13 +438,16 @@ def overview(result: SolverStudyResult) -> pd.DataFrame:
 
 
 def _tables(
-    result: SolverStudyResult, decides: pd.DataFrame, wrong: pd.DataFrame, failed: pd.DataFrame
+    result: Result[SolverStudyProblem],
+    decides: pd.DataFrame,
+    wrong: pd.DataFrame,
+    failed: pd.DataFrame,
 ) -> list[Table]:
     rates = [f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")]
     exponents = ("exponent", "exponent_low", "exponent_high")
-    means = result.means[result.means["size"].isna()]
-    broken = breaks(result.rates)
-    unsupported = result.runs[result.runs.outcome == "unsupported"]
+    means = result.tables["means"][result.tables["means"]["size"].isna()]
+    broken = breaks(result.tables["rates"])
+    unsupported = result.tables["runs"][result.tables["runs"].outcome == "unsupported"]
     listed = unsupported.groupby(["problem_class", *CONTENDER, "message"], sort=False).size()
     claims = [*RUN, "status", "objective", "reference", "certainty", *COMPUTED]
     claims += ["again_status", "again_accuracy", "tolerance", "message"]
@@ -475,14 +481,14 @@ def _tables(
             "regrets",
             "Chosen for the largest size by fits to the smaller ones; regret: its time over that "
             "of the fastest there; worst choice: the same of the slowest.",
-            _with_names(regrets(result.runs)),
+            _with_names(regrets(result.tables["runs"])),
             {**WORDS, "worst_choice": "worst choice"},
             dict.fromkeys(("regret", "worst_choice"), ".2f"),
         ),
         Table(
             "costs",
             "Seconds of a first solve: constant, per thousand, and per thousand squared.",
-            _with_names(costs(result.runs)),
+            _with_names(costs(result.tables["runs"])),
             WORDS,
             dict.fromkeys(("constant", "linear", "quadratic"), ".2g"),
         ),
@@ -490,14 +496,14 @@ def _tables(
             "rates",
             "Shares solved and wrong, with Wilson's 95% intervals; a dash for the size: all sizes "
             "together.",
-            result.rates,
+            result.tables["rates"],
             WORDS,
             {"size": ",.0f", **dict.fromkeys(rates, ".2f")},
         ),
         Table(
             "exponents",
             "Fitted exponents of the size, of the first solve and of solving again.",
-            _with_names(result.scaling),
+            _with_names(result.tables["scaling"]),
             WORDS,
             dict.fromkeys(("exponent", "low", "high"), ".2f"),
         ),
@@ -544,7 +550,7 @@ def _tables(
         Table(
             "pairs",
             "Every two contenders of a class; a dash for the size: all sizes together.",
-            result.pairs,
+            result.tables["pairs"],
             WORDS,
             {"size": ",.0f", **dict.fromkeys(("alone", "other_alone"), ".0%")},
         ),
@@ -558,10 +564,10 @@ def _tables(
         Table(
             "runs",
             "Every run with all that was measured, and every combination that cannot be run.",
-            result.runs,
+            result.tables["runs"],
             WORDS,
             rows_shown=10,
         ),
-        settings_table("machine", "The machine.", result.machine),
+        settings_table("machine", "The machine.", result.numbers["machine"]),
     ]  # fmt: skip
     return [table for table in tables if len(table.frame) or table.name in ("exponents", "pairs")]

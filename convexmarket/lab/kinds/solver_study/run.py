@@ -8,7 +8,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from convexmarket.lab.dask_workers import client_of
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.provenance import problem_file, provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.lab.study.cores import can_pin, usable_cores
 from convexmarket.lab.study.isolation import run_isolated
@@ -28,7 +28,7 @@ from convexmarket.lab.study.plan import Plan, plan_runs
 from convexmarket.lab.study.summary import summarise
 from convexmarket.lab.study.verdicts import judge, references_of
 
-__all__ = ["SolverStudyResult", "compare_solvers", "run_solver_study", "solver_study"]
+__all__ = ["compare_solvers", "run_solver_study", "solver_study"]
 
 CAVEATS = (
     "Times are of this machine, these versions and one thread, with CVXPY's own work in them; "
@@ -39,57 +39,6 @@ CAVEATS = (
     "ones.",
     "Instances are drawn from the problem files named, and say nothing of others.",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class SolverStudyResult:
-    """What :func:`run_solver_study` found.
-
-    Attributes
-    ----------
-    problem : SolverStudyProblem
-    runs : DataFrame
-        One row per run: key; problem (the file), problem_class, instance, size, seed; formulation,
-        solver, solver_version, setting, tolerance, time_limit_s; outcome (see
-        :func:`convexmarket.lab.study.verdicts.outcome_of`, or "time limit", "memory limit",
-        "crashed"), status (the solver's word) and message. Seconds: declaration_s, compilation_s,
-        solver_s, recovery_s, total_s. iterations, objective, reference, certainty (of the
-        reference), excess (relative error of the objective); primal_residual, violation,
-        dual_residual and gap (:mod:`convexmarket.lab.study.kkt`), accuracy (the worst of these
-        five). The same with the prefix again_ for the solve with a changed parameter.
-        peak_memory_mb of the process, added_memory_mb of it by the run; core (-1: not pinned) and
-        session.
-    references : DataFrame
-        One row per instance: reference and again_reference (best objective known), certainty
-        ("exact"; or what the residuals of the tightest solve leave open, and doubt, that as a
-        number; "refuted" where a run found a better one; "none"), message.
-    rates, means, profiles, scaling, pairs : DataFrame
-        See :class:`convexmarket.lab.study.summary.Summary`.
-    absent : tuple of str
-        Solvers that were named and are not installed.
-    machine : dict
-        cpus (the processors that runs were made on), cores, system, pinned, can_pin, sessions.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage, of the last session.
-    provenance : dict
-        Versions, seed, and the texts and digests of the problem files.
-    """
-
-    problem: SolverStudyProblem
-    runs: pd.DataFrame
-    references: pd.DataFrame
-    rates: pd.DataFrame
-    means: pd.DataFrame
-    profiles: pd.DataFrame
-    scaling: pd.DataFrame
-    pairs: pd.DataFrame
-    absent: tuple[str, ...]
-    machine: dict[str, Any]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
 
 
 def solver_study(
@@ -175,7 +124,7 @@ def compare_solvers(
     dask: str | None = None,
     plugins: Mapping[str, str] | None = None,
     **study: Any,
-) -> SolverStudyResult:
+) -> Result[SolverStudyProblem]:
     """Compare solvers and formulations: ``convexmarket compare`` in Python.
 
     Parameters
@@ -198,7 +147,7 @@ def compare_solvers(
     ...     sizes=[20],
     ...     seeds=1,
     ... )  # doctest: +SKIP
-    >>> result.runs[["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
+    >>> result.tables["runs"][["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
     """
     problem = solver_study(files, **study)
     return run_solver_study(problem, progress, journal=journal, dask=dask, plugins=plugins)
@@ -213,7 +162,7 @@ def run_solver_study(
     plugins: Mapping[str, str] | None = None,
     fresh: bool = False,
     imported: Path | None = None,
-) -> SolverStudyResult:
+) -> Result[SolverStudyProblem]:
     """Compare solvers and formulations on the subproblems of problem files.
 
     Every run happens in a process of its own, with limits on its time and memory.
@@ -239,7 +188,28 @@ def run_solver_study(
 
     Returns
     -------
-    SolverStudyResult
+    Result
+        Its tables, and two numbers:
+
+        - ``runs``: One row per run: key; problem (the file), problem_class, instance,
+          size, seed; formulation, solver, solver_version, setting, tolerance,
+          time_limit_s; outcome (see :func:`convexmarket.lab.study.verdicts.outcome_of`, or
+          "time limit", "memory limit", "crashed"), status (the solver's word) and message.
+          Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s. iterations,
+          objective, reference, certainty (of the reference), excess (relative error of the
+          objective); primal_residual, violation, dual_residual and gap
+          (:mod:`convexmarket.lab.study.kkt`), accuracy (the worst of these five). The same
+          with the prefix again_ for the solve with a changed parameter. peak_memory_mb of
+          the process, added_memory_mb of it by the run; core (-1: not pinned) and session.
+        - ``references``: One row per instance: reference and again_reference (best
+          objective known), certainty ("exact"; or what the residuals of the tightest solve
+          leave open, and doubt, that as a number; "refuted" where a run found a better
+          one; "none"), message.
+        - ``rates``, ``means``, ``profiles``, ``scaling``, ``pairs``: See
+          :mod:`convexmarket.lab.study.summary`.
+        - ``absent``: Solvers that were named and are not installed.
+        - ``machine``: cpus (the processors that runs were made on), cores, system, pinned,
+          can_pin, sessions.
 
     Raises
     ------
@@ -280,18 +250,13 @@ def run_solver_study(
         from convexmarket.lab.study.exchange import import_runs
 
         runs = pd.concat([runs, import_runs(problem, imported)], ignore_index=True)
-    summary = summarise(runs)
-    return SolverStudyResult(
+    return Result(
         problem=problem,
-        runs=runs,
-        references=references,
-        rates=summary.rates,
-        means=summary.means,
-        profiles=summary.profiles,
-        scaling=summary.scaling,
-        pairs=summary.pairs,
-        absent=plan.absent,
-        machine=_machine(runs, {entry["processor"] for entry in found.values()}),
+        tables={"runs": runs, "references": references, **summarise(runs)},
+        numbers={
+            "absent": list(plan.absent),
+            "machine": _machine(runs, {entry["processor"] for entry in found.values()}),
+        },
         caveats=(*CAVEATS, *_substitutions(plan)),
         timings=stages.timings(),
         provenance=provenance_of(

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.solver_study.run import SolverStudyResult
+from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.words import listing
+from convexmarket.lab.result import Result
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, COUNTED, counted
 
@@ -47,18 +48,21 @@ def contender_name(solver: str, formulation: str) -> str:
     return solver if solver == formulation else f"{solver}, {formulation}"
 
 
-def settings(result: SolverStudyResult) -> list[str]:
+def settings(result: Result[SolverStudyProblem]) -> list[str]:
     """Return the settings in which something ran, in the order of the problem file."""
-    ran = set(counted(result.runs).setting)
+    ran = set(counted(result.tables["runs"]).setting)
     return [name for name in result.problem.study.settings if name in ran]
 
 
-def ranked(result: SolverStudyResult, problem_class: str, setting: str) -> pd.DataFrame:
+def ranked(result: Result[SolverStudyProblem], problem_class: str, setting: str) -> pd.DataFrame:
     """Return means and rates of a group's contenders, all sizes together, the fastest first."""
     place = {"problem_class": problem_class, "setting": setting}
     means, rates = (
         table[table["size"].isna()].drop(columns="size")
-        for table in (select(result.means, **place), select(result.rates, **place))
+        for table in (
+            select(result.tables["means"], **place),
+            select(result.tables["rates"], **place),
+        )
     )
     both = means.merge(rates, on=[*place, *CONTENDER], validate="one_to_one")
     names = [contender_name(*pair) for pair in both[CONTENDER].itertuples(index=False)]
@@ -217,7 +221,7 @@ class Standing:
         return "few" if np.isnan(self.others[0]["low"]) else "fastest"
 
 
-def standing(result: SolverStudyResult, problem_class: str, setting: str) -> Standing:
+def standing(result: Result[SolverStudyProblem], problem_class: str, setting: str) -> Standing:
     """Compare the solvers that solve something with the one of the least mean, if one has any."""
     everyone = ranked(result, problem_class, setting)
     solving = everyone[everyone.solved > 0]
@@ -225,7 +229,7 @@ def standing(result: SolverStudyResult, problem_class: str, setting: str) -> Sta
     if not solvers.total_s.notna().any():
         return Standing(problem_class, everyone, None, [])
     best, *others = solvers.to_dict("records")  # those without a mean come last
-    pairs = select(result.pairs, problem_class=problem_class, setting=setting)
+    pairs = select(result.tables["pairs"], problem_class=problem_class, setting=setting)
     pairs = pairs[pairs["size"].isna()]
     return Standing(
         problem_class,
@@ -255,9 +259,13 @@ def _ratio(
     return dict.fromkeys(("ratio", "low", "high"), np.nan)
 
 
-def _largest(result: SolverStudyResult, problem_class: str, setting: str) -> dict[Any, Any] | None:
+def _largest(
+    result: Result[SolverStudyProblem], problem_class: str, setting: str
+) -> dict[Any, Any] | None:
     place = {"problem_class": problem_class, "setting": setting}
-    means = select(result.means, **place).merge(result.rates, on=[*place, "size", *CONTENDER])
+    means = select(result.tables["means"], **place).merge(
+        result.tables["rates"], on=[*place, "size", *CONTENDER]
+    )
     means = means[means["size"].notna() & (means.solver != EXACT)]
     half = means[means.success >= 0.5]
     able = half[half.total_s.notna()]

@@ -20,5 +20,5 @@ def test_where_the_optimum_is_nothing_solvers_are_not_wrong():
         sizes=[5],
         seeds=2,
     )
-    assert (result.references.reference < 1e-20).any()
-    assert set(result.runs.outcome) == {"solved"}
+    assert (result.tables["references"].reference < 1e-20).any()
+    assert set(result.tables["runs"].outcome) == {"solved"}
