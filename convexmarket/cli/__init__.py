@@ -1,4 +1,4 @@
-"""The command line: ``convexmarket run``, ``price``, ``online`` and ``schema``."""
+"""The command line; a sentence on each command stands in its help."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        version()
+        out.print(f"convexmarket {installed('convexmarket')}", highlight=False)
         raise typer.Exit
 
 
@@ -158,12 +158,6 @@ def _options(
     ] = False,
 ) -> None:
     del show
-
-
-@app.command()
-def version() -> None:
-    """Show the version."""
-    out.print(f"convexmarket {installed('convexmarket')}", highlight=False)
 
 
 @app.command(epilog=RUN_EXAMPLES)
@@ -240,7 +234,7 @@ def price(
     ],
     prior: Annotated[
         str,
-        typer.Option(help="Distribution of the sensitivities: uniform:0.02,0.10, beta:2,5, ..."),
+        typer.Option(help="Distribution of the sensitivities, such as uniform:0.02,0.10."),
     ],
     mu: Annotated[float, typer.Option(help="Weight of the spread of the weights.")],
     sigma: Annotated[float, typer.Option(help="Weight of the noise.")],
@@ -256,15 +250,12 @@ def price(
     ] = None,
     id_column: Annotated[
         str | None,
-        typer.Option(
-            "--id-column", "--id", help="Column of the ids.", show_default="id, seller, ..."
-        ),
+        typer.Option("--id-column", help="Column of the ids.", show_default="id, seller, ..."),
     ] = None,
     sensitivity_column: Annotated[
         str | None,
         typer.Option(
             "--sensitivity-column",
-            "--sensitivity",
             help="Column of the reported sensitivities.",
             show_default="sensitivity, cost, ...",
         ),
@@ -315,7 +306,7 @@ def price(
                     sensitivity_column=sensitivity_column,
                     progress=lambda stage: status.update(f"{stage} ..."),
                 )
-            out.print(certificate_summary(certificate))
+            out.print(*certificate_summary(certificate), sep="\n")
             out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
             return
         kind = PARQUET if offers_file.suffix == ".parquet" else CSV
@@ -338,7 +329,7 @@ def price(
         )
         status.update("writing ...")
         written = offers.write(offers_file, force=force)
-    out.print(certificate_summary(offers.certificate))
+    out.print(*certificate_summary(offers.certificate), sep="\n")
     for path in written:
         out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)

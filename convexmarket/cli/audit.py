@@ -72,6 +72,12 @@ def audit_command(
         if file is not None:
             write_together({file: _text(table, file.suffix).encode("utf-8")}, force=force)
     out.print(_shown(table))
+    refuted = len(table) - int(table["passed"].sum())
+    out.print(
+        f"{refuted} of {len(table)} guarantees refuted; the largest loss found is "
+        f"{table['ratio'].max():.3f} of what is guaranteed.",
+        highlight=False,
+    )
     for one in audits:
         if not one.audit.passed:
             out.print(one.audit.statement(), markup=False)

@@ -71,7 +71,7 @@ def compare(
         str | None,
         typer.Option(
             help="CVXPY's names, and exact for the package's own methods.",
-            show_default="exact,CLARABEL,ECOS,SCS,OSQP,HIGHS",
+            show_default="exact, CLARABEL, ECOS, SCS, OSQP, HIGHS",
         ),
     ] = None,
     formulations: Annotated[

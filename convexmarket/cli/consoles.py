@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -16,7 +17,17 @@ from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
 from convexmarket.errors import ConvexMarketError
 from convexmarket.starting import interrupts_as_usual
 
-__all__ = ["REPORTS_TELL", "Force", "Formats", "err", "errors_in_one_line", "out", "progress_bars"]
+__all__ = [
+    "REPORTS_TELL",
+    "AsJson",
+    "Force",
+    "Formats",
+    "err",
+    "errors_in_one_line",
+    "out",
+    "print_json",
+    "progress_bars",
+]
 
 
 #: What epsilons and payments reveal; docs/threat-model.md has the numbers.
@@ -55,6 +66,8 @@ Force = Annotated[
     ),
 ]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")]
+
 
 class PlainConsole(Console):
     """A console whose texts may hold names that came from files.
@@ -71,6 +84,13 @@ class PlainConsole(Console):
 
 out = PlainConsole()
 err = PlainConsole(stderr=True)
+
+
+def print_json(found: Any) -> None:
+    """Print what a command found for programs: ``--json`` of every command that has it."""
+    from convexmarket.lab.report.results import plain
+
+    typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=True, allow_nan=False))
 
 
 @contextmanager

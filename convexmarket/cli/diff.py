@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import Force, Formats, errors_in_one_line, out
+from convexmarket.cli.consoles import AsJson, Formats, errors_in_one_line, out, print_json
 from convexmarket.errors import ParameterError
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
@@ -30,44 +29,34 @@ def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same kind of problem.")],
     folder: Annotated[Path | None, typer.Option("--out", help="Folder for a report.")] = None,
-    data: Annotated[
-        Path | None, typer.Option("--json", help="File for everything that was found, as JSON.")
-    ] = None,
     tolerance: Annotated[
         float, typer.Option(help="Relative difference up to which two numbers are the same.")
     ] = 1e-9,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
     ] = False,
-    force: Force = False,
+    as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
     from convexmarket.lab import write_report
     from convexmarket.lab.report.diff import diff_results
     from convexmarket.lab.report.diff_report import diff_summary
-    from convexmarket.lab.report.results import plain
-    from convexmarket.writing import JSON, check_place, write_together
+    from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        for target in filter(None, (folder, data)):
-            for source in (a, b):
-                _keep_apart(target, source)
-        if folder and data and data.resolve().is_relative_to(folder.resolve()):
-            raise ParameterError(f"--json {data} lies in --out {folder}, which is replaced whole")
         if folder is not None:
+            for source in (a, b):
+                _keep_apart(folder, source)
             check_place(folder, folder=True)
-        if data is not None:
-            check_place(data, "--json", kind=JSON, force=force)
         found = diff_results(a, b, tolerance)
-        written = [] if folder is None else [write_report(found, folder, formats)]
-        if data is not None:
-            text = json.dumps(plain(found.as_data()), indent=2, ensure_ascii=False, allow_nan=False)
-            write_together({data: lambda file: file.write(f"{text}\n")}, private=True, force=force)
-            written.append(data)
-    out.print(*diff_summary(found), sep="\n")
-    for path in written:
-        out.print(f"Wrote {path}", highlight=False, soft_wrap=True, markup=False)
+        page = None if folder is None else write_report(found, folder, formats)
+    if as_json:
+        print_json(found.as_data())
+    else:
+        out.print(*diff_summary(found), sep="\n")
+        if page is not None:
+            out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
     if exit_code and not found.same_results:
         raise typer.Exit(1)
 

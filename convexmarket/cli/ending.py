@@ -32,7 +32,7 @@ READER_GONE = 141
 
 DEFECT = (
     "This is a defect of convexmarket, not of your input. Please report it to its developers, as "
-    "an issue of the project: the command, the lines above, and what 'convexmarket version' says."
+    "an issue of the project: the command, the lines above, and what 'convexmarket --version' says."
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convexmarket.cli.consoles import Force, errors_in_one_line, out
+from convexmarket.cli.consoles import AsJson, Force, errors_in_one_line, out, print_json
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def record(
 def show(
     path: Place,
     seller: Annotated[str | None, typer.Option(help="Show one seller.", metavar="ID")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what was sold, what is spent, by which releases, and who has the least left."""
     from convexmarket.lab.report.ledger_terminal import (
@@ -196,13 +196,12 @@ def show(
         seller_state,
         seller_tables,
     )
-    from convexmarket.lab.report.results import plain
     from convexmarket.ledger import Ledger
 
     with errors_in_one_line(), Ledger(path) as ledger:
         state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
     if as_json:
-        typer.echo(json.dumps(plain(state), indent=2, ensure_ascii=True, allow_nan=False))
+        print_json(state)
         return
     out.print(*(ledger_tables if seller is None else seller_tables)(state), sep="\n")
 

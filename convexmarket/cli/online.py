@@ -6,7 +6,6 @@ stored; a command that was interrupted can be given again.
 
 from __future__ import annotations
 
-import json
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +15,12 @@ import typer
 
 from convexmarket.cli.consoles import (
     REPORTS_TELL,
+    AsJson,
     Force,
     err,
     errors_in_one_line,
     out,
+    print_json,
     progress_bars,
 )
 from convexmarket.errors import ParameterError, ProblemFileError
@@ -199,9 +200,7 @@ def quote(
             show_default="sensitivity, cost, ...",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the offer as a JSON line.")
-    ] = False,
+    as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Quote a seller, or all of a list: what is bought, and what is paid for it."""
@@ -225,7 +224,7 @@ def quote(
         with OnlineMarket(folder) as market:
             offer = market.quote(seller, sensitivity)
     if as_json:
-        typer.echo(json.dumps(asdict(offer), ensure_ascii=False))
+        print_json(asdict(offer))
     else:
         _say(offer)
 
@@ -309,14 +308,17 @@ def _answer(
 
 
 @online_app.command(epilog=STATUS_EXAMPLES)
-def status(folder: Folder) -> None:
+def status(folder: Folder, as_json: AsJson = False) -> None:
     """Say how far a market is: sellers, privacy sold, payments, plans."""
-    from convexmarket.lab.kinds.online_market.terminal import status_tables
+    from convexmarket.lab.kinds.online_market.terminal import market_state, status_tables
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line(), OnlineMarket(folder) as market:
-        shown = status_tables(market)
-    out.print(*shown, sep="\n")
+        state = market_state(market)
+    if as_json:
+        print_json(state)
+        return
+    out.print(*status_tables(state), sep="\n")
 
 
 @online_app.command(epilog=BACKUP_EXAMPLES)

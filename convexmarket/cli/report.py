@@ -146,6 +146,12 @@ def _all(problems: Path, reports: Path, rerun: bool) -> None:
         outcomes.append(rendered.get(name) or _one(name, file, reports / name, rerun))
     page = write_index(reports)
     out.print(_outcome_table(outcomes))
+    done = [outcome.done for outcome in outcomes]
+    out.print(
+        f"{len(done)} reports: {done.count('rendered')} rendered, {done.count('run')} run, "
+        f"{done.count('failed')} failed.",
+        highlight=False,
+    )
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
     codes = {outcome.code for outcome in outcomes}
     if codes != {DONE}:

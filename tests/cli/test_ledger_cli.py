@@ -138,11 +138,7 @@ def test_show_says_how_a_ledger_stands(here):
     shown = said(invoke("show", "sold.sqlite").stdout)
     for words in (
         "composition basic",
-        "sellers 2",
-        "sold 1.25",
-        "spent 0.75",
-        "left 0.5",
-        "paid 0.625",
+        "2 sellers sold 1.25 for 0.625; 0.75 is spent, 0.5 is left.",
         "[red]a",
         "Ann 1 0.75 0.25 0.5 Bob 0.25 0 0.25 0.125",
     ):
@@ -156,7 +152,7 @@ def test_show_says_how_a_ledger_stands(here):
 def test_show_has_no_headings_over_nothing(here):
     assert invoke("create", "new.sqlite").exit_code == 0
     shown = said(invoke("show", "new.sqlite").stdout)
-    assert "sellers 0" in shown
+    assert "0 sellers sold 0" in shown
     assert "Releases" not in shown
     assert "least left" not in shown
 

@@ -35,7 +35,6 @@ COMMANDS = {
         (report_cli, "_one"),
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
-    "diff --json": (["diff", "a/one", "b/two"], "--json", (diff, "diff_results")),
     "price": (["price", "sellers.csv", *PRICE], "--out", (offers, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (purchases, "buy_from")),
@@ -115,8 +114,8 @@ def test_both_a_report_s_folder_and_the_one_around_it_are_tried(here, monkeypatc
 
 
 def test_files_are_no_folders(here):
-    with pytest.raises(ParameterError, match=r"^--json .* is a folder; name a file in it"):
-        check_place(here, "--json")
+    with pytest.raises(ParameterError, match=r"^--out .* is a folder; name a file in it"):
+        check_place(here, "--out")
 
 
 def test_a_link_that_leads_nowhere_is_no_folder(here):

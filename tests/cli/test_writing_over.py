@@ -174,8 +174,8 @@ def test_a_comparison_takes_the_former_one_s_place(tmp_path):
     place = tmp_path / "found.json"
     for former in ('["former"]', '{"format": "convexmarket-diff/1"}', "{}"):
         place.write_text(former)
-        check_place(place, "--json", kind=JSON)
+        check_place(place, "--out", kind=JSON)
         write_together({place: b'{"format": "convexmarket-diff/1"}'})
     place.write_text('{\n "format": "convexmarket-results/1"}')
     with pytest.raises(ParameterError, match="JSON of the format 'convexmarket-results'"):
-        check_place(place, "--json", kind=JSON)
+        check_place(place, "--out", kind=JSON)

@@ -14,7 +14,6 @@ WRITERS = {
     "online quote": (["online", "quote", "m", "--csv", "sellers.csv"], "--out"),
     "ledger export": (["ledger", "export", "books.sqlite"], "--out"),
     "audit": (["audit", "--mechanism", "PersonalizedRidge"], "--out"),
-    "diff": (["diff", "a/one", "b/two"], "--json"),
     "schema": (["schema"], "--out"),
 }
 CSV_OR_JSON = {"ledger export", "audit"}  # the name says which

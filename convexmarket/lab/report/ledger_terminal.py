@@ -54,11 +54,15 @@ def seller_state(ledger: Ledger, id: str) -> dict[str, Any]:
     }
 
 
-def ledger_tables(state: dict[str, Any]) -> list[Table]:
-    """Return what :func:`ledger_state` found, as tables."""
-    names = ("composition", "delta", "sellers", "sold", "spent", "left", "paid")
+def ledger_tables(state: dict[str, Any]) -> list[Table | Text]:
+    """Return what :func:`ledger_state` found, as a sentence and tables."""
     return [
-        _pairs("Ledger", {name: state[name] for name in names}),
+        _text(
+            f"{state['sellers']:,} sellers sold {format_value(state['sold'])} for "
+            f"{format_value(state['paid'])}; {format_value(state['spent'])} is spent, "
+            f"{format_value(state['left'])} is left."
+        ),
+        _pairs("Ledger", {name: state[name] for name in ("composition", "delta")}),
         *_listed(
             "Releases",
             state["releases"],

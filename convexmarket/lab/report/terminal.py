@@ -31,18 +31,18 @@ def first_paragraph(markdown: str) -> str:
     )
 
 
-def certificate_summary(certificate: Mapping[str, Any]) -> Table:
+def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
     """Return what the terminal shows of offers to sellers, by their certificate."""
     totals, optimality = certificate["totals"], certificate["optimality"]
+    finding = (
+        f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
+        f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
+    )
     pairs = [
-        ("sellers", f"{optimality['n_sellers']:,}"),
-        ("bought from", f"{totals['sellers_bought_from']:,}"),
-        ("total payments", f"{totals['payments']:.6g}"),
         ("expected payments", f"{totals['expected_payments']:.6g}"),
         ("total privacy eta", f"{totals['epsilon']:.6g}"),
         ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
         ("objective", f"{optimality['objective']:.10g}"),
-        ("certified gap", f"{optimality['gap']:.1e}"),
     ]
     audit = certificate.get("audit", totals)
     if audit is not totals:
@@ -50,7 +50,7 @@ def certificate_summary(certificate: Mapping[str, Any]) -> Table:
         pairs.append(("sellers audited", f"{audit['sellers_audited']:,}"))
         pairs.append(("largest gain from lying alone", f"{gain:.1e}"))
     pairs.append(("smallest surplus", f"{audit['smallest_surplus']:.4g}"))
-    return _facts("Offers", pairs)
+    return [finding, _facts("", pairs)]
 
 
 def _facts(title: str, pairs: Iterable[tuple[str, str]]) -> Table:

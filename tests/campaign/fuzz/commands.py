@@ -44,7 +44,16 @@ WORDS = st.one_of(
     ),
     st.text(max_size=5),
 )
-FLAGS = ["--mu", "--sigma", "--gamma", "--cap", "--prior", "--id", "--sensitivity", "--eta-range"]
+FLAGS = [
+    "--mu",
+    "--sigma",
+    "--gamma",
+    "--cap",
+    "--prior",
+    "--id-column",
+    "--sensitivity-column",
+    "--eta-range",
+]
 
 
 @st.composite

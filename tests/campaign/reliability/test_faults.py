@@ -90,7 +90,6 @@ COMMANDS = {
     "report": Command(("report", "reports/one", "--out", "target")),
     "report in place": Command(("report", "target")),
     "report --index": Command(("report", "--index", "reports")),
-    "diff --json": Command(("diff", "reports/one", "reports/two", "--json", "found.json")),
     "price": Command(("price", "sellers.csv", *PRICE, "--out", "offers.csv")),
     "price, a new list": Command(("price", "sellers.csv", *PRICE, "--out", "new.csv")),
     "schema": Command(("schema", "--out", "schema.json")),

@@ -64,9 +64,7 @@ def test_a_file_of_another_kind(here, attack):
 
     cases = [
         (name, kind, place)
-        for name, kind, place in product(
-            sorted(set(WRITERS) - {"diff"}), FOREIGN, ["f.csv", "f.json"]
-        )
+        for name, kind, place in product(sorted(WRITERS), FOREIGN, ["f.csv", "f.json"])
         if place == "f.csv" or name in CSV_OR_JSON
     ]
     attack(

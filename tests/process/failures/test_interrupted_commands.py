@@ -97,7 +97,6 @@ COMMANDS = {
     "report in place": ["report", "target"],
     "report --index": ["report", "--index", "reports"],
     "diff --out": ["diff", "reports/one", "reports/two", "--out", "target"],
-    "diff --json": ["diff", "reports/one", "reports/two", "--json", "found.json"],
     "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv"],
     "schema": ["schema", "--out", "schema.json"],
 }

@@ -35,7 +35,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path, command):
 def test_output_on_a_full_disk_is_told(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
-    code, _, err = shell("convexmarket version > /dev/full", tmp_path)
+    code, _, err = shell("convexmarket --version > /dev/full", tmp_path)
     assert code == 2
     assert err == "error: standard output: No space left on device\n"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -13,14 +15,14 @@ from convexmarket.lab.kinds.online_market.stream import QuotedList
 from convexmarket.lab.report.words import count, format_number
 from convexmarket.online.market import Offer, OnlineMarket
 
-__all__ = ["list_words", "offer_words", "status_tables", "terms_table"]
+__all__ = ["list_words", "market_state", "offer_words", "status_tables", "terms_table"]
 
 #: New plans that are listed one by one; the latest of more.
 MOST_PLANS = 12
 
 
 def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False, box=SIMPLE_HEAD)
+    table = Table(title=title or None, title_justify="left", show_header=False, box=SIMPLE_HEAD)
     table.add_column()
     table.add_column(justify="right")
     for row in rows:
@@ -81,51 +83,78 @@ def list_words(quoted: QuotedList) -> Table:
     return _pairs("Offers", rows)
 
 
-def status_tables(market: OnlineMarket) -> list[Table | str]:
+def market_state(market: OnlineMarket) -> dict[str, Any]:
     """Return how far a market is, and its plans."""
-    counts, offers, plans = market.counts(), market.offers(), market.plans()
-    start = start_of(market.policy)
-    totals = offers.groupby("status")[["epsilon", "payment"]].sum()
-
-    def total(column: str, *statuses: str) -> str:
-        found = totals[column].reindex(list(statuses)).fillna(0.0).sum()
-        return format_number(float(found), 4)
-
-    share = counts["quoted"] / counts["expected"]
+    counts, plans, start = market.counts(), market.plans(), start_of(market.policy)
+    totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
+    totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
     state = "open"
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
         state = "full: answers are taken, no more sellers"
+    return {
+        "market": str(market.folder),
+        "state": state,
+        "sellers": counts,
+        "eta": {
+            "sold": totals["epsilon"]["accepted"],
+            "offered": totals["epsilon"]["offered"],
+            "planned": start.plan.eta,
+        },
+        "payments": {
+            "promised": totals["payment"]["accepted"],
+            "offered": totals["payment"]["offered"],
+            "planned": planned(start)["payments"],
+        },
+        "plans": [
+            {
+                "plan": made.number,
+                "after": made.after,
+                "bought up to": highest_sensitivity(made.policy),
+                "expected eta": made.policy.plan.eta,
+                "expected loss": made.policy.plan.objective,
+            }
+            for made in plans
+        ],
+    }
+
+
+def status_tables(state: Mapping[str, Any]) -> list[Table | str]:
+    """Return what :func:`market_state` found, as a sentence and tables."""
+    sellers, eta, payments, plans = (
+        state[name] for name in ("sellers", "eta", "payments", "plans")
+    )
+    share = sellers["quoted"] / sellers["expected"]
     rows = [
-        ("the market is", state),
-        ("quoted", f"{counts['quoted']:,} of {counts['expected']:,} expected ({share:.1%})"),
-        ("  accepted", f"{counts['accepted']:,}"),
-        ("  declined", f"{counts['declined']:,}"),
-        ("  unanswered", f"{counts['offered']:,}"),
-        ("  nothing bought", f"{counts['nothing bought']:,}"),
-        ("privacy sold, eta", total("epsilon", "accepted")),
-        ("  and in unanswered offers", total("epsilon", "offered")),
-        ("  planned in all", format_number(start.plan.eta, 4)),
-        ("payments promised", total("payment", "accepted")),
-        ("  and in unanswered offers", total("payment", "offered")),
-        ("  planned in all, about", format_number(planned(start)["payments"], 4)),
+        ("accepted", f"{sellers['accepted']:,}"),
+        ("declined", f"{sellers['declined']:,}"),
+        ("unanswered", f"{sellers['offered']:,}"),
+        ("nothing bought", f"{sellers['nothing bought']:,}"),
+        ("privacy sold, eta", format_number(eta["sold"], 4)),
+        ("  and in unanswered offers", format_number(eta["offered"], 4)),
+        ("  planned in all", format_number(eta["planned"], 4)),
+        ("payments promised", format_number(payments["promised"], 4)),
+        ("  and in unanswered offers", format_number(payments["offered"], 4)),
+        ("  planned in all, about", format_number(payments["planned"], 4)),
     ]
-    shown: list[Table | str] = [_pairs(str(market.folder), rows)]
+    shown: list[Table | str] = [
+        f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
+        f"{sellers['expected']:,} expected ({share:.1%}).",
+        _pairs("", rows),
+    ]
     table = Table(title="Plans", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("plan", "after", "bought up to", "expected eta", "expected loss"):
+    for name in plans[0]:
         table.add_column(name, justify="right")
-    for made in plans[-MOST_PLANS:]:
-        table.add_row(
-            str(made.number),
-            count(made.after, "seller"),
-            format_number(highest_sensitivity(made.policy)),
-            format_number(made.policy.plan.eta, 4),
-            format_number(made.policy.plan.objective, 4),
+    for plan in plans[-MOST_PLANS:]:
+        number, after, *values = plan.values()
+        cells = (
+            format_number(value, digits) for value, digits in zip(values, (3, 4, 4), strict=True)
         )
+        table.add_row(str(number), count(after, "seller"), *cells)
     shown.append(table)
     if len(plans) > MOST_PLANS:
         shown.append(f"The latest {MOST_PLANS} of {len(plans)} plans.")
-    if np.isnan(highest_sensitivity(plans[-1].policy)):
+    if np.isnan(plans[-1]["bought up to"]):
         shown.append("The latest plan buys nothing more: enough was sold.")
     return shown
