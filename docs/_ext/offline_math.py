@@ -8,14 +8,20 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
 
+NAME = r'<mo lspace="0.17em" rspace="{}em">\2</mo>'
+
 
 def mathml(latex: str, display: str) -> str:
     """Return a formula of LaTeX as an element of MathML."""
     try:
+        written = convert(latex, display=display)
         # Bars that stretch need a partner in the same group, which norms with an index lack.
-        return re.sub(
-            r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', convert(latex, display=display)
+        written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
+        # A function's name stands off from its neighbours, less so from a bracket.
+        written = re.sub(
+            r"<m([io])>([A-Za-z]{2,})</m\1>(?=<mo[^>]*>&#x00028;)", NAME.format(0), written
         )
+        return re.sub(r"<m([io])>([A-Za-z]{2,})</m\1>", NAME.format(0.17), written)
     except Exception as error:
         raise ExtensionError(f"The formula {latex!r} is not understood: {error!r}") from error
 
