@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 from convexmarket.lab.problem.base import ProblemModel
 
@@ -55,11 +55,6 @@ class Kind:
     def run(self) -> Callable[..., Any]:
         """What runs a problem."""
         return self._of("run", self.run_function)
-
-    @property
-    def result(self) -> type[Any]:
-        """The class of its results."""
-        return get_type_hints(self.run)["return"]
 
     @property
     def page(self) -> Callable[[Any], Any]:

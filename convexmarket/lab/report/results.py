@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, cast, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,6 @@ __all__ = [
     "FORMAT",
     "FORMER",
     "RESULTS",
-    "as_former",
-    "as_result",
     "is_text",
     "plain",
     "read_json",
@@ -63,7 +61,7 @@ def write_results(results: Any, folder: Path) -> None:
         content = {
             "format": FORMAT,
             "kind": results.problem.kind,
-            **result_to_json(as_result(results), folder),
+            **result_to_json(results, folder),
         }
     (folder / RESULTS).write_text("".join(layout(content)) + "\n", encoding="utf-8", newline="\n")
 
@@ -172,8 +170,7 @@ def read_results(path: str | Path) -> Any:
         )
     try:
         written = _fields(content)
-        result = result_from_json(KINDS[kind].problem, written, file.parent)
-        return as_former(KINDS[kind].result, result)
+        return result_from_json(KINDS[kind].problem, written, file.parent)
     except DataError as error:
         raise DataError(
             f"{file}: {error}; restore the files of the report, or run the problem again"
@@ -189,34 +186,6 @@ def _fields(content: dict[str, Any]) -> dict[str, Any]:
     own = {part.name: content.pop(part.name) for part in fields(Result) if part.name in content}
     frames = [name for name, part in content.items() if isinstance(part, dict) and "dtypes" in part]
     return own | {"tables": {name: content.pop(name) for name in frames}, "numbers": content}
-
-
-def as_result(results: Any) -> Result[Any]:
-    """Return the result of a kind that still has a class of its own."""
-    if isinstance(results, Result):
-        return results
-    parts = {field.name: getattr(results, field.name) for field in fields(results)}
-    own = {field.name: parts.pop(field.name) for field in fields(Result) if field.name in parts}
-    tables = {name: part for name, part in parts.items() if isinstance(part, pd.DataFrame)}
-    numbers = {name: part for name, part in parts.items() if name not in tables}
-    return Result(**own, tables=tables, numbers=numbers)
-
-
-def as_former(kind: type[Any], result: Result[Any]) -> Any:
-    """Return a result as the class that its kind still has."""
-    if get_origin(kind) is Result:
-        return result
-    hints = get_type_hints(kind)
-    if wrong := (hints.keys() - vars(result)) ^ (result.tables.keys() | result.numbers.keys()):
-        raise DataError(f"{', '.join(sorted(wrong))}: missing or unknown in its results")
-    parts = {field.name: getattr(result, field.name) for field in fields(Result)}
-    parts |= result.tables
-    for name, value in result.numbers.items():
-        hint = hints[name]
-        parts[name] = tuple(value) if get_origin(hint) is tuple else value
-        if is_dataclass(hint):
-            parts[name] = cast("Callable[..., Any]", hint)(**value)
-    return kind(**{field.name: parts[field.name] for field in fields(kind)})
 
 
 def read_json(file: Path) -> Any:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from convexmarket.lab import run_problem
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.report.results import as_result
 from convexmarket.lab.result import result_from_json, result_to_json
 from tests.campaign.fuzz.files import Raw, at, document, places
 from tests.campaign.fuzz.running import Target, require
@@ -258,7 +257,7 @@ def check_intervals_of_one_draw(comparisons: pd.DataFrame) -> None:
 def check_run(text: str) -> str:
     """Run a problem twice: the same result, and one that JSON can carry."""
     problem = parse_problem(text)
-    result = as_result(run_problem(problem))
+    result = run_problem(problem)
     written = json.dumps(result_to_json(result), allow_nan=False)
     back = result_from_json(type(problem), json.loads(written))
     require(json.dumps(result_to_json(back)) == written, "the result does not come back from JSON")

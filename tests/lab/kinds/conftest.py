@@ -5,7 +5,6 @@ import json
 import pandas as pd
 import pytest
 
-from convexmarket.lab.report.results import as_result
 from convexmarket.lab.result import result_from_json, result_to_json
 
 
@@ -14,7 +13,6 @@ def as_json():
     """Return the tables and the rest as JSON; that they come back exactly is checked on the way."""
 
     def written(result):
-        result = as_result(result)
         text = json.dumps(result_to_json(result), allow_nan=False)
         back = result_from_json(type(result.problem), json.loads(text))
         assert json.dumps(result_to_json(back)) == text

@@ -10,7 +10,6 @@ from convexmarket.errors import ProblemFileError
 from convexmarket.lab import build_report, read_results, run_problem, write_report
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import load_problem, parse_problem
-from convexmarket.lab.report.results import as_result
 from tests.cli.builders import draw_nothing
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
 from tests.lab.problem.builders import TWO_SELLERS
@@ -40,13 +39,13 @@ def table_with_a_rare_cell():
 def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
     table = patients(120)
     result = run_problem(load_problem(written(tmp_path, TEXTS[kind], table)))
-    assert set(as_result(result).tables["sellers"].scenario) == {"reported"}
-    reports = result.sellers.drop_duplicates("id").set_index("id").sensitivity
+    assert set(result.tables["sellers"].scenario) == {"reported"}
+    reports = result.tables["sellers"].drop_duplicates("id").set_index("id").sensitivity
     pd.testing.assert_series_equal(
         reports, table["ask"].loc[reports.index], check_names=False, check_index_type=False
     )
     assert len(reports) == result.provenance["rows"]["train"] == (60 if kind == "tradeoff" else 84)
-    assert (result.sellers.payment > 0).any()
+    assert (result.tables["sellers"].payment > 0).any()
     first = private = words(build_report(result))
     assert first.startswith("The reports are the sellers' own, of the column “ask” of “patients")
     assert "are public: they are not bought, and no guarantee covers them." in first
@@ -58,8 +57,8 @@ def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
 def test_simulated_reports_are_called_so_first(kind, tmp_path):
     settings = ['sellers.scenarios=["independent", "correlated"]', 'sellers.correlated_with="age"']
     result = run_problem(load_problem(written(tmp_path, SIMULATED[kind]), settings))
-    assert set(as_result(result).tables["sellers"].scenario) == {"independent", "correlated"}
-    assert set(result.sellers.id) < set(patients(120).index)
+    assert set(result.tables["sellers"].scenario) == {"independent", "correlated"}
+    assert set(result.tables["sellers"].id) < set(patients(120).index)
     assert words(build_report(result)).startswith("Simulated reports: data.report names none")
 
 
@@ -67,7 +66,7 @@ def test_the_joint_problem_takes_the_same_table(tmp_path):
     text = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
     text = text.replace("0.2, test = 0.3", "0.4, test = 0.4")
     result = run_problem(load_problem(written(tmp_path, text)))
-    assert set(as_result(result).tables["sellers"].scenario) == {"reported"}
+    assert set(result.tables["sellers"].scenario) == {"reported"}
     report = build_report(result)
     assert words(report).startswith("The reports are the sellers' own")
     assert report.of_sellers
@@ -100,7 +99,7 @@ def test_public_rows_are_not_bought(tmp_path):
     """What a public row asks changes nothing, and what it holds changes no purchase."""
     table = patients(120)
     result = run_problem(load_problem(written(tmp_path, TRADEOFF, table)))
-    public = table.index.difference(result.sellers.id)
+    public = table.index.difference(result.tables["sellers"].id)
     assert len(public) == 60
     other = table.copy()
     other.loc[public, "ask"] = 0.05
@@ -108,7 +107,9 @@ def test_public_rows_are_not_bought(tmp_path):
     again = run_problem(load_problem(written(tmp_path, TRADEOFF, other)))
     bought = ["id", "sensitivity", "epsilon", "payment"]
     of_mechanism = [
-        found.sellers[found.sellers.model == "mechanism"][bought].reset_index(drop=True)
+        found.tables["sellers"][found.tables["sellers"].model == "mechanism"][bought].reset_index(
+            drop=True
+        )
         for found in (result, again)
     ]
     pd.testing.assert_frame_equal(*of_mechanism)

@@ -61,13 +61,17 @@ def test_one_row_for_each_scenario_gamma_and_lambda(result):
         for gamma in (0.0003, 0.01)
         for value in (0.3, 1.0)
     ]
-    for table in (result.curve, result.audits, pd.DataFrame(result.certificates)):
+    for table in (
+        result.tables["curve"],
+        result.tables["audits"],
+        pd.DataFrame(result.certificates),
+    ):
         assert list(table[KEY].itertuples(index=False, name=None)) == expected
-    assert len(result.sellers) == 80 * len(expected)
+    assert len(result.tables["sellers"]) == 80 * len(expected)
 
 
 def test_the_model_keeps_just_what_was_sold(result):
-    sellers = result.sellers
+    sellers = result.tables["sellers"]
     assert (sellers.guarantee <= sellers.epsilon).all()
     np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)
     assert (sellers.epsilon == 0).any(), "somebody should be left out in a test of leaving out"
@@ -76,8 +80,8 @@ def test_the_model_keeps_just_what_was_sold(result):
 
 def test_the_noise_is_what_the_sold_total_asks_for(result):
     """Without the learner's own accounting: the rate is eta / kappa, from what was sold alone."""
-    for row in result.curve.itertuples():
-        offers = result.sellers.merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
+    for row in result.tables["curve"].itertuples():
+        offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
         sold = offers[offers.epsilon > 0]
         model = PersonalizedRidge(row.regularization, weights=sold.weight, rounding=None)
         rows = np.zeros((len(sold), 3))
@@ -89,10 +93,10 @@ def test_the_noise_is_what_the_sold_total_asks_for(result):
 
 
 def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
-    for row in result.curve.itertuples():
+    for row in result.tables["curve"].itertuples():
         assert (row.mu, row.sigma) == ridge_risk_constants(row.regularization, 3, 0.1, 0.05)
         kappa = ridge_sensitivity(row.regularization, 3, sensitivity="tight")
-        offers = result.sellers.merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
+        offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
         bound = ridge_error_bound(
             offers.weight,
             row.eta / kappa,
@@ -110,27 +114,29 @@ def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
 
 
 def test_simulated_releases_confirm_the_exact_errors(result):
-    curve = result.curve
+    curve = result.tables["curve"]
     assert ((curve.simulated_loss - curve.loss_mean).abs() < 4 * curve.simulated_error).all()
     assert (curve.rmse_low < curve.rmse_high).all()
     np.testing.assert_allclose(curve.rmse**2, curve.loss_mean)
-    np.testing.assert_allclose(curve.explained, 1 - (curve.rmse / result.constant_rmse) ** 2)
+    np.testing.assert_allclose(
+        curve.explained, 1 - (curve.rmse / result.numbers["constant_rmse"]) ** 2
+    )
 
 
 def test_every_market_passes_its_audit(result):
-    assert result.audits.incentive_compatible.all()
-    assert result.audits.individually_rational.all()
-    assert (result.curve.gap < 1e-9).all()
+    assert result.tables["audits"].incentive_compatible.all()
+    assert result.tables["audits"].individually_rational.all()
+    assert (result.tables["curve"].gap < 1e-9).all()
 
 
 def test_one_price_for_all_spends_the_same_and_buys_less(result):
-    curve = result.curve
+    curve = result.tables["curve"]
     np.testing.assert_allclose(curve.uniform_epsilon * 80 * 5.0, curve.payments)
     assert (curve.uniform_epsilon <= curve.epsilon_mean).all()
 
 
 def test_money_buys_accuracy(result):
-    for _, rows in result.curve.groupby(["scenario", "regularization"]):
+    for _, rows in result.tables["curve"].groupby(["scenario", "regularization"]):
         cheap, dear = (rows[rows.gamma == gamma].iloc[0] for gamma in (0.01, 0.0003))
         assert cheap.payments < dear.payments
         assert cheap.eta < dear.eta
@@ -139,12 +145,14 @@ def test_money_buys_accuracy(result):
 
 def test_the_mark_depends_on_public_things_alone(result):
     other = run_regression_market(small("data.data_seed=7", "run.seed=5", "learner.draws=2"))
-    pd.testing.assert_frame_equal(result.choices, other.choices)
-    assert not np.allclose(result.curve.payments, other.curve.payments)
-    best = result.choices.groupby("gamma").expected_objective.transform("min")
-    assert (result.choices.marked == (result.choices.expected_objective == best)).all()
+    pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
+    assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)
+    best = result.tables["choices"].groupby("gamma").expected_objective.transform("min")
+    assert (
+        result.tables["choices"].marked == (result.tables["choices"].expected_objective == best)
+    ).all()
     typical = Sellers(1.0 + 4.0 * (np.arange(80) + 0.5) / 80, result.problem.prior)
-    row = result.choices.iloc[0]
+    row = result.tables["choices"].iloc[0]
     market = Market.standard(typical, mu=row.mu, sigma=row.sigma, gamma=row.gamma)
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
 
@@ -152,27 +160,30 @@ def test_the_mark_depends_on_public_things_alone(result):
 def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     few = ("learner.draws=2", "sellers.scenarios=['independent']")
     found = run_regression_market(small("learner.smallest_eigenvalue=0.0", *few))
-    marked = found.choices[found.choices.marked]
+    marked = found.tables["choices"][found.tables["choices"].marked]
     assert list(marked.regularization) == [1.0, 1.0]
-    assert (found.curve.bias == 1.0).all()
+    assert (found.tables["curve"].bias == 1.0).all()
 
 
 def test_the_same_for_any_number_of_jobs(result, two_jobs):
     again = run_problem(small(two_jobs))
     for name in ("curve", "choices", "baselines", "sellers", "audits"):
-        pd.testing.assert_frame_equal(getattr(result, name), getattr(again, name))
+        pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
 
 
 def test_scenarios_permute_the_same_reports(result):
     reports = {
-        scenario: np.sort(rows.sensitivity) for scenario, rows in result.sellers.groupby("scenario")
+        scenario: np.sort(rows.sensitivity)
+        for scenario, rows in result.tables["sellers"].groupby("scenario")
     }
     np.testing.assert_array_equal(reports["independent"], reports["correlated"])
 
 
 def test_the_result_is_json_as_it_is(result, as_json):
     curve = as_json(result)["curve"]
-    assert dict(zip(curve["columns"], curve["data"][0], strict=True)) == dict(result.curve.iloc[0])
+    assert dict(zip(curve["columns"], curve["data"][0], strict=True)) == dict(
+        result.tables["curve"].iloc[0]
+    )
     assert result.provenance["problem_file"]["text"] == SMALL
     assert result.timings["total"] > 0
 
@@ -182,11 +193,11 @@ def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     found = run_regression_market(
         small(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
     )
-    assert found.sellers.weight.max() <= 2 / 80 + 1e-15
-    assert (found.sellers.guarantee <= found.sellers.epsilon).all()
+    assert found.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
+    assert (found.tables["sellers"].guarantee <= found.tables["sellers"].epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")
-    assert (found.curve.mu[0], found.curve.sigma[0]) == expected
-    assert found.guarantee.accounting == "paper sensitivity"
+    assert (found.tables["curve"].mu[0], found.tables["curve"].sigma[0]) == expected
+    assert found.numbers["guarantee"]["accounting"] == "paper sensitivity"
 
 
 @pytest.mark.parametrize(

@@ -61,33 +61,35 @@ def test_one_row_for_each_scenario_model_and_gamma(result):
         for model in ("mechanism", "naive")
         for gamma in (0.001, 0.01)
     ]
-    assert list(result.curve[KEY].itertuples(index=False, name=None)) == expected
-    assert len(result.draws) == 8 * 3
-    assert len(result.sellers) == 8 * 40
+    assert list(result.tables["curve"][KEY].itertuples(index=False, name=None)) == expected
+    assert len(result.tables["draws"]) == 8 * 3
+    assert len(result.tables["sellers"]) == 8 * 40
     assert len(result.certificates) == 8
-    assert list(result.audits[KEY].itertuples(index=False, name=None)) == [
+    assert list(result.tables["audits"][KEY].itertuples(index=False, name=None)) == [
         row for row in expected if row[1] == "mechanism"
     ]
 
 
 def test_the_same_with_two_jobs(result, two_jobs):
     other = run_tradeoff(tiny(two_jobs))
-    pd.testing.assert_frame_equal(other.curve, result.curve)
-    pd.testing.assert_frame_equal(other.draws, result.draws)
-    pd.testing.assert_frame_equal(other.sellers, result.sellers)
-    assert other.baseline_error == result.baseline_error
+    pd.testing.assert_frame_equal(other.tables["curve"], result.tables["curve"])
+    pd.testing.assert_frame_equal(other.tables["draws"], result.tables["draws"])
+    pd.testing.assert_frame_equal(other.tables["sellers"], result.tables["sellers"])
+    assert other.numbers["baseline_error"] == result.numbers["baseline_error"]
 
 
 def test_another_seed_is_another_run(result):
     few = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1")
     other = run_tradeoff(tiny("run.seed=1", *few))
-    assert not np.array_equal(other.sellers.sensitivity[:40], result.sellers.sensitivity[:40])
+    assert not np.array_equal(
+        other.tables["sellers"].sensitivity[:40], result.tables["sellers"].sensitivity[:40]
+    )
 
 
 def test_the_curve_sums_up_draws_and_sellers(result):
-    draws = result.draws.groupby(KEY, sort=False).test_error
-    sellers = result.sellers.groupby(KEY, sort=False)
-    curve = result.curve.set_index(KEY)
+    draws = result.tables["draws"].groupby(KEY, sort=False).test_error
+    sellers = result.tables["sellers"].groupby(KEY, sort=False)
+    curve = result.tables["curve"].set_index(KEY)
     np.testing.assert_allclose(curve.error_mean, draws.mean())
     np.testing.assert_allclose(curve.error_std, draws.std())
     np.testing.assert_allclose(curve.payments, sellers.payment.sum())
@@ -95,7 +97,7 @@ def test_the_curve_sums_up_draws_and_sellers(result):
     np.testing.assert_allclose(curve.epsilon_max, sellers.epsilon.max())
     np.testing.assert_allclose(curve.guarantee_max, sellers.guarantee.max())
     assert list(curve.n_bought) == list(sellers.weight.agg(lambda a: (a > 0).sum()))
-    gammas = result.curve.gamma.to_numpy()
+    gammas = result.tables["curve"].gamma.to_numpy()
     np.testing.assert_allclose(curve.overall_mean, curve.error_mean + gammas * curve.payments)
 
 
@@ -103,7 +105,9 @@ def test_the_total_guarantee_is_what_was_sold_plus_delta_where_it_is_the_paper_s
     found = run_tradeoff(
         tiny('learner.calibration="noise"', 'learner.accounting="paper"', "objective.gamma=[0.001]")
     )
-    table = found.sellers.merge(found.curve[[*KEY, "eta", "regularization"]], on=KEY)
+    table = found.tables["sellers"].merge(
+        found.tables["curve"][[*KEY, "eta", "regularization"]], on=KEY
+    )
     largest = table.groupby(KEY).weight.transform("max")
     np.testing.assert_allclose(table.epsilon, table.weight * table.eta)
     used = table.weight > 0
@@ -118,7 +122,7 @@ def test_the_total_guarantee_is_what_was_sold_plus_delta_where_it_is_the_paper_s
 
 
 def test_the_total_is_what_was_sold_when_calibrated_to_be(result):
-    bought = result.sellers[result.sellers.weight > 0]
+    bought = result.tables["sellers"][result.tables["sellers"].weight > 0]
     assert (bought.guarantee <= bought.epsilon * (1 + 1e-12)).all()
 
 
@@ -135,24 +139,28 @@ def test_calibration_refuses_purchases_that_are_too_small():
 
 
 def test_nobody_loses_and_nobody_gains_by_lying(result):
-    assert (result.sellers.surplus >= -1e-12).all()
-    assert (result.sellers.payment[result.sellers.weight == 0] == 0).all()
-    assert result.audits.incentive_compatible.all()
-    assert result.audits.individually_rational.all()
+    assert (result.tables["sellers"].surplus >= -1e-12).all()
+    assert (result.tables["sellers"].payment[result.tables["sellers"].weight == 0] == 0).all()
+    assert result.tables["audits"].incentive_compatible.all()
+    assert result.tables["audits"].individually_rational.all()
 
 
 def test_the_naive_model_buys_from_the_cheapest(result):
-    naive = result.sellers[(result.sellers.model == "naive") & (result.sellers.weight > 0)]
-    assert (naive.sensitivity == result.sellers.sensitivity.min()).all()
-    rows = result.curve[result.curve.model == "naive"]
+    naive = result.tables["sellers"][
+        (result.tables["sellers"].model == "naive") & (result.tables["sellers"].weight > 0)
+    ]
+    assert (naive.sensitivity == result.tables["sellers"].sensitivity.min()).all()
+    rows = result.tables["curve"][result.tables["curve"].model == "naive"]
     assert (rows.mu == 0).all()
     assert (rows.sigma == 0).all()
     assert rows.eta.between(5.0, 200.0).all()
 
 
 def test_every_allocation_is_certified(result):
-    assert (result.curve.gap < 1e-12).all()
-    for certificate, row in zip(result.certificates, result.curve.itertuples(), strict=True):
+    assert (result.tables["curve"].gap < 1e-12).all()
+    for certificate, row in zip(
+        result.certificates, result.tables["curve"].itertuples(), strict=True
+    ):
         assert certificate["objective"] == row.objective
         assert certificate["gamma"] == row.gamma
 
@@ -160,25 +168,27 @@ def test_every_allocation_is_certified(result):
 def test_correlation_sorts_sensitivities_by_the_feature():
     found = run_tradeoff(tiny("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]'))
     data = synthetic(40, 2, 0, 50, 60)
-    reports = found.sellers.sensitivity[:40].to_numpy()
+    reports = found.tables["sellers"].sensitivity[:40].to_numpy()
     assert (np.diff(reports[np.argsort(data.X_train[:, 1])]) >= 0).all()
 
 
 def test_the_baseline_is_the_learner_without_noise(result):
     data = synthetic(40, 2, 0, 50, 60)
-    model = PrivateLogisticRegression(result.baseline_regularization)
+    model = PrivateLogisticRegression(result.numbers["baseline_regularization"])
     model.fit(data.X_train, data.y_train, epsilon=np.inf)
-    assert result.baseline_error == pytest.approx(1 - model.score(data.X_test, data.y_test))
+    assert result.numbers["baseline_error"] == pytest.approx(
+        1 - model.score(data.X_test, data.y_test)
+    )
 
 
 def test_a_draw_can_be_trained_again(result):
     data = synthetic(40, 2, 0, 50, 60)
-    row = result.curve.iloc[0]
-    weights = result.sellers.weight[:40].to_numpy()
+    row = result.tables["curve"].iloc[0]
+    weights = result.tables["sellers"].weight[:40].to_numpy()
     seed = np.random.SeedSequence(0, spawn_key=(1, 2))
     model = PrivateLogisticRegression(row.regularization)
     model.fit(data.X_train, data.y_train, epsilon=weights * row.eta, random_state=Simulation(seed))
-    drawn = result.draws.test_error[2]
+    drawn = result.tables["draws"].test_error[2]
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
@@ -206,8 +216,8 @@ def test_inline_rows_and_given_sensitivities():
             "sellers={sensitivities=[0.03, 0.05]}",
         )
     )
-    assert list(found.sellers.sensitivity[:2]) == [0.03, 0.05]
-    np.testing.assert_allclose(found.sellers.virtual_cost[:2], [0.04, 0.08])
+    assert list(found.tables["sellers"].sensitivity[:2]) == [0.03, 0.05]
+    np.testing.assert_allclose(found.tables["sellers"].virtual_cost[:2], [0.04, 0.08])
 
 
 def test_what_does_not_fit_the_data():

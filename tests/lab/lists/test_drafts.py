@@ -48,7 +48,7 @@ def test_a_completed_draft_runs(tmp_path, kind, name):
     assert problem.kind == kind
     assert (problem.data.id, problem.data.report) == ("patient", "ask")
     result = run_problem(problem)
-    assert set(result.sellers.scenario) == {"reported"}
+    assert set(result.tables["sellers"].scenario) == {"reported"}
 
 
 def other(table):

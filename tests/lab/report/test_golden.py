@@ -12,7 +12,6 @@ from convexmarket.lab import build_report, run_problem, write_report
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report import render
 from convexmarket.lab.report.render import markdown_page
-from convexmarket.lab.report.results import as_result
 from convexmarket.lab.report.terminal import first_paragraph, summary
 from tests import one_in
 from tests.lab.report.builders import (
@@ -90,7 +89,7 @@ def test_a_fresh_run_has_the_fields_and_columns_of_the_stored_one(kind: str) -> 
     problem = load_problem(GOLDEN / kind / "problem.toml", settings)
     fresh, old = run_problem(problem), stored(kind)
     assert type(fresh) is type(old)
-    fresh_tables, old_tables = as_result(fresh).tables, as_result(old).tables
+    fresh_tables, old_tables = fresh.tables, old.tables
     assert list(fresh_tables) == list(old_tables)
     for name, table in fresh_tables.items():
         found, known = list(table), list(old_tables[name])

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -15,7 +14,7 @@ from convexmarket.lab.report.model import Report, Section, Table
 from convexmarket.lab.report.results import read_results
 from convexmarket.writing import write_together
 from tests.cli.builders import invoke
-from tests.lab.report.builders import ALL
+from tests.lab.report.builders import ALL, altered
 from tests.online.builders import TRAINED_MARKET
 
 OFFERS = pd.DataFrame({"id": ["Ann", "Bob"], "sensitivity": [0.1, 0.2], "epsilon": [1.0, 0.0]})
@@ -75,8 +74,8 @@ def test_modes_of_a_report_are_kept(tmp_path):
 
 
 def test_a_comparison_of_reports_tells_of_sellers(tradeoff_result, tmp_path, monkeypatch):
-    sellers = tradeoff_result.sellers
-    other = replace(tradeoff_result, sellers=sellers.assign(sensitivity=sellers.sensitivity * 2))
+    sellers = tradeoff_result.tables["sellers"]
+    other = altered(tradeoff_result, sellers=sellers.assign(sensitivity=sellers.sensitivity * 2))
     monkeypatch.setattr("convexmarket.lab.report.render.save_figure", lambda *_: "<svg></svg>")
     for name, result in (("a", tradeoff_result), ("b", other)):
         write_report(result, tmp_path / name)

@@ -23,14 +23,13 @@ from convexmarket.lab.report.results import (
     FORMAT,
     FORMER,
     RESULTS,
-    as_result,
     read_results,
     results_schema,
     write_results,
 )
 from convexmarket.lab.result import MOST_CELLS, result_to_json
 from tests import one_in
-from tests.lab.report.builders import GOLDEN, STORED, save_a_frame, stored
+from tests.lab.report.builders import GOLDEN, STORED, altered, save_a_frame, stored
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +52,9 @@ def validator(schema) -> jsonschema.Draft202012Validator:
 def folder(tmp_path: Path) -> Path:
     """Return the folder of results whose sellers are a table of their own."""
     result = stored("tradeoff")
-    enough = -(-MOST_CELLS // result.sellers.size) + 1
-    sellers = pd.concat([result.sellers] * enough, ignore_index=True)
-    return written(replace(result, sellers=sellers), tmp_path)
+    enough = -(-MOST_CELLS // result.tables["sellers"].size) + 1
+    sellers = pd.concat([result.tables["sellers"]] * enough, ignore_index=True)
+    return written(altered(result, sellers=sellers), tmp_path)
 
 
 def written(result: Any, folder: Path) -> Path:
@@ -119,8 +118,8 @@ def test_long_frames_come_back_exactly(kind: str, tmp_path: Path, monkeypatch) -
     monkeypatch.setattr(result_module, "MOST_CELLS", 20)
     result = stored(kind)
     found = read_results(written(result, tmp_path))
-    for name, frame in as_result(result).tables.items():
-        pd.testing.assert_frame_equal(as_result(found).tables[name], frame, check_exact=True)
+    for name, frame in result.tables.items():
+        pd.testing.assert_frame_equal(found.tables[name], frame, check_exact=True)
 
 
 def test_a_long_frame_is_named_with_its_checksum(folder: Path) -> None:
@@ -139,29 +138,33 @@ def test_a_long_frame_is_named_with_its_checksum(folder: Path) -> None:
 )
 def test_words_come_back_as_they_were(folder, tmp_path, words) -> None:
     result = read_results(folder)
-    ids = np.resize(np.array(words, dtype=object), len(result.sellers))
-    result = replace(result, sellers=result.sellers.assign(id=pd.Series(ids, dtype="str")))
+    ids = np.resize(np.array(words, dtype=object), len(result.tables["sellers"]))
+    result = altered(
+        result, sellers=result.tables["sellers"].assign(id=pd.Series(ids, dtype="str"))
+    )
     (tmp_path / "more").mkdir()
     again = written(result, tmp_path / "more")
     assert "parquet" in content(again)["tables"]["sellers"]
-    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+    pd.testing.assert_frame_equal(read_results(again).tables["sellers"], result.tables["sellers"])
 
 
 def test_a_frame_that_parquet_would_change_stands_in_the_file(folder, tmp_path) -> None:
     result = read_results(folder)
-    mixed = pd.Series([1, "one", None] * len(result.sellers), dtype=object)
-    result = replace(result, sellers=result.sellers.assign(id=mixed[: len(result.sellers)]))
+    mixed = pd.Series([1, "one", None] * len(result.tables["sellers"]), dtype=object)
+    result = altered(
+        result, sellers=result.tables["sellers"].assign(id=mixed[: len(result.tables["sellers"])])
+    )
     (tmp_path / "more").mkdir()
     again = written(result, tmp_path / "more")
     assert "data" in content(again)["tables"]["sellers"]
     assert not list((again / "tables").iterdir())
-    pd.testing.assert_frame_equal(read_results(again).sellers, result.sellers)
+    pd.testing.assert_frame_equal(read_results(again).tables["sellers"], result.tables["sellers"])
 
 
 def test_a_row_stands_in_one_line(folder: Path) -> None:
     lines = (folder / "results.json").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith('    ["independent","mechanism",')]
-    curve = read_results(folder).curve
+    curve = read_results(folder).tables["curve"]
     shared = (curve.scenario == "independent") & (curve.model == "mechanism")
     assert len(rows) >= shared.sum() > 0
     assert lines[1] == f' "format": "{FORMAT}",'
@@ -217,7 +220,7 @@ def test_a_file_of_the_former_format_is_read(kind: str, tmp_path: Path) -> None:
     found = content(GOLDEN / kind)
     former = found | found.pop("tables") | found.pop("numbers") | {"format": FORMER}
     (tmp_path / RESULTS).write_text(json.dumps(former), encoding="utf-8")
-    again, result = as_result(read_results(tmp_path)), as_result(stored(kind))
+    again, result = read_results(tmp_path), stored(kind)
     assert result_to_json(again) == result_to_json(result)
 
 

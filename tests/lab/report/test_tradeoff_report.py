@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, highlight, tradeoff_report
-from convexmarket.lab.kinds.tradeoff.run import TradeoffResult
+from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.render import markdown_page
+from convexmarket.lab.result import Result
 from convexmarket.privacy import Accounting
-from tests.lab.report.builders import headings, plain, stored, table, words_of
+from tests.lab.report.builders import altered, headings, plain, stored, table, words_of
 
 
 @pytest.fixture(scope="module")
-def result() -> TradeoffResult:
+def result() -> Result[TradeoffProblem]:
     return stored("tradeoff")
 
 
-def summary(result: TradeoffResult) -> str:
+def summary(result: Result[TradeoffProblem]) -> str:
     lead = [block for block in tradeoff_report(result).lead if isinstance(block, str)]
     return plain("\n\n".join(lead))
 
 
-def only(result: TradeoffResult, **changes: Any) -> TradeoffResult:
+def only(result: Result[TradeoffProblem], **changes: Any) -> Result[TradeoffProblem]:
     """Keep what belongs to one scenario or model."""
-    tables = {name: getattr(result, name) for name in ("curve", "draws", "sellers", "audits")}
+    tables = {name: result.tables[name] for name in ("curve", "draws", "sellers", "audits")}
     certificates = result.certificates
     for column, value in changes.items():
         tables = {name: frame[frame[column] == value] for name, frame in tables.items()}
         certificates = [entry for entry in certificates if entry[column] == value]
-    return replace(result, **tables, certificates=certificates)
+    return altered(result, **tables, certificates=certificates)
 
 
 def test_the_tables_hold_the_whole_result(result) -> None:
     report = tradeoff_report(result)
-    curve = result.curve
+    curve = result.tables["curve"]
     shown = set().union(*(table(report, name) for name in ("tradeoff", "hyperparameters")))
     assert set(curve) - shown == {"objective", "lower_bound", "gap"}
     assert {"objective", "lower_bound", "gap"} <= set(table(report, "certificates"))
     frames = {piece.name: piece.stored for piece in report.tables}
     for name in ("sellers", "draws"):
-        assert len(frames[name]) == len(getattr(result, name))
+        assert len(frames[name]) == len(result.tables[name])
     for name in set(frames["tradeoff"]) & set(curve):
         assert list(frames["tradeoff"][name]) == list(curve[name])
 
@@ -52,15 +52,15 @@ def test_the_tables_hold_the_whole_result(result) -> None:
 def test_the_point_spoken_about_is_the_middle_gamma_and_no_best_one(result) -> None:
     """Overall errors at two gammas are those of two buyers."""
     point = highlight(result)
-    assert point.gamma == sorted(set(result.curve.gamma))[1]
-    assert len(set(result.curve.gamma)) == 3
+    assert point.gamma == sorted(set(result.tables["curve"].gamma))[1]
+    assert len(set(result.tables["curve"].gamma)) == 3
     offers = table(tradeoff_report(result), "sellers")
     first = offers.head(point.n_sellers)
     assert set(first.gamma) == {point.gamma}
     assert set(first.scenario) == {"independent"}
     assert set(first.model) == {"mechanism"}
     assert first.sensitivity.is_monotonic_increasing
-    assert list(offers) == list(result.sellers)
+    assert list(offers) == list(result.tables["sellers"])
 
 
 def test_what_is_not_guaranteed_is_said(result) -> None:
@@ -88,13 +88,13 @@ def test_without_the_naive_model_and_the_correlated_scenario(result) -> None:
 
 
 def test_one_gamma_one_draw_and_nobody_bought(result) -> None:
-    gamma = result.curve.gamma.min()
+    gamma = result.tables["curve"].gamma.min()
     one = only(result, scenario="independent", model="mechanism", gamma=gamma)
-    curve = one.curve.assign(
+    curve = one.tables["curve"].assign(
         n_bought=0, payments=0.0, error_std=np.nan, epsilon_max=0.0, guarantee_max=0.0
     )
-    sellers = one.sellers.assign(epsilon=0.0, payment=0.0, guarantee=0.0)
-    one = replace(one, curve=curve, sellers=sellers, draws=one.draws.head(1))
+    sellers = one.tables["sellers"].assign(epsilon=0.0, payment=0.0, guarantee=0.0)
+    one = altered(one, curve=curve, sellers=sellers, draws=one.tables["draws"].head(1))
     said = summary(one)
     assert "a mean over 1 noise draw; without" in said
     assert "Nothing is bought" in said
@@ -104,10 +104,10 @@ def test_one_gamma_one_draw_and_nobody_bought(result) -> None:
 
 
 def test_a_failed_audit_is_reported_as_such(result) -> None:
-    audits = result.audits.assign(
+    audits = result.tables["audits"].assign(
         max_gain=0.5, min_surplus=-2.0, incentive_compatible=False, individually_rational=False
     )
-    said = words_of(tradeoff_report(replace(result, audits=audits)), "The audit")
+    said = words_of(tradeoff_report(altered(result, audits=audits)), "The audit")
     assert (
         "a market where lying pays: the largest gain of any seller audited from any misreport is "
         "0.5" in said
@@ -116,17 +116,17 @@ def test_a_failed_audit_is_reported_as_such(result) -> None:
 
 
 def test_a_large_guarantee_is_called_weak(result) -> None:
-    large = summary(replace(result, curve=result.curve.assign(guarantee_max=800.0)))
+    large = summary(altered(result, curve=result.tables["curve"].assign(guarantee_max=800.0)))
     assert "factor exp(800) = ∞" in large
     assert "weak promise" in large
-    curve = result.curve.assign(epsilon_max=0.5, guarantee_max=0.5)
-    small = summary(replace(result, curve=curve))
+    curve = result.tables["curve"].assign(epsilon_max=0.5, guarantee_max=0.5)
+    small = summary(altered(result, curve=curve))
     assert "weak promise" not in small
     assert "the accounting confirms" in small
 
 
 def test_an_id_that_is_markup_stays_text(result) -> None:
-    evil = replace(result, sellers=result.sellers.assign(id="<script>alert(1)</script>"))
+    evil = altered(result, sellers=result.tables["sellers"].assign(id="<script>alert(1)</script>"))
     text = markdown_page(tradeoff_report(evil))
     assert "<script>alert" not in text
     assert "&lt;script&gt;" in text
@@ -134,9 +134,9 @@ def test_an_id_that_is_markup_stays_text(result) -> None:
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_any_scale_of_money(result, scale: float) -> None:
-    curve = result.curve.assign(payments=result.curve.payments * scale)
-    sellers = result.sellers.assign(payment=result.sellers.payment * scale)
-    report = tradeoff_report(replace(result, curve=curve, sellers=sellers))
+    curve = result.tables["curve"].assign(payments=result.tables["curve"].payments * scale)
+    sellers = result.tables["sellers"].assign(payment=result.tables["sellers"].payment * scale)
+    report = tradeoff_report(altered(result, curve=curve, sellers=sellers))
     assert markdown_page(report)
     for name in ("frontier_independent", "tradeoff_independent", "distributions"):
         (figure,) = (one for one in report.figures if one.name == name)
@@ -145,7 +145,7 @@ def test_any_scale_of_money(result, scale: float) -> None:
 
 def test_a_choice_at_the_end_of_its_list_is_said(result) -> None:
     """It follows from the lists of the file: with one more value at either end it is gone."""
-    curve = select(result.curve, model="mechanism")
+    curve = select(result.tables["curve"], model="mechanism")
     ends = {min(result.problem.objective.sigma), max(result.problem.objective.sigma)}
     times = int(curve.sigma.isin(ends).sum())
     assert times
@@ -153,4 +153,4 @@ def test_a_choice_at_the_end_of_its_list_is_said(result) -> None:
     wider = (min(ends) / 2, *result.problem.objective.sigma, max(ends) * 2)
     objective = result.problem.objective.model_copy(update={"sigma": wider})
     problem = result.problem.model_copy(update={"objective": objective})
-    assert "σ at" not in summary(replace(result, problem=problem))
+    assert "σ at" not in summary(altered(result, problem=problem))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.lab.kinds.regression_market import figures as regression_figures
-from convexmarket.lab.kinds.regression_market.run import RegressionMarketResult
+from convexmarket.lab.kinds.regression_market.problem import RegressionMarketProblem
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.frontier import frontier_figures
@@ -33,6 +33,7 @@ from convexmarket.lab.report.words import (
     listing,
     share,
 )
+from convexmarket.lab.result import Result
 
 __all__ = ["regression_market_report"]
 
@@ -65,7 +66,7 @@ HEADERS = {
 class Scene:
     """The curve in the units of the problem, and the point that the summary speaks about."""
 
-    result: RegressionMarketResult
+    result: Result[RegressionMarketProblem]
     curve: pd.DataFrame
     point: pd.Series
     constant_rmse: float
@@ -109,12 +110,12 @@ class Scene:
         return float(select(self.baselines, regularization=regularization).rmse.iloc[0])
 
 
-def regression_market_report(result: RegressionMarketResult) -> Report:
+def regression_market_report(result: Result[RegressionMarketProblem]) -> Report:
     """Describe a market for ridge regression.
 
     Parameters
     ----------
-    result : RegressionMarketResult
+    result : Result[RegressionMarketProblem]
 
     Returns
     -------
@@ -130,7 +131,7 @@ def regression_market_report(result: RegressionMarketResult) -> Report:
             _one_price_section(scene),
             _sellers_section(scene),
             _bound_section(scene),
-            audit_section(result.audits, _largest_payment(result), HEADERS),
+            audit_section(result.tables["audits"], _largest_payment(result), HEADERS),
             certificate_section(result.certificates, _largest_gap(result), KEY, HEADERS),
             _guarantee_section(scene),
             reproduction_section(result.problem, result.provenance, result.timings),
@@ -141,13 +142,13 @@ def regression_market_report(result: RegressionMarketResult) -> Report:
     )
 
 
-def _scene(result: RegressionMarketResult) -> Scene:
+def _scene(result: Result[RegressionMarketProblem]) -> Scene:
     """Write errors in the problem's units, and take the middle gamma with the marked lambda."""
     scale = result.problem.units.per_label
-    curve = result.curve.copy()
+    curve = result.tables["curve"].copy()
     for column in ("rmse", "rmse_low", "rmse_high", "uniform_rmse"):
         curve[column] *= scale
-    constant = result.constant_rmse * scale
+    constant = result.numbers["constant_rmse"] * scale
     curve["uniform_explained"] = 1.0 - (curve.uniform_rmse / constant) ** 2
     marked = select(curve, scenario=curve.scenario.iloc[0], marked=True).sort_values("gamma")
     return Scene(
@@ -155,23 +156,23 @@ def _scene(result: RegressionMarketResult) -> Scene:
         curve,
         marked.iloc[len(marked) // 2],
         constant,
-        result.baselines.assign(rmse=result.baselines.rmse * scale),
+        result.tables["baselines"].assign(rmse=result.tables["baselines"].rmse * scale),
     )
 
 
-def _largest_gap(result: RegressionMarketResult) -> float:
-    return max(0.0, float(result.curve.gap.max()))
+def _largest_gap(result: Result[RegressionMarketProblem]) -> float:
+    return max(0.0, float(result.tables["curve"].gap.max()))
 
 
-def _largest_payment(result: RegressionMarketResult) -> float:
-    return float(result.curve.payments.max())
+def _largest_payment(result: Result[RegressionMarketProblem]) -> float:
+    return float(result.tables["curve"].payments.max())
 
 
 # ---------------------------------------------------------------- the summary
 
 
 def _facts(scene: Scene) -> tuple[Fact, ...]:
-    point, audits = scene.point, scene.result.audits
+    point, audits = scene.point, scene.result.tables["audits"]
     honest = audits.incentive_compatible.all() and audits.individually_rational.all()
     return (
         Fact(
@@ -198,7 +199,7 @@ def _summary(scene: Scene) -> tuple[str, ...]:
         _one_price_words(scene),
         _privacy_words(scene),
         f"{gap_words(_largest_gap(scene.result))} "
-        f"{audit_words(scene.result.audits, _largest_payment(scene.result))}",
+        f"{audit_words(scene.result.tables['audits'], _largest_payment(scene.result))}",
     ]
     return tuple(text for text in paragraphs if text)
 
@@ -296,7 +297,7 @@ def _tradeoff_section(scene: Scene) -> Section:
     )
     curve, sellers = (
         frame.assign(series=[f"λ = {format_number(value)}" for value in frame.regularization])
-        for frame in (scene.curve, scene.result.sellers)
+        for frame in (scene.curve, scene.result.tables["sellers"])
     )
     units = scene.result.problem.units
     frontiers = frontier_figures(
@@ -368,8 +369,8 @@ def _simulation_table(scene: Scene) -> Table:
     )
 
 
-def _simulation_deviation(result: RegressionMarketResult) -> float:
-    curve = result.curve
+def _simulation_deviation(result: Result[RegressionMarketProblem]) -> float:
+    curve = result.tables["curve"]
     deviations = (curve.simulated_loss - curve.loss_mean).abs() / curve.simulated_error
     return float(deviations.max())
 
@@ -417,7 +418,7 @@ def _one_price_section(scene: Scene) -> Section:
 
 def _sellers_section(scene: Scene) -> Section:
     result, scenario = scene.result, str(scene.point.scenario)
-    offers = select(result.sellers, marked=True)
+    offers = select(result.tables["sellers"], marked=True)
     gammas = sorted(set(offers.gamma))
     few = sorted({gammas[0], gammas[len(gammas) // 2], gammas[-1]})
     shown = offers[offers.gamma.isin(few)]
@@ -465,7 +466,7 @@ def _sellers_section(scene: Scene) -> Section:
                 offers.drop(columns="marked"),
                 HEADERS,
                 rows_shown=15,
-                complete=result.sellers,
+                complete=result.tables["sellers"],
             ),
         ),
     )
@@ -475,7 +476,7 @@ def _bought_words(scene: Scene, gammas: list[float]) -> str:
     parts = []
     for gamma in gammas:
         offers = select(
-            scene.result.sellers, scenario=scene.point.scenario, gamma=gamma, marked=True
+            scene.result.tables["sellers"], scenario=scene.point.scenario, gamma=gamma, marked=True
         )
         bought = offers[offers.epsilon > 0]
         where = f"at {equals('γ', gamma)}, {share(len(bought), len(offers), 'seller')}"
@@ -522,13 +523,15 @@ def _bound_section(scene: Scene) -> Section:
                 "choices",
                 "What the bound promises for every λ before reports are known: its bias, and that "
                 "with the objective in the market at the prior's quantiles.",
-                result.choices,
+                result.tables["choices"],
                 HEADERS,
             ),
             Table(
                 "bound",
                 "The terms of the bound for what was bought.",
-                result.curve[[*KEY, "mu", "sigma", "eta", "bias", "labels", "privacy", "bound"]],
+                result.tables["curve"][
+                    [*KEY, "mu", "sigma", "eta", "bias", "labels", "privacy", "bound"]
+                ],
                 HEADERS,
             ),
         ),
@@ -537,7 +540,7 @@ def _bound_section(scene: Scene) -> Section:
 
 def _vacuous_words(scene: Scene) -> str:
     """Say where the bound is worse than no model at all, and what its bias term rests on."""
-    learner, curve = scene.result.problem.learner, scene.result.curve
+    learner, curve = scene.result.problem.learner, scene.result.tables["curve"]
     worse = int((curve.bound >= learner.coef_norm).sum())
     text = (
         f"The bound is above {short(learner.coef_norm)}, the assumed norm of the true coefficients "
@@ -560,17 +563,17 @@ def _vacuous_words(scene: Scene) -> str:
 
 def _guarantee_section(scene: Scene) -> Section:
     result, learner = scene.result, scene.result.problem.learner
-    guarantee = result.guarantee
-    kept = np.max(result.sellers.guarantee - result.sellers.epsilon)
+    guarantee = result.numbers["guarantee"]
+    kept = np.max(result.tables["sellers"].guarantee - result.tables["sellers"].epsilon)
     exact = "never above it" if kept <= 0 else f"up to {short(kept)} above it"
     return Section(
         "What is guaranteed, and on which assumptions",
         points=(
             "Privacy of the model: each seller's ε holds for the released coefficients, replacing "
-            f"that seller's row by any other. Mechanism: {guarantee.mechanism}, by "
-            f"{guarantee.accounting}. The guarantee of every trained model was compared with what "
-            f"was sold, seller by seller: {exact}.",
-            f"That assumes: {'; '.join(guarantee.assumptions)}.",
+            f"that seller's row by any other. Mechanism: {guarantee['mechanism']}, by "
+            f"{guarantee['accounting']}. The guarantee of every trained model was compared with "
+            f"what was sold, seller by seller: {exact}.",
+            f"That assumes: {'; '.join(guarantee['assumptions'])}.",
             "The public ranges are those of the problem file: features in [0, 1], labels in "
             f"[{short(learner.target_range[0])}, {short(learner.target_range[1])}].",
             "Incentives: truth is each seller's best reply, alone, when the prior of sensitivities "

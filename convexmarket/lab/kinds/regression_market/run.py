@@ -29,6 +29,7 @@ from convexmarket.lab.kinds.regression_market.problem import MedicalData, Regres
 from convexmarket.lab.lists.people import People, read_people
 from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.scenarios import sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners import NonPrivateRidge, PersonalizedRidge, expected_loss
@@ -41,7 +42,7 @@ from convexmarket.market import Market
 from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
 
-__all__ = ["RegressionMarketResult", "regression_rows", "run_regression_market"]
+__all__ = ["regression_rows", "run_regression_market"]
 
 Floats = NDArray[np.float64]
 
@@ -64,64 +65,6 @@ CAVEATS = (
     "The expected errors are computed from the rows that were sold, without a guarantee: they are "
     "for an experiment on public data, and not a part of what would be released.",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class RegressionMarketResult:
-    """What :func:`run_regression_market` found.
-
-    Attributes
-    ----------
-    problem : RegressionMarketProblem
-    curve : DataFrame
-        One row per scenario, gamma and regularization: whether the public bound marks it
-        (``marked``); mu and sigma; eta, n_bought, payments, epsilon_mean over all sellers,
-        epsilon_max; the test error over the noise, as loss_mean and loss_std (exact, squared units
-        of the label), rmse (root of the mean), rmse_low and rmse_high (10% and 90% quantiles of
-        simulated releases), simulated_loss and simulated_error (its standard error), explained
-        (share of the constant's squared error that is removed); uniform_epsilon and uniform_rmse
-        of the naive purchase; bias, privacy, labels and bound of Theorem 3.6; objective,
-        lower_bound and gap.
-    choices : DataFrame
-        gamma, regularization, mu, sigma, bias, expected_objective (bias and objective in the
-        market at the prior's quantiles) and marked.
-    baselines : DataFrame
-        regularization and rmse without noise, on all rows alike.
-    constant : float
-        What is predicted without a model, public.
-    constant_rmse : float
-        Its error on the test rows.
-    sellers : DataFrame
-        scenario, gamma, regularization, marked, id, sensitivity, virtual_cost, weight, epsilon
-        (sold), guarantee (of the model that was trained), payment, surplus.
-    audits : DataFrame
-        scenario, gamma, regularization, sellers_audited, max_gain, min_surplus,
-        incentive_compatible, individually_rational.
-    certificates : list of dict
-        Of every allocation, with its scenario, gamma and regularization.
-    guarantee : Guarantee
-        Of the model of the first row of ``curve``, for its mechanism and assumptions in words.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seeds, and the text and digest of the problem file.
-    """
-
-    problem: RegressionMarketProblem
-    curve: pd.DataFrame
-    choices: pd.DataFrame
-    baselines: pd.DataFrame
-    constant: float
-    constant_rmse: float
-    sellers: pd.DataFrame
-    audits: pd.DataFrame
-    certificates: list[dict[str, Any]]
-    guarantee: Guarantee
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -169,7 +112,7 @@ class Trial:
 
 def run_regression_market(
     problem: RegressionMarketProblem, progress: Progress | None = None
-) -> RegressionMarketResult:
+) -> Result[RegressionMarketProblem]:
     """Buy privacy for a ridge regression at every gamma, pay, train and measure.
 
     Parameters
@@ -180,7 +123,30 @@ def run_regression_market(
 
     Returns
     -------
-    RegressionMarketResult
+    Result
+        Its tables and numbers:
+
+        - ``curve``: One row per scenario, gamma and regularization: whether the public
+          bound marks it (``marked``); mu and sigma; eta, n_bought, payments, epsilon_mean
+          over all sellers, epsilon_max; the test error over the noise, as loss_mean and
+          loss_std (exact, squared units of the label), rmse (root of the mean), rmse_low
+          and rmse_high (10% and 90% quantiles of simulated releases), simulated_loss and
+          simulated_error (its standard error), explained (share of the constant's squared
+          error that is removed); uniform_epsilon and uniform_rmse of the naive purchase;
+          bias, privacy, labels and bound of Theorem 3.6; objective, lower_bound and gap.
+        - ``choices``: gamma, regularization, mu, sigma, bias, expected_objective (bias and
+          objective in the market at the prior's quantiles) and marked.
+        - ``baselines``: regularization and rmse without noise, on all rows alike.
+        - ``constant``: What is predicted without a model, public.
+        - ``constant_rmse``: Its error on the test rows.
+        - ``sellers``: scenario, gamma, regularization, marked, id, sensitivity,
+          virtual_cost, weight, epsilon (sold), guarantee (of the model that was trained),
+          payment, surplus.
+        - ``audits``: scenario, gamma, regularization, sellers_audited, max_gain,
+          min_surplus, incentive_compatible, individually_rational.
+        - ``guarantee``: mechanism, accounting and assumptions of the model of the first row of
+          ``curve``, in words.
+
         The same for the same problem, whatever the number of jobs; timings apart.
 
     Raises
@@ -209,17 +175,24 @@ def run_regression_market(
     )
     constant_rmse = _rmse(rows.y_test - _constant(problem))
     pairs = list(zip(sales, trials, strict=True))
-    return RegressionMarketResult(
+    return Result(
         problem=problem,
-        curve=pd.DataFrame([_curve_row(problem, *pair, constant_rmse) for pair in pairs]),
-        choices=pd.DataFrame([asdict(offer) for offer in offers]),
-        baselines=_baselines(problem, rows),
-        constant=_constant(problem),
-        constant_rmse=constant_rmse,
-        sellers=pd.concat([_seller_rows(*pair) for pair in pairs], ignore_index=True),
-        audits=_audits(problem, sales, stages),
+        tables={
+            "curve": pd.DataFrame([_curve_row(problem, *pair, constant_rmse) for pair in pairs]),
+            "choices": pd.DataFrame([asdict(offer) for offer in offers]),
+            "baselines": _baselines(problem, rows),
+            "sellers": pd.concat([_seller_rows(*pair) for pair in pairs], ignore_index=True),
+            "audits": _audits(problem, sales, stages),
+        },
+        numbers={
+            "constant": _constant(problem),
+            "constant_rmse": constant_rmse,
+            "guarantee": {
+                name: getattr(trials[0].guarantee, name)
+                for name in ("mechanism", "accounting", "assumptions")
+            },
+        },
         certificates=[sale.labels | sale.allocation.certificate() for sale in sales],
-        guarantee=trials[0].guarantee,
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=provenance_of(

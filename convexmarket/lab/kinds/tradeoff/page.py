@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from convexmarket.lab.kinds.tradeoff.run import TradeoffResult
+from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
@@ -24,6 +24,7 @@ from convexmarket.lab.report.parts import (
     short,
 )
 from convexmarket.lab.report.words import equals, format_number, format_percent, listing
+from convexmarket.lab.result import Result
 from convexmarket.privacy import Accounting
 
 __all__ = ["tradeoff_report"]
@@ -66,24 +67,24 @@ class Highlight:
     n_draws: int
 
 
-def highlight(result: TradeoffResult) -> Highlight:
+def highlight(result: Result[TradeoffProblem]) -> Highlight:
     """Return the mechanism at the middle gamma of the first scenario.
 
     Two gammas are two buyers, so none is better; the middle one is nobody's choice.
     """
-    scenario = str(result.curve.scenario.iloc[0])
-    rows = select(result.curve, scenario=scenario, model=MECHANISM).sort_values("gamma")
+    scenario = str(result.tables["curve"].scenario.iloc[0])
+    rows = select(result.tables["curve"], scenario=scenario, model=MECHANISM).sort_values("gamma")
     row = rows.iloc[len(rows) // 2]
-    offers = select(result.sellers, scenario=scenario, model=MECHANISM, gamma=row.gamma)
-    draws = select(result.draws, scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    offers = select(result.tables["sellers"], scenario=scenario, model=MECHANISM, gamma=row.gamma)
+    draws = select(result.tables["draws"], scenario=scenario, model=MECHANISM, gamma=row.gamma)
     return Highlight(scenario, float(row.gamma), row, len(offers), len(draws))
 
 
-def tradeoff_report(result: TradeoffResult) -> Report:
+def tradeoff_report(result: Result[TradeoffProblem]) -> Report:
     """Describe a trade-off run."""
-    point, curve = highlight(result), result.curve
+    point, curve = highlight(result), result.tables["curve"]
     certificate = certificate_section(result.certificates, _largest_gap(result), KEY, GREEK)
-    audit = audit_section(result.audits, float(curve.payments.max()), GREEK)
+    audit = audit_section(result.tables["audits"], float(curve.payments.max()), GREEK)
     correlated = select(curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
     has_correlated = CORRELATED in set(curve.scenario) and point.scenario != CORRELATED
     return page(
@@ -114,39 +115,39 @@ def tradeoff_report(result: TradeoffResult) -> Report:
     )
 
 
-def _facts(result: TradeoffResult, point: Highlight) -> list[tuple[str, str]]:
+def _facts(result: Result[TradeoffProblem], point: Highlight) -> list[tuple[str, str]]:
     row, where = point.row, f"at {equals('γ', point.gamma)}"
-    no_lie_pays = bool(result.audits.incentive_compatible.all())
+    no_lie_pays = bool(result.tables["audits"].incentive_compatible.all())
     return [
         (f"sellers bought from, {where}", f"{int(row.n_bought):,} of {point.n_sellers:,}"),
         (f"total payments, {where}", format_number(row.payments)),
         (f"test error, {where}", format_percent(row.error_mean)),
-        ("test error without privacy", format_percent(result.baseline_error)),
+        ("test error without privacy", format_percent(result.numbers["baseline_error"])),
         ("largest certified gap", format_number(_largest_gap(result), digits=2)),
         ("no lie of one seller pays, in the audit", "yes" if no_lie_pays else "no"),
     ]
 
 
-def _largest_gap(result: TradeoffResult) -> float:
-    gaps = pd.to_numeric(select(result.curve, model=MECHANISM).gap)
+def _largest_gap(result: Result[TradeoffProblem]) -> float:
+    gaps = pd.to_numeric(select(result.tables["curve"], model=MECHANISM).gap)
     return max(0.0, float(gaps.max()))
 
 
-def _wins(result: TradeoffResult) -> list[tuple[str, int, int]]:
+def _wins(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
     """Count at how many gammas the mechanism beats the naive model, scenario by scenario."""
-    if NAIVE not in set(result.curve.model):
+    if NAIVE not in set(result.tables["curve"].model):
         return []
     found = []
-    for scenario, rows in result.curve.groupby("scenario", sort=False):
+    for scenario, rows in result.tables["curve"].groupby("scenario", sort=False):
         overall = rows.pivot(index="gamma", columns="model", values="overall_mean").dropna()
         wins = int((overall[MECHANISM] < overall[NAIVE]).sum())
         found.append((str(scenario), wins, len(overall)))
     return found
 
 
-def _at_edges(result: TradeoffResult) -> list[tuple[str, int, int]]:
+def _at_edges(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
     """Count how often a chosen hyperparameter lies at an end of its list."""
-    rows, problem = select(result.curve, model=MECHANISM), result.problem
+    rows, problem = select(result.tables["curve"], model=MECHANISM), result.problem
     lists = {
         "mu": problem.objective.mu,
         "sigma": problem.objective.sigma,
@@ -160,11 +161,13 @@ def _at_edges(result: TradeoffResult) -> list[tuple[str, int, int]]:
     return [one for one in found if one[1]]
 
 
-def _bought(result: TradeoffResult, point: Highlight) -> list[dict[str, Any]]:
+def _bought(result: Result[TradeoffProblem], point: Highlight) -> list[dict[str, Any]]:
     """Return for a few gammas how many are bought from, and up to which sensitivity."""
     found = []
     for gamma in _few_gammas(result, point):
-        offers = select(result.sellers, scenario=point.scenario, model=MECHANISM, gamma=gamma)
+        offers = select(
+            result.tables["sellers"], scenario=point.scenario, model=MECHANISM, gamma=gamma
+        )
         sold = offers[offers.epsilon > 0]
         dearest = float(sold.sensitivity.max()) if len(sold) else None
         found.append({"gamma": gamma, "bought": len(sold), "of": len(offers), "dearest": dearest})
@@ -174,18 +177,18 @@ def _bought(result: TradeoffResult, point: Highlight) -> list[dict[str, Any]]:
 # ----------------------------------------------------------------------------------- figures
 
 
-def _few_gammas(result: TradeoffResult, point: Highlight) -> list[float]:
+def _few_gammas(result: Result[TradeoffProblem], point: Highlight) -> list[float]:
     """Choose at most three gammas: the ends, and the summary's one or the middle."""
-    gammas = sorted(set(result.curve.gamma))
+    gammas = sorted(set(result.tables["curve"].gamma))
     if len(gammas) <= 3:
         return gammas
     inner = point.gamma if gammas[0] < point.gamma < gammas[-1] else gammas[len(gammas) // 2]
     return [gammas[0], inner, gammas[-1]]
 
 
-def _figures(result: TradeoffResult, point: Highlight) -> list[Figure]:
+def _figures(result: Result[TradeoffProblem], point: Highlight) -> list[Figure]:
     few = _few_gammas(result, point)
-    offers = select(result.sellers, model=MECHANISM)
+    offers = select(result.tables["sellers"], model=MECHANISM)
     offers = offers[offers.gamma.isin(few)]
     shown = listing([short(gamma) for gamma in few])
     return [
@@ -196,22 +199,22 @@ def _figures(result: TradeoffResult, point: Highlight) -> list[Figure]:
                 "and errs more; the distance from the dashed line is what privacy costs in "
                 "accuracy. Band: one standard deviation over noise draws on either side of the "
                 "mean.",
-                partial(figures.tradeoff_curve, rows, result.baseline_error),
+                partial(figures.tradeoff_curve, rows, result.numbers["baseline_error"]),
                 "Two panels over gamma on a log scale: test error and payments. The numbers are "
                 "in the table tradeoff.",
             )
-            for scenario, rows in result.curve.groupby("scenario", sort=False)
+            for scenario, rows in result.tables["curve"].groupby("scenario", sort=False)
         ),
         *frontier_figures(
-            result.curve.rename(columns={"model": "series", "error_mean": "error"}),
-            result.sellers.rename(columns={"model": "series"}),
+            result.tables["curve"].rename(columns={"model": "series", "error_mean": "error"}),
+            result.tables["sellers"].rename(columns={"model": "series"}),
             MISCLASSIFIED,
         ),
         Figure(
             "overall_error",
             "Overall error over γ: the model whose line is lowest serves the buyer best. Band: "
             "one standard deviation over noise draws on either side.",
-            partial(figures.overall_error, result.curve),
+            partial(figures.overall_error, result.tables["curve"]),
             "Overall error over gamma on a log scale, one panel per scenario and one line per "
             "model. The numbers are in the table tradeoff.",
         ),
@@ -237,7 +240,7 @@ def _figures(result: TradeoffResult, point: Highlight) -> list[Figure]:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _tables(result: TradeoffResult, point: Highlight) -> list[Table]:
+def _tables(result: Result[TradeoffProblem], point: Highlight) -> list[Table]:
     measured = {
         "error_mean": "test error",
         "error_std": "its std",
@@ -250,7 +253,7 @@ def _tables(result: TradeoffResult, point: Highlight) -> list[Table]:
             "tradeoff",
             "Error, payments and overall error at every γ; std is the standard deviation over "
             "noise draws.",
-            result.curve[[*KEY, "n_bought", "payments", *measured]],
+            result.tables["curve"][[*KEY, "n_bought", "payments", *measured]],
             GREEK | measured,
             dict.fromkeys(measured, ".4f"),
         ),
@@ -258,14 +261,14 @@ def _tables(result: TradeoffResult, point: Highlight) -> list[Table]:
         Table(
             "hyperparameters",
             "What was chosen, and the largest guarantee that came of it.",
-            result.curve[[*chosen, "epsilon_max", "guarantee_max"]],
+            result.tables["curve"][[*chosen, "epsilon_max", "guarantee_max"]],
             GREEK,
             {"validation_error": ".4f"},
         ),
         Table(
             "draws",
             "Test error of every noise draw.",
-            result.draws,
+            result.tables["draws"],
             GREEK,
             {"test_error": ".4f"},
             rows_shown=10,
@@ -273,9 +276,9 @@ def _tables(result: TradeoffResult, point: Highlight) -> list[Table]:
     ]
 
 
-def _sellers_table(result: TradeoffResult, point: Highlight) -> Table:
+def _sellers_table(result: Result[TradeoffProblem], point: Highlight) -> Table:
     """List every offer; those of the summary's point come first, cheapest seller first."""
-    frame = result.sellers
+    frame = result.tables["sellers"]
     elsewhere = ~(
         (frame.scenario == point.scenario)
         & (frame.model == MECHANISM)

@@ -30,6 +30,7 @@ from convexmarket.lab.audits import MISREPORTS, audit_row
 from convexmarket.lab.classification import Trial, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
 from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
 from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.learners import PrivateLogisticRegression
@@ -37,7 +38,7 @@ from convexmarket.market import Market
 from convexmarket.privacy import Simulation
 from convexmarket.sellers import Sellers
 
-__all__ = ["TradeoffResult", "run_tradeoff"]
+__all__ = ["run_tradeoff"]
 
 Floats = NDArray[np.float64]
 Model = Literal["mechanism", "naive"]
@@ -54,55 +55,6 @@ CAVEATS = (
     "Validation and test use the same noise draws on different rows, so the test error is that of "
     "the models that were chosen from.",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class TradeoffResult:
-    """What :func:`run_tradeoff` found.
-
-    Attributes
-    ----------
-    problem : TradeoffProblem
-    curve : DataFrame
-        One row per scenario, model ("mechanism", "naive") and gamma: the parameters chosen on the
-        validation rows (mu, sigma, regularization, eta), n_bought, payments, error_mean and
-        error_std on the test rows over noise draws (NaN with one draw), overall_mean and
-        overall_std (error + gamma * payments), validation_error, objective, lower_bound, gap,
-        epsilon_max (largest guarantee sold) and guarantee_max (largest total guarantee, the
-        learner's share included).
-    draws : DataFrame
-        scenario, model, gamma, draw, test_error.
-    sellers : DataFrame
-        scenario, model, gamma, id, sensitivity, virtual_cost, weight, epsilon, guarantee (total),
-        payment, surplus (payment minus cost of what was sold).
-    baseline_error : float
-        Test error of the same learner on all rows alike, without noise.
-    baseline_regularization : float
-        Its Lambda, chosen on the validation rows.
-    audits : DataFrame
-        scenario, model, gamma, sellers_audited, max_gain, min_surplus, incentive_compatible and
-        individually_rational of the mechanism's markets.
-    certificates : list of dict
-        Of every allocation in ``curve``, with its scenario, model and gamma.
-    caveats : tuple of str
-        What the numbers do not show.
-    timings : dict
-        Seconds per stage.
-    provenance : dict
-        Versions, seeds, and the text and digest of the problem file.
-    """
-
-    problem: TradeoffProblem
-    curve: pd.DataFrame
-    draws: pd.DataFrame
-    sellers: pd.DataFrame
-    baseline_error: float
-    baseline_regularization: float
-    audits: pd.DataFrame
-    certificates: list[dict[str, Any]]
-    caveats: tuple[str, ...]
-    timings: dict[str, float]
-    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +103,9 @@ class Choice:
         return self.trained.trial
 
 
-def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> TradeoffResult:
+def run_tradeoff(
+    problem: TradeoffProblem, progress: Progress | None = None
+) -> Result[TradeoffProblem]:
     """Run Algorithm 2 of A over a list of gammas, with the naive model and the baseline.
 
     Parameters
@@ -162,7 +116,24 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
 
     Returns
     -------
-    TradeoffResult
+    Result
+        Its tables and numbers:
+
+        - ``curve``: One row per scenario, model ("mechanism", "naive") and gamma: the
+          parameters chosen on the validation rows (mu, sigma, regularization, eta),
+          n_bought, payments, error_mean and error_std on the test rows over noise draws
+          (NaN with one draw), overall_mean and overall_std (error + gamma * payments),
+          validation_error, objective, lower_bound, gap, epsilon_max (largest guarantee
+          sold) and guarantee_max (largest total guarantee, the learner's share included).
+        - ``draws``: scenario, model, gamma, draw, test_error.
+        - ``sellers``: scenario, model, gamma, id, sensitivity, virtual_cost, weight,
+          epsilon, guarantee (total), payment, surplus (payment minus cost of what was
+          sold).
+        - ``baseline_error``: Test error of the same learner on all rows alike, without
+          noise.
+        - ``baseline_regularization``: Its Lambda, chosen on the validation rows.
+        - ``audits``: scenario, model, gamma, sellers_audited, max_gain, min_surplus,
+          incentive_compatible and individually_rational of the mechanism's markets.
         The same for the same problem, whatever the number of jobs; timings apart.
 
     Raises
@@ -193,14 +164,18 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
     )
     choices = _choose(problem, purchases, dict(zip(designs, trained[len(plain) :], strict=True)))
     audits = _audit(problem, choices, stages)
-    return TradeoffResult(
+    return Result(
         problem=problem,
-        curve=pd.DataFrame([_curve_row(choice) for choice in choices]),
-        draws=pd.concat([_draw_rows(choice) for choice in choices], ignore_index=True),
-        sellers=pd.concat([_seller_rows(choice) for choice in choices], ignore_index=True),
-        baseline_error=float(baseline[1].test.mean()),
-        baseline_regularization=baseline[0],
-        audits=audits,
+        tables={
+            "curve": pd.DataFrame([_curve_row(choice) for choice in choices]),
+            "draws": pd.concat([_draw_rows(choice) for choice in choices], ignore_index=True),
+            "sellers": pd.concat([_seller_rows(choice) for choice in choices], ignore_index=True),
+            "audits": audits,
+        },
+        numbers={
+            "baseline_error": float(baseline[1].test.mean()),
+            "baseline_regularization": baseline[0],
+        },
         certificates=[
             _labels(choice.purchase) | choice.purchase.allocation.certificate()
             for choice in choices
