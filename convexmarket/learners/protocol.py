@@ -18,7 +18,7 @@ class Learner(Protocol):
     """A model that is trained under what each row granted, and says what it keeps of it.
 
     Whatever has these three is a learner, a class of a user's own included; nothing has to be
-    inherited. docs/guide.md has one whole. :func:`~convexmarket.audit_privacy` attacks it.
+    inherited. docs/howto/learners.md has one whole. :func:`~convexmarket.audit_privacy` attacks it.
 
     Attributes
     ----------

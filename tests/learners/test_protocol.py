@@ -32,9 +32,12 @@ def rows(n_rows=200):
     return X, np.where(X[:, 0] > 0.25, 1, -1), rng.choice([0.0, 0.5, 2.0], n_rows)
 
 
+GUIDE = ROOT / "docs" / "howto" / "learners.md"
+
+
 def guides_learner():
-    """Return the learner of a user's own that docs/guide.md shows."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text(), re.S)
+    """Return the learner of a user's own that docs/howto/learners.md shows."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
     (code,) = [block for block in blocks if "class PrivateMean" in block]
     found = {}
     exec(code.partition("rng = np.random.default_rng(0)")[0], found)

@@ -30,7 +30,7 @@ cap = 2
 name = "base"
 """
 GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.5, 4.5]}]}"""
-GUIDE = ROOT / "docs" / "guide.md"
+GUIDE = ROOT / "docs" / "howto" / "problem-files.md"
 REPORTS = [1.0, 2.0, 3.0]
 PRIOR = cm.Uniform(1, 5)
 SIGMA = [[2, 1, 0], [1, 2, 0], [0, 0, 1]]
