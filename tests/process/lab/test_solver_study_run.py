@@ -96,9 +96,10 @@ def test_on_a_dask_cluster_the_same_is_found(study, tmp_path):
             dask=cluster.scheduler_address,
             journal=tmp_path / "runs.jsonl",
         )
-    assert there.runs.key.tolist() == here.runs.key.tolist()
-    assert there.runs.outcome.tolist() == here.runs.outcome.tolist()
-    assert np.array_equal(there.runs.objective, here.runs.objective, equal_nan=True)
+    there, here = there.tables["runs"], here.tables["runs"]
+    assert there.key.tolist() == here.key.tolist()
+    assert there.outcome.tolist() == here.outcome.tolist()
+    assert np.array_equal(there.objective, here.objective, equal_nan=True)
 
 
 def test_a_scheduler_that_does_not_answer(study):
