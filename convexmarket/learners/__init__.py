@@ -39,6 +39,14 @@ from convexmarket.learners.ridge_math import (
 from convexmarket.learners.ridge_statistics import StatisticsRidge
 from convexmarket.learners.saved import load_model, model_schema, save_model
 from convexmarket.learners.search import PrivateSearch
+from convexmarket.learners.separable import (
+    SeparableLimit,
+    separable_budget,
+    separable_error_bound,
+    separable_limit,
+    separable_tail,
+    separation_margin,
+)
 
 __all__ = [
     "AbsoluteLoss",
@@ -62,6 +70,7 @@ __all__ = [
     "QuantileLoss",
     "RidgeErrorBound",
     "SampledRidge",
+    "SeparableLimit",
     "StatisticsRidge",
     "declare_erm",
     "expected_loss",
@@ -76,4 +85,9 @@ __all__ = [
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",
+    "separable_budget",
+    "separable_error_bound",
+    "separable_limit",
+    "separable_tail",
+    "separation_margin",
 ]

@@ -27,6 +27,8 @@ RESULTS = {
     "GammaCalibration",
     "IncentiveAudit",
     "LedgerAccount",
+    "LossLimit",
+    "SeparableLimit",
     "Incentives",
     "JointAllocation",
     "NoisyLoss",

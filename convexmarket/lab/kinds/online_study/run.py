@@ -17,7 +17,7 @@ from joblib import delayed
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from convexmarket.allocation import allocate
+from convexmarket.allocation import allocate, loss_limit
 from convexmarket.lab.claims import CONFIDENCE, power_fit
 from convexmarket.lab.kinds.online_study.claims import study_claims
 from convexmarket.lab.kinds.online_study.problem import KNOWING, OnlineStudyProblem, StudyMeasure
@@ -202,8 +202,8 @@ def limit_of_ratio(fraction: float) -> float:
     >>> [round(limit_of_ratio(fraction), 3) for fraction in (1.0, 0.5, 0.1)]
     [1.0, 1.12, 2.309]
     """
-    planned = 0.5 / np.sqrt(fraction) + 0.25 / fraction + 0.25 * fraction
-    return float(planned * fraction**0.25)
+    planned = loss_limit(1, 1.0, 1.0, 1.0, density=1.0, share=fraction).total
+    return planned / loss_limit(1, 1.0, 1.0, 1.0, density=1.0).total * float(fraction**0.25)
 
 
 def _floor(problem: OnlineStudyProblem) -> float:

@@ -1,0 +1,55 @@
+"""The loss of many sellers: the leading order against exact allocations and online markets."""
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.allocation import loss_limit
+from convexmarket.errors import ParameterError
+
+MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
+
+
+def parts(prior, m):
+    """Return the three parts of the exact optimum's loss at the quantiles of a prior."""
+    sellers = cm.Sellers(prior.quantile((np.arange(m) + 0.5) / m), prior=prior)
+    found = cm.allocate(cm.Market.standard(sellers, mu=MU, sigma=SIGMA, gamma=GAMMA))
+    spread = MU * np.linalg.norm(found.weights)
+    return np.array([spread, SIGMA / found.eta, found.objective - spread - SIGMA / found.eta])
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_the_loss_of_many_sellers_has_the_lemmas_constant_and_the_footnotes_rate(order):
+    exponent = order + 1  # F(c) = (c/2)^exponent, psi(c) = c (1 + 1/exponent)
+    top = 2.0 * (1.0 + 1.0 / exponent)
+    prior = cm.Uniform(0, 2) if order == 0 else cm.priors.Power(exponent, 2.0)
+    density = exponent / top**exponent
+    errors = []
+    for m in (10**4, 10**6):
+        limit = loss_limit(m, MU, SIGMA, GAMMA, density=density, order=order)
+        errors.append(np.abs(parts(prior, m) / limit - 1.0).max())
+    assert errors[1] < 5e-3
+    assert errors[1] < errors[0]
+    ratio = limit.total / loss_limit(10**4, MU, SIGMA, GAMMA, density=density, order=order).total
+    assert ratio == pytest.approx(100 ** (-1 / (2 * (order + 2))))
+    if order == 0:
+        printed = 4 * density**-0.25 * SIGMA**0.25 * MU**0.5 * GAMMA**0.25 / np.sqrt(3)
+        assert limit.total == pytest.approx(printed / 10**1.5)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_the_last_term_of_e_4_is_xi_not_3_xi(share):
+    m, prior = 10**6, cm.Uniform(0, 2)
+    policy = cm.OnlinePolicy(prior, m, mu=MU, sigma=SIGMA, gamma=GAMMA, rule="algorithm-3")
+    came = prior.quantile((np.arange(int(share * m)) + 0.5) / int(share * m))
+    loss = cm.online.run_online(policy, came).loss(prior)
+    limit = loss_limit(m, MU, SIGMA, GAMMA, density=0.25, share=share)
+    assert loss == pytest.approx(limit.total, rel=3e-3)
+    printed = limit.total + 2 * limit.payments
+    assert loss < 0.95 * printed
+
+
+def test_what_is_no_market_is_refused():
+    for wrong in ({"share": 1.5}, {"density": 0.0}, {"order": -1}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            loss_limit(10, 1.0, 1.0, 1.0, **({"density": 1.0} | wrong))
