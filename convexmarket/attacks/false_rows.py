@@ -70,6 +70,18 @@ def false_rows(
     ------
     ParameterError
         If there are fewer rows than liars.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> data = cm.datasets.wdbc(random_state=0)
+    >>> public = data.X_test, data.y_test
+    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> found = cm.attacks.false_rows(
+    ...     learner, data.X_train, data.y_train, *public, epsilon=1.0, liars=[20], draws=2
+    ... )
+    >>> list(found.columns)
+    ['liars', 'share', 'honest', 'flipped', 'against', 'bound']
     """
     rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     granted = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), labels.shape)

@@ -546,7 +546,40 @@ def check_payment_identity(
     draws: int = 400,
     random_state: np.random.Generator | int,
 ) -> PaymentIdentity:
-    """Draw markets from the prior, or priors, and compare payments with virtual costs (Eq. 9)."""
+    """Draw markets from the prior, or priors, and compare payments with virtual costs (Eq. 9).
+
+    Parameters
+    ----------
+    prior : Prior, or mapping from group to Prior
+    n_sellers : int
+        Sellers of each market.
+    mu, sigma, gamma, cap : float
+        Of the market, as in :meth:`Market.standard`.
+    groups : array_like of length n_sellers, optional
+        The group of each seller, where priors are per group.
+    draws : int
+        Markets that are drawn, at least 2.
+    random_state : int or numpy.random.Generator
+
+    Returns
+    -------
+    PaymentIdentity
+        Mean payment and mean virtual cost, in the currency of the sensitivities.
+
+    Raises
+    ------
+    ParameterError, PriorError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> identity = cm.incentives.check_payment_identity(
+    ...     cm.Uniform(0, 1), 5, mu=1, sigma=1, gamma=1, draws=50, random_state=0
+    ... )
+    >>> abs(identity.mean_payment - identity.mean_virtual_cost) < 3 * identity.standard_error
+    True
+    """
     sides, rng = np.empty((check_count("draws", draws, 2), 2)), generator_of(random_state)
     for draw in range(draws):
         sellers = Sellers.draw(n_sellers, prior, rng, groups=groups)

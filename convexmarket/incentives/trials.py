@@ -40,12 +40,52 @@ PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
 
 def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
-    """Pay by A's Eq. (8): the cost, and the guarantees sold at every dearer report."""
+    """Pay by A's Eq. (8): the cost, and the guarantees sold at every dearer report.
+
+    Parameters
+    ----------
+    report, epsilon, rent, virtual_cost : ndarray
+        Of one seller at several reports: the report, what it sells, the integral of what dearer
+        reports sell, and the virtual cost. The order matters, the names do not.
+
+    Returns
+    -------
+    ndarray
+        What is paid at each report, in the currency of the reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.incentives import truthful_payment
+    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
+    >>> truthful_payment(c, epsilon, rent, psi)
+    array([1.1])
+    """
     return report * epsilon + rent
 
 
 def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
-    """Pay ``psi(c) * eps``, as B's Theorem A.3 proposes: right in expectation, not truthful."""
+    """Pay ``psi(c) * eps``, as B's Theorem A.3 proposes: right in expectation, not truthful.
+
+    Parameters
+    ----------
+    report, epsilon, rent, virtual_cost : ndarray
+        Of one seller at several reports: the report, what it sells, the integral of what dearer
+        reports sell, and the virtual cost. The order matters, the names do not.
+
+    Returns
+    -------
+    ndarray
+        What is paid at each report, in the currency of the reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.incentives import virtual_cost_payment
+    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
+    >>> virtual_cost_payment(c, epsilon, rent, psi)
+    array([1.6])
+    """
     sold = epsilon > 0
     return np.where(sold, np.where(sold, virtual_cost, 0.0) * epsilon, 0.0)
 

@@ -62,6 +62,16 @@ def convexity_threshold(X: ArrayLike) -> float:
     ----------
     X : array_like, shape (m, n_features)
 
+    Returns
+    -------
+    float
+        The smallest regularization that suffices.
+
+    Raises
+    ------
+    ParameterError
+        If X is not a table of finite numbers.
+
     Examples
     --------
     >>> import convexmarket as cm
@@ -79,6 +89,25 @@ def convexity_ratio(joint: JointMarket) -> float:
 
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
+
+    Parameters
+    ----------
+    joint : JointMarket
+
+    Returns
+    -------
+    float
+        Without a unit; below 1 the problem is convex for every fixed eta.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> round(cm.joint.convexity_ratio(joint), 4)
+    0.0675
     """
     check_instance("joint", joint, JointMarket)
     form = joint.market.form
@@ -130,10 +159,27 @@ def first_order_residuals(
     weights : array_like, shape (m,)
     eta : float
 
+    Returns
+    -------
+    FirstOrderResiduals
+        Zero at a stationary point, in the units of the objective.
+
     Raises
     ------
     NotSupportedError
         If the market has other pieces than the theorem.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> found = cm.allocate_jointly(joint)
+    >>> residuals = cm.joint.first_order_residuals(joint, found.model, found.weights, found.eta)
+    >>> residuals.largest < 1e-6
+    True
     """
     check_instance("joint", joint, JointMarket)
     eta = check_positive("eta", eta)

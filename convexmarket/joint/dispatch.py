@@ -92,6 +92,16 @@ def allocate_jointly(
         If the method cannot serve this market.
     InfeasibleMarketError, SolverError
         If there is no answer.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=1.0))
+    >>> found.weights.round(3), round(found.eta, 3)
+    (array([0.335, 0.334, 0.331]), 3.278)
     """
     began = time.perf_counter()
     if not isinstance(joint, JointMarket):

@@ -376,6 +376,16 @@ def descent_path(
     variables, max_iterations, tol, rng
         As in :func:`allocate_jointly` with the method "projected_gradient".
 
+    Returns
+    -------
+    ndarray, shape (steps + 1,)
+        The objective.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range.
+
     Examples
     --------
     >>> import numpy as np

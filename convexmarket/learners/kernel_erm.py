@@ -501,6 +501,15 @@ def declare_erm(
     -------
     cvxpy.Problem
         In the variable "beta", of shape (n_rows,): ``gram @ beta`` are the predictions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import LogisticLoss, declare_erm
+    >>> y, a = np.array([1.0, -1.0]), np.array([0.5, 0.5])
+    >>> problem = declare_erm(np.eye(2), y, a, LogisticLoss(), 0.1)
+    >>> round(float(problem.solve(solver="CLARABEL")), 3)
+    0.407
     """
     beta = cp.Variable(len(gram), name="beta")
     losses = loss.declare(gram @ beta, targets)

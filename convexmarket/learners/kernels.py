@@ -67,6 +67,12 @@ class Kernel:
         If a parameter is out of its range, or nothing bounds the features.
     NotSupportedError
         If the kernel is not positive semidefinite, so that there are no features.
+
+    Examples
+    --------
+    >>> from convexmarket.learners import Kernel
+    >>> float(Kernel("poly", degree=2, data_norm=1.0).feature_bound)  # (1 + 1)^2 = 4, its root
+    2.0
     """
 
     name: str | KernelFunction

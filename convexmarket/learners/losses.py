@@ -103,7 +103,15 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class LogisticLoss(Loss):
-    """``log(1 + exp(-y*f))``."""
+    """``log(1 + exp(-y*f))``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import LogisticLoss
+    >>> LogisticLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
+    array([0.693, 0.049])
+    """
 
     @property
     def lipschitz(self) -> float:
@@ -159,6 +167,13 @@ class HingeLoss(Loss):
     ----------
     width : float, default 0.0
         Of the parabola, which ends at ``y*f = 1``: the Huberised hinge. Zero is the hinge itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import HingeLoss
+    >>> HingeLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
+    array([ 1., -0.])
     """
 
     width: float = 0.0
@@ -234,6 +249,13 @@ class HuberLoss(Loss):
     ----------
     threshold : float, default 1.0
         Residual at which the loss becomes linear: its Lipschitz constant. Positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import HuberLoss
+    >>> HuberLoss(1.0).values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
+    array([0.5, 1.5])
     """
 
     threshold: float = 1.0
@@ -282,6 +304,13 @@ class QuantileLoss(Loss):
     ----------
     level : float, default 0.5
         In (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import QuantileLoss
+    >>> QuantileLoss(0.9).values(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
+    array([0.9, 0.2])
     """
 
     level: float = 0.5
@@ -335,7 +364,15 @@ class QuantileLoss(Loss):
 
 @dataclass(frozen=True)
 class AbsoluteLoss(QuantileLoss):
-    """``|f - y|``: twice the quantile loss of level one half."""
+    """``|f - y|``: twice the quantile loss of level one half.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import AbsoluteLoss
+    >>> AbsoluteLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
+    array([1., 2.])
+    """
 
     level: float = field(default=0.5, init=False, repr=False)
 

@@ -240,10 +240,27 @@ class AdaptivePolicy:
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
     """Return the policy that ``to_dict`` of either kind describes.
 
+    Parameters
+    ----------
+    described : mapping
+        What ``to_dict`` of the policy returned.
+
+    Returns
+    -------
+    OnlinePolicy or AdaptivePolicy
+
     Raises
     ------
     ParameterError, PriorError
         If it does not describe one.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 50, mu=1, sigma=1, gamma=0.1)
+    >>> again = cm.online.policy_from_dict(policy.to_dict())
+    >>> again.quote(0.1) == policy.quote(0.1)
+    True
     """
     kind = described.get("policy") if isinstance(described, Mapping) else None
     if kind == "fixed":

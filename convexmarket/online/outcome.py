@@ -239,6 +239,13 @@ def audit_quotes(
     Returns
     -------
     QuoteAudit
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 50, mu=1, sigma=1, gamma=0.1)
+    >>> float(cm.online.audit_quotes(policy, [0.1, 0.4]).max_gain) < 1e-9
+    True
     """
     check_instance("policy", policy, OnlinePolicy)
     grid = _reports(policy)

@@ -31,6 +31,14 @@ class Prior(ABC):
     Use a named family (:class:`Uniform`, :class:`Beta`, ...), :meth:`from_scipy` or
     :class:`EmpiricalPrior`. Priors are immutable; they compare and hash by value, those of custom
     scipy distributions by identity.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> import convexmarket as cm
+    >>> prior = cm.Prior.from_scipy(scipy.stats.triang(0.5, loc=0.02, scale=0.08))
+    >>> prior.support
+    (0.02, 0.1)
     """
 
     family: ClassVar[str]

@@ -85,6 +85,12 @@ class Power(_Family):
     ------
     PriorError
         If a parameter is not a finite positive number.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> float(cm.priors.Power(2, 0.1).virtual_cost(0.05).round(4))
+    0.075
     """
 
     family = "power"
@@ -113,6 +119,12 @@ class Exponential(_Family):
     ------
     PriorError
         If ``mean`` is not a finite positive number.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> float(cm.priors.Exponential(0.05).virtual_cost(0.05).round(4))
+    0.1359
     """
 
     family = "exponential"
@@ -144,6 +156,13 @@ class Beta(_Family):
     ------
     PriorError
         If a shape is not finite and positive, or the bounds are not finite and in order.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> prior = cm.Beta(2, 5, 0.02, 0.10)
+    >>> prior.support, float(prior.virtual_cost(0.05).round(4))
+    ((0.02, 0.1), 0.0838)
     """
 
     family = "beta"
@@ -177,6 +196,12 @@ class TruncatedNormal(_Family):
     ------
     PriorError
         If a parameter is not finite, ``std`` not positive, or the bounds are not in order.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> float(cm.priors.TruncatedNormal(0.05, 0.02, 0, 0.1).virtual_cost(0.05).round(4))
+    0.0748
     """
 
     family = "truncnorm"
@@ -204,6 +229,12 @@ class LogNormal(_Family):
     ------
     PriorError
         If a parameter is not finite or ``log_std`` is not positive.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> float(cm.priors.LogNormal(-3, 0.5).virtual_cost(0.05).round(4))
+    0.0815
     """
 
     family = "lognormal"
@@ -237,6 +268,12 @@ class Gamma(_Family):
     ------
     PriorError
         If a parameter is not a finite positive number.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> float(cm.priors.Gamma(4, 0.01).virtual_cost(0.05).round(4))
+    0.1024
     """
 
     family = "gamma"

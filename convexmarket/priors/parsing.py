@@ -60,6 +60,10 @@ def parse_prior(text: str) -> Prior:
         ``empirical:FILE.csv``, whose first numeric column holds the samples; or ``mixture:`` with
         components ``WEIGHT*PRIOR`` between semicolons.
 
+    Returns
+    -------
+    Prior
+
     Raises
     ------
     PriorError
@@ -96,6 +100,10 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     ----------
     described : mapping
         ``{"family": "uniform", "low": 0.02, "high": 0.1}`` and the like.
+
+    Returns
+    -------
+    Prior
 
     Raises
     ------

@@ -82,6 +82,12 @@ def check_weights(weights: ArrayLike, n_rows: int | None = None) -> NDArray[np.f
     ParameterError
         If a weight is negative or not finite, if they do not sum to one, or if their number is
         wrong.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import check_weights
+    >>> check_weights([0.25, 0.75])
+    array([0.25, 0.75])
     """
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:

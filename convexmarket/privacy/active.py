@@ -219,6 +219,19 @@ def names_of(X: Any) -> pd.Index | None:
     ----------
     X : DataFrame or array_like
         An index that only counts from zero is what every DataFrame starts with.
+
+    Returns
+    -------
+    Index or None
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from convexmarket.privacy import names_of
+    >>> list(names_of(pd.DataFrame({"age": [59]}, index=["Ann"])))
+    ['Ann']
+    >>> names_of(pd.DataFrame({"age": [59]})) is None
+    True
     """
     index = getattr(X, "index", None)
     if not isinstance(index, pd.Index) or not index.is_unique:

@@ -61,6 +61,17 @@ def admit(
     -----
     WeakGuaranteeWarning
         If a row's epsilon is above 10 and finite, and it is no simulation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> accountant = cm.privacy.PrivacyAccountant([1.0, 2.0])
+    >>> guarantee = cm.privacy.Guarantee(np.array([0.5, 0.5]), 0.0, "mine", "tight", ())
+    >>> charge = cm.privacy.admit(guarantee, accountant)
+    >>> charge()  # now the noise may be drawn
+    >>> accountant.spent
+    array([0.5, 0.5])
     """
     simulated = isinstance(random_state, Simulation)
     if not simulated:

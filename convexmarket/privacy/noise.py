@@ -52,6 +52,10 @@ def secure_generator() -> np.random.Generator:
     key stays in the memory of the process, and a generator that was made before a fork goes on
     with the same stream in both processes.
 
+    Returns
+    -------
+    numpy.random.Generator
+
     Examples
     --------
     >>> type(secure_generator().bit_generator).__name__
@@ -116,6 +120,12 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     ------
     ParameterError
         If ``random_state`` is none of these, or is a negative integer.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation, resolve_generator
+    >>> bool(0 <= resolve_generator(Simulation(7)).random() < 1)
+    True
     """
     generator = open_generator(random_state)
     if not (random_state is None or isinstance(random_state, Simulation)):
@@ -131,9 +141,23 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     """Turn ``random_state`` into a generator for what protects nobody, such as an audit's starts.
 
-    Parameters, result and errors are those of :func:`resolve_generator`; nothing is warned of. A
+    Errors are those of :func:`resolve_generator`; nothing is warned of. A
     ``Generator`` is used as it is, and advances. A ``RandomState`` (what scikit-learn hands around)
     supplies the seed, and advances.
+
+    Parameters
+    ----------
+    random_state : None, int, Simulation, Generator or RandomState
+
+    Returns
+    -------
+    numpy.random.Generator
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import open_generator
+    >>> int(open_generator(7).integers(10)) == int(open_generator(7).integers(10))
+    True
     """
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
@@ -152,6 +176,16 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
     argument : str
         What switched exact noise off, such as ``rounding``.
     random_state : RandomSource
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        Unless ``random_state`` is a Simulation.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation, warn_of_plain_noise
+    >>> warn_of_plain_noise("rounding", Simulation(0))  # no real rows: no warning
     """
     if not isinstance(random_state, Simulation):
         warn_user(
@@ -164,7 +198,24 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return what a guarantee assumes of the source of its noise: its first assumption."""
+    """Return what a guarantee assumes of the source of its noise: its first assumption.
+
+    Parameters
+    ----------
+    random_state : None, Simulation or another source
+    any_noise : bool
+        Whether there is noise at all.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation, noise_assumption
+    >>> noise_assumption(Simulation(0))
+    'SIMULATION: the noise comes from a known seed, so this release protects nobody'
+    """
     if not any_noise:
         return "no noise was added: rows with a positive weight have no guarantee"
     if random_state is None:
@@ -210,6 +261,13 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
     ----------
     Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
     Data Acquisition for Logistic Regression, Algorithm 1, step 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.privacy import gamma_sphere_noise
+    >>> gamma_sphere_noise(3, np.random.default_rng(0)).shape
+    (3,)
     """
     if n_features < 1:
         raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
@@ -232,6 +290,12 @@ def gamma_sphere_log_density(norm: float, n_features: int) -> float:
     float
         :math:`-\|b\| - \log(|S^{n-1}|\,\Gamma(n))`, in nats, with :math:`|S^{n-1}| =
         2\pi^{n/2}/\Gamma(n/2)` the area of the unit sphere.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import gamma_sphere_log_density
+    >>> round(gamma_sphere_log_density(0.0, 1), 4)  # of exp(-|b|) / 2
+    -0.6931
     """
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -210,6 +210,13 @@ def semi_interactive_error_bound(
     -----
     The scale is that for points whose predictions move together; for given points
     :class:`~convexmarket.TestSetRelease` knows how far they do.
+
+    Examples
+    --------
+    >>> from convexmarket.release import semi_interactive_error_bound
+    >>> bound = semi_interactive_error_bound(0.001, 1.0, 1e-6, n_points=200, max_norm=1.0)
+    >>> round(bound.fit, 3), round(bound.generalization, 3)
+    (0.032, 0.333)
     """
     check_count("n_points", n_points)
     check_share("failure_probability", failure_probability)
@@ -259,6 +266,12 @@ def suggest_test_size(
     -------
     int
         Between 1 and ``largest``.
+
+    Examples
+    --------
+    >>> from convexmarket.release import suggest_test_size
+    >>> suggest_test_size(0.1, 1.0, 0.0, max_norm=1.0, largest=1000)
+    17
     """
     check_count("largest", largest)
 
@@ -320,6 +333,16 @@ def non_interactive_error_bound(
         number of models, B + 1, what the noise may be, :math:`x = s\log(2M/\beta)`, and what the
         selection may miss, :math:`g = s\log(2MN/\beta)` (under "paper" four times that). With the
         best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
+
+    Examples
+    --------
+    >>> from convexmarket.release import non_interactive_error_bound
+    >>> bound = non_interactive_error_bound(
+    ...     0.001, 1.0, 1e-6, rounds=10, net_size=100, net_radius=0.1,
+    ...     max_norm=1.0, feature_lipschitz=1.0,
+    ... )
+    >>> round(bound, 3)
+    0.731
     """
     check_count("rounds", rounds)
     check_share("failure_probability", failure_probability)
@@ -380,13 +403,27 @@ def suggest_rounds(
 ) -> int:
     """Return the number of rounds at which :func:`non_interactive_error_bound` is least.
 
-    Parameters are those of :func:`non_interactive_error_bound`, and ``largest``, the most rounds
-    to think of.
+    Parameters
+    ----------
+    sensitivity, epsilon, delta, net_size, net_radius, max_norm, feature_lipschitz, feature_bound
+        As for :func:`non_interactive_error_bound`.
+    failure_probability, accounting
+        As there.
+    largest : int
+        The most rounds to think of.
 
     Returns
     -------
     int
         Between 1 and ``largest``.
+
+    Examples
+    --------
+    >>> from convexmarket.release import suggest_rounds
+    >>> suggest_rounds(
+    ...     0.001, 1.0, 1e-6, net_size=100, net_radius=0.1, max_norm=1.0, feature_lipschitz=1.0
+    ... )
+    8
     """
     check_count("largest", largest)
 
@@ -431,6 +468,12 @@ def function_error_bound(
     float
         :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise: Gaussian tails, and no
         factor that grows with T beside them.
+
+    Examples
+    --------
+    >>> from convexmarket.release import function_error_bound
+    >>> round(function_error_bound(0.01, 1.0, 1e-6, n_queries=100), 3)
+    0.173
     """
     check_count("n_queries", n_queries)
     check_share("failure_probability", failure_probability)

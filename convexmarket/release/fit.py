@@ -133,6 +133,14 @@ def declare_fit(
     ------
     ParameterError
         If there is no such formulation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.release import declare_fit
+    >>> fit = declare_fit(np.eye(2), 1.0)
+    >>> type(fit).__name__
+    'ConstrainedFit'
     """
     check_choice("formulation", formulation, FitFormulation)
     predictions = cp.Parameter(len(gram), name="predictions")

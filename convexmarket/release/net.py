@@ -29,6 +29,12 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
     -------
     float
         Volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
+
+    Examples
+    --------
+    >>> from convexmarket.release import net_size
+    >>> round(net_size(2, 1.0, 0.5))
+    14
     """
     half = n_features / 2.0
     log_volume = half * np.log(np.pi) - gammaln(half + 1.0)
@@ -55,6 +61,12 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     Returns
     -------
     ndarray of shape (n_points, n_features)
+
+    Examples
+    --------
+    >>> from convexmarket.release import ball_net
+    >>> ball_net(1, 1.0, 0.5).shape
+    (3, 1)
     """
     side = 2.0 * radius / np.sqrt(n_features)
     steps = int(np.ceil(data_norm / side - 0.5)) if data_norm > side / 2.0 else 0

@@ -37,6 +37,15 @@ class Cap(ByValue, Constraint):
     k : float, array_like of shape (m,), or cvxpy.Parameter
         For all sellers, at least 1 (or the weights could not sum to one; ``k = 1`` makes all
         equal), or one number >= 0 for each seller, at least 1 on average.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.Cap(1.2)])
+    >>> cm.allocate(market).weights.round(3)
+    array([0.4, 0.4, 0.2])
     """
 
     separable = True
@@ -74,6 +83,15 @@ class MaxEpsilon(ByValue, Constraint):
     ----------
     epsilon : float, array_like of shape (m,), or cvxpy.Parameter
         e > 0 for all sellers, or one number >= 0 for each.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.MaxEpsilon(1.5)])
+    >>> cm.allocate(market).epsilon.round(3)
+    array([1.5  , 1.311, 0.601])
     """
 
     bounds_each = True
@@ -111,6 +129,14 @@ class GivenEpsilon(MaxEpsilon):
     ----------
     epsilon : array_like, shape (m,)
         What each seller granted, >= 0. The market uses at most that.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> given = cm.terms.GivenEpsilon([0.5, 1.0, 2.0])
+    >>> cm.allocate(cm.Market(sellers, cm.Spread() + cm.Noise(), [given])).epsilon.round(3)
+    array([0.5, 1. , 2. ])
     """
 
     def __post_init__(self) -> None:
@@ -135,6 +161,15 @@ class Budget(Constraint):
     amount : float or cvxpy.Parameter
         In the currency of the sensitivities, > 0. A parameter can be changed between solves of a
         problem that is declared without eta; see :func:`convexmarket.sweep`.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.Budget(2.0)])
+    >>> allocation = cm.allocate(market)
+    >>> float((sellers.virtual_costs @ allocation.epsilon).round(3))
+    2.0
     """
 
     reports = "budget"
@@ -182,6 +217,15 @@ class GroupShare(ByValue, Constraint):
         Shares in [0, 1].
     equal : bool
         All groups carry the same share.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.GroupShare(["a", "a", "b"], equal=True)])
+    >>> cm.allocate(market).weights.round(3)
+    array([0.305, 0.195, 0.5  ])
     """
 
     each_seller = ("groups", "groups")
@@ -237,6 +281,15 @@ class EtaRange(Constraint):
     It makes an otherwise degenerate market well posed (the papers' naive model, mu = sigma = 0),
     and is what the papers' grid over eta amounts to. When a bound is active, it decided the
     answer; :attr:`Allocation.binding` says so.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.EtaRange(0.5, 2.0)])
+    >>> cm.allocate(market).binding
+    ('eta_high',)
     """
 
     low: float

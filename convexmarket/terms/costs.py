@@ -67,7 +67,14 @@ class PrivacyCost(Defined):
 
 @dataclass(frozen=True)
 class LinearCost(PrivacyCost):
-    """u(eps) = eps (A, section II)."""
+    """u(eps) = eps (A, section II).
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> cm.terms.LinearCost()([0.5, 2.0])
+    array([0.5, 2. ])
+    """
 
     name = "linear"
     is_linear = True
@@ -93,6 +100,12 @@ class PowerCost(PrivacyCost):
     ----------
     power : float
         At least 1; 1 is the linear cost.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> cm.PowerCost(2)([0.5, 2.0])
+    array([0.25, 4.  ])
     """
 
     name = "power"
@@ -137,7 +150,14 @@ class PowerCost(PrivacyCost):
 
 @dataclass(frozen=True)
 class ExponentialCost(PrivacyCost):
-    """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one."""
+    """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> cm.terms.ExponentialCost()([0.0, 1.0]).round(3)
+    array([0.   , 1.718])
+    """
 
     name = "exponential"
 
@@ -180,6 +200,12 @@ class TieredCost(PrivacyCost):
         The rate of each tier, > 0 and nondecreasing.
     thresholds : sequence of float
         Where the tiers end, > 0 and increasing; one less than slopes, as the last has no end.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> cm.terms.TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
+    array([0.5, 4. ])
     """
 
     slopes: Sequence[float]

@@ -36,6 +36,15 @@ class Moments(ByValue, Constraint):
         What their weighted averages should be.
     tol : float or array_like, shape (k,)
         By how much each may miss, >= 0, in the units of its feature.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.terms.Moments([[30.0], [40.0], [65.0]], [45.0])])
+    >>> cm.allocate(market).weights.round(3)
+    array([0.345, 0.316, 0.338])
     """
 
     each_seller = ("A", "A")
@@ -88,6 +97,15 @@ class EffectiveSize(Constraint):
     ----------
     n : float
         From 1, which says nothing, to the number of sellers, which makes all weights equal.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> market = cm.Market(sellers, objective, [cm.terms.EffectiveSize(2.9)])
+    >>> cm.allocate(market).weights.round(3)
+    array([0.402, 0.346, 0.252])
     """
 
     n: float

@@ -47,6 +47,14 @@ class Spread(ByValue, Term):
         Rounded to a fraction with a numerator of at most 1024, which cones can represent.
     reference : array_like, shape (m,), optional
         Target weights q, public: nonnegative, with sum one.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread(p=3) + cm.Noise() + 0.1 * cm.Payments()
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.446, 0.37 , 0.183])
     """
 
     each_seller = ("reference", "reference")
@@ -132,7 +140,16 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class SquaredSpread(Term):
-    """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17)."""
+    """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17).
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.terms.SquaredSpread() + cm.Noise() + 0.1 * cm.Payments()
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.474, 0.359, 0.168])
+    """
 
     separable = True
 
@@ -176,6 +193,14 @@ class NegativeEntropy(ByValue, Term):
     ----------
     reference : array_like, shape (m,), optional
         Target weights q, public: positive, with sum one.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.terms.NegativeEntropy() + cm.Noise() + 0.1 * cm.Payments()
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.422, 0.34 , 0.238])
     """
 
     each_seller = ("reference", "reference")
@@ -213,6 +238,16 @@ class Noise(Term):
     """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
 
     It is the term ``sigma / eta`` of the excess risk (A, Theorem II.4).
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> for sigma in (1, 4):
+    ...     market = cm.Market(sellers, cm.Spread() + sigma * cm.Noise() + cm.Payments())
+    ...     print(sigma, round(cm.allocate(market).eta, 3))
+    1 2.236
+    4 4.472
     """
 
     is_noise = True
@@ -232,6 +267,14 @@ class SquaredNoise(Term):
 
     The variance of Laplace noise goes like 1/eta^2, and with it what it adds to a squared error: a
     buyer who is judged by mean squared error, rather than by a distance, minimises this.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, cm.Spread() + cm.terms.SquaredNoise() + cm.Payments())
+    >>> round(cm.allocate(market).eta, 3)
+    2.153
     """
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -250,6 +293,14 @@ class Losses(Term):
     ----------
     values : array_like, shape (m,)
         Finite numbers.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Losses([0.3, 0.0, 0.0]) + cm.Noise() + 0.1 * cm.Payments()
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.37 , 0.422, 0.208])
     """
 
     each_seller = ("values", "losses")
@@ -279,6 +330,15 @@ class Payments(Term):
     ----------
     privacy_cost : PrivacyCost
         u, what losing privacy costs; linear where left out.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> cost = cm.PowerCost(2)
+    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments(privacy_cost=cost))
+    >>> cm.allocate(market).epsilon.round(3)
+    array([0.821, 0.4  , 0.216])
     """
 
     reports = "price"

@@ -39,6 +39,15 @@ class QuadraticSpread(ByValue, Term):
         Public, symmetric and positive semidefinite, either up to 1e-9 of its largest entry or
         eigenvalue. Blocks (households) are factored one by one, so that a sparse matrix may be
         large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.terms.QuadraticSpread(np.eye(3)) + cm.Noise() + 0.1 * cm.Payments()
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.474, 0.359, 0.168])
     """
 
     each_seller = ("Sigma", "Sigma")

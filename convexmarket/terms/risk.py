@@ -38,6 +38,14 @@ class CVaR(Term):
         In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
     of : {"epsilon", "payments"}
         Of what; "eps" is "epsilon". Payments read the reports.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments() + 0.1 * cm.terms.CVaR(0.5)
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.402, 0.356, 0.242])
     """
 
     level: float
@@ -73,6 +81,15 @@ class Fairness(ByValue, Term):
     kind : {"minimax"}
     groups : array_like or pandas column, length m
         The group of each seller, public.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> fairness = cm.terms.Fairness("minimax", ["a", "a", "b"])
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments() + fairness
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.36 , 0.307, 0.333])
     """
 
     each_seller = ("groups", "groups")
@@ -117,6 +134,14 @@ class RobustCosts(ByValue, Term):
     budget : float, optional
         Of "budget" only: how many costs may be off at once, from 0 (exclusive) to m; with a
         fraction, one of them by that share.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.terms.RobustCosts("box", 0.2)
+    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
+    array([0.602, 0.382, 0.015])
     """
 
     pays = True

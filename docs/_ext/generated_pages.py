@@ -1,6 +1,7 @@
 """The pages of the reference that follow from the code, and links into the repository."""
 
 import importlib
+import inspect
 import json
 import re
 import shutil
@@ -59,6 +60,36 @@ def api_pages() -> dict[str, str]:
         )
     pages["api.md"] = "# Python\n\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(MODULES) + "\n```\n"
     return pages
+
+
+def returned_by() -> dict[str, list[str]]:
+    """Return the public functions and methods that return each public class."""
+    found: dict[str, list[str]] = {}
+    told = set[int]()
+    for module in [*list(MODULES)[1:], *list(MODULES)[:1]]:  # as the pages are laid out
+        for name in public(module):
+            one = getattr(importlib.import_module(module), name)
+            if id(one) in told:
+                continue
+            told.add(id(one))
+            members = inspect.getmembers(one, inspect.isfunction) if inspect.isclass(one) else []
+            for path, function in [(name, one), *((f"{name}.{at}", each) for at, each in members)]:
+                said = str(getattr(function, "__annotations__", {}).get("return", ""))
+                if not re.search(r"(^|\.)_", path):
+                    role = "meth" if "." in path else "func"
+                    for kind in set(re.findall(r"\w+", said)) - {name}:
+                        found.setdefault(kind, []).append(f":{role}:`~{module}.{path}`")
+    return found
+
+
+def say_where_from(
+    app: Sphinx, what: str, name: str, _one: object, _options: object, lines: list[str]
+) -> None:
+    """Say of a class that shows no example which functions return it."""
+    kind = name.rpartition(".")[2]
+    if what == "class" and ".. rubric:: Examples" not in lines:
+        functions = app.returned_by.get(kind, [])
+        lines += ["", f"Returned by {', '.join(functions)}.", ""] if functions else []
 
 
 def commands_page() -> str:
@@ -135,7 +166,8 @@ QUESTIONS = {
 def finding(report: Path) -> str:
     """Return the sentence with which a report begins: its finding."""
     text = report.read_text(encoding="utf-8")
-    found = re.search(r"^\*\*(.+)\*\*$", text, re.M) or re.search(r"^(At .+?\.) ", text, re.M)
+    first = text.split("\n## ")[1] if "\n## Summary" in text else text
+    found = re.search(r"^\*\*(.+)\*\*$", first, re.M) or re.search(r"^(At .+?\.)[ \n]", first, re.M)
     return found[1] if found else ""
 
 
@@ -205,6 +237,8 @@ def copy_reports(app: Sphinx, failed: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the pages to the build."""
+    app.returned_by = returned_by()
+    app.connect("autodoc-process-docstring", say_where_from, priority=900)
     app.connect("config-inited", lambda app, _config: write_pages(app))
     app.connect("source-read", link_into_repository)
     app.connect("build-finished", copy_reports)

@@ -281,6 +281,10 @@ def _canonical(value: Any) -> Any:
 def model_schema() -> dict[str, Any]:
     """Return the JSON Schema of saved models, which a ``.json`` file follows.
 
+    Returns
+    -------
+    dict
+
     Examples
     --------
     >>> model_schema()["title"]

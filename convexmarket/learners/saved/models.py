@@ -110,6 +110,13 @@ def load_model(path: str | Path) -> Any:
     -----
     The checksum finds accidents. It is no signature: whoever changes a file on purpose can write a
     new one, so take models from those you trust, or compare the checksum with theirs.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> model = cm.PersonalizedRidge().fit([[0.1], [0.9]], [0.0, 0.5], epsilon=[1.0, 2.0])
+    >>> path = cm.save_model(model, "ridge.json")  # doctest: +SKIP
+    >>> cm.load_model(path).predict([[0.5]])  # doctest: +SKIP
     """
     check_instance("path", path, (str, Path), "the path of a file")
     file = Path(path)
