@@ -49,6 +49,8 @@ sphinx_gallery_conf = {
     "capture_repr": ("_repr_html_", "__repr__"),
 }
 
+smartquotes_action = "qe"  # two dashes are an option's
+
 html_theme = "pydata_sphinx_theme"
 html_title = "convexmarket"
 html_static_path = ["_static"]
@@ -56,6 +58,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 7,
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,

@@ -98,7 +98,8 @@ def commands_page() -> str:
     context = typer.Context(command, info_name="convexmarket")
     text = get_docs_for_click(obj=command, ctx=context, name="convexmarket")
     text = text.replace("# `convexmarket`", "# Command line", 1)
-    return re.sub(r"\[/?(bold|dim|cyan)\]", "", text)
+    text = re.sub(r"\[/?(bold|dim|cyan)\]", "", text)
+    return re.sub(r"^ *((?:convexmarket|mkdir) .+)$", r"```sh\n\1\n```", text, flags=re.M)
 
 
 def kind_of(schema: dict[str, Any]) -> str:
@@ -120,12 +121,18 @@ def kind_of(schema: dict[str, Any]) -> str:
     return " or ".join(names.get(one, one) for one in ([said] if isinstance(said, str) else said))
 
 
+#: Defaults of whole tables are longer, and stand where the table is described.
+LONGEST_DEFAULT = 40
+
+
 def table_of(schema: dict[str, Any]) -> str:
     """Return the keys of a table of a problem file, one a line."""
     lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, field in schema.get("properties", {}).items():
         required = key in schema.get("required", [])
         default = "required" if required else f"`{json.dumps(field.get('default'))}`"
+        if len(default) > LONGEST_DEFAULT:
+            default = "as described there"
         meaning = field.get("description", "").replace("\n", " ")
         cells = (f"`{key}`", kind_of(field), default, meaning)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
@@ -141,13 +148,14 @@ def problems_page() -> str:
         "A TOML file says its `kind` and what that kind needs. `convexmarket schema` prints "
         "what stands here as JSON Schema, for editors.",
     ]
-    kinds = {at.rsplit("/", 1)[-1] for at in schema["discriminator"]["mapping"].values()}
-    for name in [*sorted(kinds), *sorted(set(definitions) - kinds)]:
+    mapping = schema["discriminator"]["mapping"].items()
+    kinds = {at.rsplit("/", 1)[-1]: f'`kind = "{kind}"`' for kind, at in mapping}
+    for name in [*sorted(kinds), *sorted(set(definitions) - set(kinds))]:
         if "properties" not in definitions[name]:
             parts.append(f"## {name}\n\n{kind_of(definitions[name])}")
             continue
         said = definitions[name].get("description", "").split("\n\n")[0].replace("\n", " ")
-        parts.append(f"## {name}\n\n{said}\n\n{table_of(definitions[name])}")
+        parts.append(f"## {kinds.get(name, name)}\n\n{said}\n\n{table_of(definitions[name])}")
     return "\n\n".join(parts) + "\n"
 
 
