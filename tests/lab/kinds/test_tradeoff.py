@@ -6,11 +6,14 @@ import pytest
 
 from convexmarket.data.datasets import synthetic
 from convexmarket.errors import ParameterError, ProblemFileError
-from convexmarket.lab import run_problem
+from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.parts import select
+from convexmarket.lab.report.words import format_percent
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Simulation
+from tests.lab.report.builders import words
 
 TINY = """
 kind = "tradeoff"
@@ -232,3 +235,25 @@ def test_what_does_not_fit_the_data():
 def test_only_problems_can_be_run():
     with pytest.raises(ParameterError, match="no experiment runs a dict"):
         run_problem({})
+
+
+def test_tuning_that_is_charged_costs_what_was_sold_and_no_more():
+    found = run_tradeoff(tiny("learner.tuning='charged'", "sellers.scenarios=['independent']"))
+    curve = found.tables["curve"].set_index(["model", "gamma"])
+    free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]
+    assert charged.regularization.isna().all()
+    for same in ("mu", "sigma", "eta", "payments", "epsilon_max"):
+        np.testing.assert_array_equal(charged[same], free[same])
+    sellers = select(found.tables["sellers"], model="charged tuning")
+    np.testing.assert_array_equal(sellers.guarantee, sellers.epsilon)
+    assert (charged.error_mean < 0.5).all()
+    draws = select(found.tables["draws"], model="charged tuning")
+    np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
+    report = build_report(found)
+    (said,) = (line for line in words(report).splitlines() if "and with the charge" in line)
+    assert format_percent(free.error_mean.mean()) in words(report)
+    assert format_percent(charged.error_mean.mean()) in words(report)
+    assert said
+    few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
+    with pytest.raises(ProblemFileError, match="calibration"):
+        tiny(*few)

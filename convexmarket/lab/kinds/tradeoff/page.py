@@ -31,6 +31,7 @@ __all__ = ["tradeoff_report"]
 
 MECHANISM = "mechanism"
 NAIVE = "naive"
+CHARGED = "charged tuning"
 CORRELATED = "correlated"
 KEY = ["scenario", "model", "gamma"]
 GREEK = {
@@ -101,6 +102,7 @@ def tradeoff_report(result: Result[TradeoffProblem]) -> Report:
             for name, rows in curve.groupby("scenario", sort=False)
         ],
         edges=_at_edges(result),
+        charged=_charged(result),
         accounted=float(point.row.guarantee_max) <= float(point.row.epsilon_max) * (1 + 1e-9),
         promise=promise_words(float(point.row.guarantee_max)),
         wins=_wins(result),
@@ -142,6 +144,18 @@ def _wins(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
         overall = rows.pivot(index="gamma", columns="model", values="overall_mean").dropna()
         wins = int((overall[MECHANISM] < overall[NAIVE]).sum())
         found.append((str(scenario), wins, len(overall)))
+    return found
+
+
+def _charged(result: Result[TradeoffProblem]) -> list[dict[str, Any]]:
+    """Compare the errors with a Lambda that is chosen for free and at the sellers' expense."""
+    found = []
+    for scenario, rows in result.tables["curve"].groupby("scenario", sort=False):
+        errors = rows.pivot(index="gamma", columns="model", values="error_mean")
+        if CHARGED in errors:
+            errors = errors[[MECHANISM, CHARGED]].dropna()
+            means = {"free": errors[MECHANISM].mean(), "charged": errors[CHARGED].mean()}
+            found.append({"scenario": str(scenario), "of": len(errors), **means})
     return found
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from convexmarket.lab.problem.base import EtaRange, Positives, RunTable, TableModel
 from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
@@ -33,6 +33,17 @@ class LearnerTable(TrainingTable):
 
     accounting: Accounting = "sharp"
     calibration: Literal["total", "noise"] = "total"
+    #: "charged": besides, Lambda is chosen at the sellers' expense, within what each sold.
+    tuning: Literal["free", "charged"] = "free"
+
+    @model_validator(mode="after")
+    def _charge_what_is_kept(self) -> Self:
+        if self.tuning == "charged" and self.calibration == "noise":
+            raise ValueError(
+                "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
+                "what was sold; take calibration = 'total'"
+            )
+        return self
 
 
 class NaiveTable(TableModel):

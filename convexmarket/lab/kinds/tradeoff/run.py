@@ -13,7 +13,7 @@ is shared out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
-from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners import PrivateLogisticRegression, PrivateSearch
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
 from convexmarket.sellers import Sellers
@@ -41,7 +41,7 @@ from convexmarket.sellers import Sellers
 __all__ = ["run_tradeoff"]
 
 Floats = NDArray[np.float64]
-Model = Literal["mechanism", "naive"]
+Model = Literal["mechanism", "naive", "charged tuning"]
 
 # Purposes of random numbers: each has a branch of the seed to itself.
 _SENSITIVITIES, _NOISE = 0, 1
@@ -119,12 +119,14 @@ def run_tradeoff(
     Result
         Its tables and numbers:
 
-        - ``curve``: One row per scenario, model ("mechanism", "naive") and gamma: the
-          parameters chosen on the validation rows (mu, sigma, regularization, eta),
-          n_bought, payments, error_mean and error_std on the test rows over noise draws
-          (NaN with one draw), overall_mean and overall_std (error + gamma * payments),
-          validation_error, objective, lower_bound, gap, epsilon_max (largest guarantee
-          sold) and guarantee_max (largest total guarantee, the learner's share included).
+        - ``curve``: One row per scenario, model ("mechanism", "naive"; "charged tuning" where
+          the file asks for it: Lambda chosen anew in each draw, within what was sold, so that
+          it is NaN here) and gamma: the parameters chosen on the validation rows (mu, sigma,
+          regularization, eta), n_bought, payments, error_mean and error_std on the test rows
+          over noise draws (NaN with one draw), overall_mean and overall_std (error + gamma *
+          payments), validation_error, objective, lower_bound, gap, epsilon_max (largest
+          guarantee sold) and guarantee_max (largest total guarantee, the learner's share
+          included).
         - ``draws``: scenario, model, gamma, draw, test_error.
         - ``sellers``: scenario, model, gamma, id, sensitivity, virtual_cost, weight,
           epsilon, guarantee (total), payment, surplus (payment minus cost of what was
@@ -134,6 +136,7 @@ def run_tradeoff(
         - ``baseline_regularization``: Its Lambda, chosen on the validation rows.
         - ``audits``: scenario, model, gamma, sellers_audited, max_gain, min_surplus,
           incentive_compatible and individually_rational of the mechanism's markets.
+
         The same for the same problem, whatever the number of jobs; timings apart.
 
     Raises
@@ -164,6 +167,11 @@ def run_tradeoff(
     )
     choices = _choose(problem, purchases, dict(zip(designs, trained[len(plain) :], strict=True)))
     audits = _audit(problem, choices, stages)
+    certificates = [
+        _labels(choice.purchase) | choice.purchase.allocation.certificate() for choice in choices
+    ]
+    if problem.learner.tuning == "charged":
+        choices += _charge(problem, rows, choices, stages)
     return Result(
         problem=problem,
         tables={
@@ -176,10 +184,7 @@ def run_tradeoff(
             "baseline_error": float(baseline[1].test.mean()),
             "baseline_regularization": baseline[0],
         },
-        certificates=[
-            _labels(choice.purchase) | choice.purchase.allocation.certificate()
-            for choice in choices
-        ],
+        certificates=certificates,
         caveats=CAVEATS,
         timings=stages.timings(),
         provenance=_provenance(problem, rows, sum(isinstance(one, Trained) for one in trained)),
@@ -237,14 +242,18 @@ def _designs(problem: TradeoffProblem, purchases: list[Purchase]) -> dict[Design
     return designs
 
 
+def _seeds(problem: TradeoffProblem) -> list[np.random.SeedSequence]:
+    return [
+        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
+        for draw in range(problem.learner.draws)
+    ]
+
+
 def _train(
     problem: TradeoffProblem, rows: MarketData, designs: list[Design], stages: Stages
 ) -> list[Trained | ParameterError]:
     """Train every design under every noise draw, in parallel."""
-    seeds = [
-        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
-        for draw in range(problem.learner.draws)
-    ]
+    seeds = _seeds(problem)
     calls = (delayed(_trained)(problem, rows, design, seeds) for design in designs)
     return stages.parallel("train", problem.run.workers, calls)
 
@@ -254,16 +263,8 @@ def _trained(
 ) -> Trained | ParameterError:
     """Train a design, or return why the learner cannot keep what was sold."""
     weights, eta, regularization = design
-    learner = problem.learner
     sold = weights * eta if np.isfinite(eta) else np.inf
-
-    model = PrivateLogisticRegression(
-        regularization,
-        data_norm=problem.data.data_norm,
-        accounting=learner.accounting,
-        calibration=learner.calibration,
-        cap=problem.objective.cap,
-    )
+    model = _learner(problem, regularization)
 
     def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
         source = Simulation(seed)
@@ -274,6 +275,71 @@ def _trained(
     except ParameterError as refused:
         return refused
     return Trained(trial, model.epsilon_)
+
+
+def _learner(problem: TradeoffProblem, regularization: float) -> PrivateLogisticRegression:
+    learner = problem.learner
+    return PrivateLogisticRegression(
+        regularization,
+        data_norm=problem.data.data_norm,
+        accounting=learner.accounting,
+        calibration=learner.calibration,
+        cap=problem.objective.cap,
+    )
+
+
+def _charge(
+    problem: TradeoffProblem, rows: MarketData, choices: list[Choice], stages: Stages
+) -> list[Choice]:
+    """Return the mechanism's purchases again, with a Lambda whose choice they pay for.
+
+    Purchases that leave no candidate anything to choose from are left out.
+    """
+    chosen = [choice for choice in choices if choice.purchase.model == "mechanism"]
+    seeds = _seeds(problem)
+    found = stages.parallel(
+        "tune",
+        problem.run.workers,
+        (delayed(_searched)(problem, rows, choice, seeds) for choice in chosen),
+    )
+    return [choice for choice in found if choice is not None]
+
+
+def _searched(
+    problem: TradeoffProblem, rows: MarketData, choice: Choice, seeds: list[np.random.SeedSequence]
+) -> Choice | None:
+    """Choose Lambda by models that are trained on half of what was sold, anew in each draw."""
+    sold = choice.purchase.allocation.epsilon
+    candidates = [
+        value
+        for value in problem.learner.regularization
+        if _keeps(_learner(problem, value), sold / 2)
+    ]
+    if not candidates or not sold.any():
+        return None
+    search = PrivateSearch(
+        _learner(problem, candidates[0]),
+        {"regularization": candidates},
+        validation=(rows.X_validation, rows.y_validation),
+        trials=float(len(candidates)),
+    )
+
+    def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
+        source = Simulation(seed)
+        return search.fit(rows.X_train, rows.y_train, epsilon=sold, random_state=source).predict
+
+    trial = try_out(map(predictor, seeds), rows)
+    purchase = replace(choice.purchase, model="charged tuning")
+    return Choice(purchase, np.nan, Trained(trial, search.epsilon_))
+
+
+def _keeps(model: PrivateLogisticRegression, share: Floats) -> bool:
+    """Say whether a learner can keep what each row would grant; that is public."""
+    try:
+        model.promise(share * (1 - 1e-9))
+    except ParameterError:
+        return False
+    return True
 
 
 def _choose(
