@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -117,12 +117,12 @@ class SolvedCurve:
                 self._known[key] = CurvePoint(np.inf, np.inf, 0.0, 0.0)
         return self._known[key]
 
-    def _point(self, allocation: Allocation, seller: int) -> CurvePoint:
+    def _point(self, allocation: CertifiedPurchase, seller: int) -> CurvePoint:
         epsilon = float(allocation.epsilon[seller])
         sold = float(self.market.privacy_cost(epsilon))
         return CurvePoint(allocation.objective, allocation.lower_bound, epsilon, sold)
 
-    def _solve(self, seller: int, virtual_cost: float) -> Allocation:
+    def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
         if virtual_cost == self.market.sellers.virtual_costs[seller]:
             return self._truth
         sellers = self.market.sellers.with_virtual_cost(seller, virtual_cost)

@@ -51,6 +51,7 @@ __all__ = [
     "last_sale",
     "method_of",
     "payments",
+    "positions_of",
     "reports_of",
 ]
 
@@ -254,7 +255,7 @@ def estimate_payments(
         check_share("gap", gap)
     check_callable("progress", progress)
     check_jobs(jobs)
-    who = _positions(sellers, m)
+    who = positions_of(sellers, m)
     method = method_of(market, assume_monotone)
     _check_allocation(market, allocation)
     if method == "exact":
@@ -427,7 +428,8 @@ def _scales(market: Market, allocation: Allocation) -> Floats:
     return np.maximum(costs, total / max(1, allocation.n_bought))
 
 
-def _positions(sellers: ArrayLike | None, m: int) -> Ints:
+def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
+    """Return the positions of sellers that are named, or of all."""
     if sellers is None:
         return np.arange(m)
     try:

@@ -11,6 +11,7 @@ from convexmarket.joint.dispatch import allocate_jointly
 from convexmarket.joint.gradient import descent_path
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.result import JointAllocation, TracePoint
+from convexmarket.joint.truthful import audit_joint_reports, joint_payments
 
 __all__ = [
     "FirstOrderResiduals",
@@ -18,9 +19,11 @@ __all__ = [
     "JointMarket",
     "TracePoint",
     "allocate_jointly",
+    "audit_joint_reports",
     "convexity_constant",
     "convexity_ratio",
     "convexity_threshold",
     "descent_path",
     "first_order_residuals",
+    "joint_payments",
 ]
