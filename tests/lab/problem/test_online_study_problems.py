@@ -152,6 +152,6 @@ def test_the_files_of_the_repository_are_valid(path):
         assert problem.notes
 
 
-def test_there_are_four_of_them():
+def test_there_are_five_of_them():
     kinds = [load_problem(path).kind for path in SHIPPED]
-    assert kinds.count("online-study") == 4
+    assert kinds.count("online-study") == 5
