@@ -394,7 +394,7 @@ def descent_path(
     >>> X = np.eye(6)[:, :2] - 0.3
     >>> joint = cm.JointMarket(cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1), X,
     ...                        [1, -1, 1, -1, 1, -1], regularization=0.5)
-    >>> path = cm.joint.descent_path(joint, 3.0, variables="logarithms", max_iterations=50)
+    >>> path = cm.joint.descent_path(joint, 3.0, variables="logarithms", max_iterations=5)
     >>> bool(path[-1] < path[0])
     True
     """

@@ -102,6 +102,7 @@ def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
     assert row["surplus"] == pytest.approx(sum((0.5 - truth[k]) * sold[k] for k in pair))
 
 
+@pytest.mark.campaign  # a statistic over many markets
 def test_most_pairs_gain_a_little_and_some_a_lot():
     """Small markets of many kinds: a median of some tenths of a per cent, and a long tail."""
     rng, shares = np.random.default_rng(2), []
