@@ -11,6 +11,7 @@ Functions of arrays: nothing here knows of privacy, sellers or scikit-learn.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable
 
@@ -84,18 +85,21 @@ class PerturbedObjective:
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
         error = UNIT * (quadratic + np.abs(self.shift + self.regularization * w) + np.abs(gradient))
-        error += self._data_error(np.abs(w))
+        error += self._data_error(np.abs(w), self.X.shape[0])
         norm = float(np.linalg.norm(gradient))
         underflow = math.sqrt(w.size * TINY)
         own = relative_error(w.size + 2) * norm
         return norm, 2.0 * (float(np.linalg.norm(error)) + own + underflow)
 
-    def _data_error(self, magnitudes: Vector) -> Vector:
-        """Bound the error of the loss's part of the gradient, coordinate by coordinate."""
-        n_rows, n_features = self.X.shape
+    def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
+        """Bound the error of the loss's part of the gradient, if that is a sum over so many rows.
+
+        These may be some of them.
+        """
+        n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)
-        for start in range(0, n_rows, self.chunk):
+        for start in range(0, n_own, self.chunk):
             rows = slice(start, start + self.chunk)
             sizes, p = np.abs(self.X[rows]), np.abs(self._slopes[rows])
             off = margin * (sizes @ magnitudes)
@@ -117,8 +121,9 @@ class PerturbedObjective:
 
     def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""
-        same = (self.X, self.targets, self.weights, self.shift)
-        return PerturbedObjective(*same, regularization, self.loss)
+        same = copy.copy(self)
+        same.regularization, same._point = regularization, None
+        return same
 
     def thinned(self, step: int) -> PerturbedObjective:
         """Return the objective on every ``step``-th row, with the same total weight."""

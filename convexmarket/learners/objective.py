@@ -31,12 +31,13 @@ from convexmarket.arguments import (
     is_number,
 )
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.losses import Loss
-from convexmarket.learners.minimiser import Vector
+from convexmarket.learners.minimiser import Matrix, Vector
 from convexmarket.learners.norms import bounded_rows
+from convexmarket.learners.parted import PartedRows, is_parted, whole_rows
 from convexmarket.learners.perturbed import perturbed_minimum
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
@@ -124,7 +125,8 @@ class ObjectiveRelease(BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_sellers, n_features)
-            Rows of Euclidean norm at most ``data_norm``.
+            Rows of Euclidean norm at most ``data_norm``. Those of a Dask array stay in its
+            partitions, over which passes are made; 100,000 of them at most are fetched.
         y : array_like of shape (n_sellers,)
             Labels from the public set or range.
         epsilon : array_like of shape (n_sellers,), or float
@@ -166,6 +168,7 @@ class ObjectiveRelease(BaseEstimator):
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
         default = self.epsilon if epsilon is None else epsilon
+        X = whole_rows(X) if is_parted(X) else X
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         self._check_parameters()
         granted = self._granted(X, epsilon)
@@ -174,10 +177,7 @@ class ObjectiveRelease(BaseEstimator):
         if not self._reads_rows or accountant is not None or rows is not None:
             promised = self._promise(granted, random_state)
             charge = admit(promised, accountant, rows, names=names, random_state=random_state)
-        used = granted.rows(X, y)
-        matrix, labels = dense_rows(self, *used, dtype=(np.float64, np.float32), order="C")
-        domain, targets = self._targets(labels)
-        matrix, data_norm = bounded_rows(matrix, self.data_norm)
+        matrix, data_norm, domain, targets = self._checked(X, y, granted)
         noise_eta, guarantee = self._account(granted, data_norm, domain, random_state)
         if self.minimum_epsilon is None and np.isfinite(noise_eta):
             warn_of_plain_noise("minimum_epsilon", random_state)
@@ -224,6 +224,28 @@ class ObjectiveRelease(BaseEstimator):
         """
         self._check_parameters()
         return self._promise(self._granted(np.asarray(epsilon), epsilon), None)
+
+    def _checked(
+        self, X: Any, y: Any, granted: Granted
+    ) -> tuple[Matrix | PartedRows, float, NDArray[Any], Vector]:
+        """Return the rows that are used, their bound, the public labels and their own."""
+        if not is_parted(X):
+            rows = granted.rows(X, y)
+            matrix, labels = dense_rows(self, *rows, dtype=(np.float64, np.float32), order="C")
+            known = self._targets(labels)
+            return *bounded_rows(matrix, self.data_norm), *known
+        if self.data_norm is None or self.features is not None:
+            raise ParameterError(
+                "rows in partitions need a public data_norm, and no features, which are for tables:"
+                " pass a bound, and transform each partition before."
+            )
+        labels = np.asarray(y)
+        if labels.shape != (X.shape[0],):
+            raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
+        dense_rows(self, np.zeros((1, X.shape[1])))  # notes the columns
+        known = self._targets(labels[granted.used])
+        bound = float(self.data_norm)
+        return PartedRows(X, granted.used, bound), bound, *known
 
     def _margins(self, X: ArrayLike) -> Vector:
         check_is_fitted(self)

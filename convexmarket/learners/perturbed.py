@@ -15,6 +15,7 @@ from convexmarket.learners.minimiser import (
     Vector,
     minimise,
 )
+from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_release
 
@@ -25,7 +26,7 @@ ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two produc
 
 
 def perturbed_minimum(
-    X: Matrix,
+    X: Matrix | PartedRows,
     targets: Vector,
     weights: Vector,
     eta: float,
@@ -41,7 +42,7 @@ def perturbed_minimum(
 
     Parameters
     ----------
-    X : ndarray of shape (n_used, n_features)
+    X : ndarray or PartedRows of shape (n_used, n_features)
         The rows that are used, and no others.
     targets, weights : ndarray of shape (n_used,)
         Labels as the loss takes them, and positive weights.
@@ -81,7 +82,10 @@ def perturbed_minimum(
             f"eta = {eta:g} asks for noise beyond the range of floating point: buy more privacy (a"
             " larger eta)."
         )
-    objective = PerturbedObjective(X, targets, weights, shift, regularization, loss)
+    rest = (targets, weights, shift, regularization, loss)
+    objective = (
+        PartedObjective(X, *rest) if isinstance(X, PartedRows) else PerturbedObjective(X, *rest)
+    )
     if blur is None:
         return _certified_minimum(objective, data_norm, tol, 0.0)
     slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))

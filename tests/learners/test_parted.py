@@ -1,0 +1,95 @@
+"""Rows in partitions give the model of rows in one memory."""
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket import PrivacyAccountant
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.losses import LogisticLoss
+from convexmarket.learners.minimiser import PerturbedObjective
+from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.privacy import Simulation
+
+da = pytest.importorskip("dask.array")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def at_once():
+    """Everything is computed in this thread."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def rows_of(n_rows, n_features=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-0.5, 0.5, (n_rows, n_features))
+    y = np.where(X[:, 0] + 0.2 * rng.standard_normal(n_rows) > 0, 1, -1)
+    return X, y, rng.choice([0.0, 0.5, 1.0], n_rows)
+
+
+def fitted(X, y, epsilon, **wanted):
+    model = PrivateLogisticRegression(0.1, minimum_epsilon=None, **wanted)
+    return model.fit(X, y, epsilon=epsilon, random_state=Simulation(7))
+
+
+@pytest.mark.parametrize(("n_rows", "chunks"), [(60, (7, 2)), (12_000, (5_000, 3))])
+def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
+    X, y, epsilon = rows_of(n_rows)
+    whole = fitted(X, y, epsilon)
+    X[epsilon == 0] = np.nan  # nobody looks there
+    parts = fitted(da.from_array(X, chunks=chunks), da.from_array(y, chunks=n_rows), epsilon)
+    assert parts.gradient_norm_ <= parts.tol
+    apart = np.linalg.norm(parts.coef_ - whole.coef_)
+    assert apart <= (parts.gradient_norm_ + whole.gradient_norm_) / whole.regularization
+    assert (parts.eta_, parts.n_features_in_) == (whole.eta_, 3)
+    np.testing.assert_array_equal(parts.epsilon_, whole.epsilon_)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
+def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
+    X, targets, epsilon = rows_of(sum(sizes) + 3, seed=seed)
+    used = epsilon > 0
+    used[-3:] = True
+    weights = np.random.default_rng(seed).random(used.sum())
+    w, shift = np.array([0.3, -2.0, 1.0]), np.array([0.1, 0.0, -0.2])
+    rest = targets[used].astype(float), weights, shift, 0.1, LogisticLoss()
+    whole = PerturbedObjective(X[used], *rest)
+    array = da.from_array(X, chunks=((*sizes, 3), (3,)))
+    parts = PartedObjective(PartedRows(array, used, 1.0), *rest)
+    for one, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
+        assert other.value_and_gradient(w)[0] == pytest.approx(one.value_and_gradient(w)[0])
+        np.testing.assert_allclose(other.gradient(w), one.gradient(w), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(other.hessian(w), one.hessian(w), rtol=1e-12)
+        assert other.gradient_norm(w) == pytest.approx(one.gradient_norm(w), rel=1e-9)
+
+
+def test_what_is_wrong_is_refused_before_anything_is_charged():
+    X, y, epsilon = rows_of(20)
+    epsilon[:] = 0.5
+    accountant = PrivacyAccountant(np.full(20, 1.0))
+    for bad, said in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
+        changed = X.copy()
+        changed[14] = bad
+        model = PrivateLogisticRegression(0.1)
+        with pytest.raises(DataError, match=said):
+            model.fit(
+                da.from_array(changed, chunks=(6, 3)), y, epsilon=epsilon, accountant=accountant
+            )
+    assert not accountant.spent.any()
+    parts = da.from_array(X, chunks=(6, 3))
+    with pytest.raises(DataError, match="give one each"):
+        fitted(parts, y[1:], epsilon)
+    with pytest.raises(DataError, match="unknown length"):
+        fitted(parts[parts[:, 0] > 0], y, epsilon)
+    with pytest.raises(DataError, match="to_dask_array"):
+        fitted(parts.to_dask_dataframe(), y, epsilon)
+    with pytest.raises(DataError, match="matrix of numbers"):
+        fitted(parts[:, 0], y, epsilon)
+    with pytest.raises(ParameterError, match="public data_norm"):
+        fitted(parts, y, epsilon, data_norm=None)
+    with pytest.raises(NotSupportedError, match="for memory"):
+        fitted(parts[:2], y[:2], 10 * epsilon[:2])
