@@ -17,7 +17,7 @@ NETWORK = {
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
 #: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
-#: sellers may be in a Dask collection.
+#: sellers and rows may be in a Dask collection.
 ASKED_FOR = {
     ("sellers.py", "dask"),
     ("cli/__init__.py", "webbrowser"),
@@ -25,6 +25,7 @@ ASKED_FOR = {
     ("cli/online.py", "webbrowser"),
     ("lab/dask_workers.py", "distributed"),
     ("lab/lists/parted_offers.py", "dask"),
+    ("learners/parted.py", "dask"),
 }
 
 
