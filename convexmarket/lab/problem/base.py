@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import joblib
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -160,6 +161,10 @@ class RunTable(TableModel):
         """How many processes work at a time: as many as asked for, and at most one per core."""
         cores = int(joblib.cpu_count())
         return cores if self.jobs == -1 else min(self.jobs, cores)
+
+    def stream(self, *purpose: int) -> np.random.SeedSequence:
+        """Return the seed's branch for one purpose: what else is drawn does not change it."""
+        return np.random.SeedSequence(self.seed, spawn_key=purpose)
 
     @field_validator("jobs")
     @classmethod

@@ -131,7 +131,7 @@ def _buy(
 ) -> Allocation | JointAllocation:
     if model == "two-step":
         return allocate(joint.market)
-    seed = np.random.SeedSequence(problem.run.seed, spawn_key=(_STARTS,))
+    seed = problem.run.stream(_STARTS)
     found = allocate_jointly(
         joint, starts=problem.joint.starts, random_state=np.random.default_rng(seed)
     )
@@ -145,10 +145,7 @@ def _release(
     purchase: Allocation | JointAllocation,
 ) -> Trial:
     """Train on a purchase under every noise draw, the same draws for all."""
-    seeds = [
-        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
-        for draw in range(problem.learner.draws)
-    ]
+    seeds = [problem.run.stream(_NOISE, draw) for draw in range(problem.learner.draws)]
     n = rows.X_train.shape[1]
     models = []
     for seed in seeds:

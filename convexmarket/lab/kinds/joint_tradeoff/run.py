@@ -148,7 +148,7 @@ def run_joint_tradeoff(
     """
     stages = Stages(progress)
     rows, people = classification_rows(problem)
-    branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
+    branch = problem.run.stream(_SENSITIVITIES)
     markets = sellers_by_scenario(
         problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )

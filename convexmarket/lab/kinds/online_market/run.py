@@ -59,7 +59,7 @@ def run_online_market(
     reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS))
     room = min(len(arriving), policy.expected_sellers)
     stream = list(zip(arriving, reports.tolist(), strict=True))[:room]
-    seed = np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE,))
+    seed = problem.run.stream(_NOISE)
     train = partial(release_model, problem, seed=seed)
     away = len(arriving) - room
     with (
@@ -105,4 +105,4 @@ def _arriving(problem: OnlineMarketProblem, ids: tuple[str, ...]) -> list[str]:
 
 
 def _generator(problem: OnlineMarketProblem, purpose: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(problem.run.seed, spawn_key=(purpose,)))
+    return np.random.default_rng(problem.run.stream(purpose))

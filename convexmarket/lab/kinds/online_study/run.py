@@ -140,7 +140,7 @@ def run_online_study(
 
 def _arrivals(problem: OnlineStudyProblem, number: int, draw: int) -> Floats:
     """Return the first so many sellers of a stream."""
-    seed = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES, draw))
+    seed = problem.run.stream(_SENSITIVITIES, draw)
     levels = np.random.default_rng(seed).random(number)
     return np.asarray(problem.prior.quantile(levels))
 

@@ -158,16 +158,13 @@ def run_regression_market(
     """
     stages = Stages(progress)
     rows, people = regression_rows(problem)
-    branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
+    branch = problem.run.stream(_SENSITIVITIES)
     markets = sellers_by_scenario(
         problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
     offers = _offers(problem, *rows.X_train.shape)
     sales = _sell(problem, markets, offers, stages)
-    seeds = [
-        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
-        for draw in range(problem.learner.draws)
-    ]
+    seeds = [problem.run.stream(_NOISE, draw) for draw in range(problem.learner.draws)]
     trials: list[Trial] = stages.parallel(
         "train",
         problem.run.workers,

@@ -57,7 +57,7 @@ MARKS = 60  # numbers of questions at which updates are counted
 
 
 def _random(problem: ReleaseComparisonProblem, *key: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(problem.run.seed, spawn_key=key))
+    return np.random.default_rng(problem.run.stream(*key))
 
 
 def _training_rows(problem: ReleaseComparisonProblem, size: int, fit: int) -> tuple[Floats, Floats]:
@@ -205,7 +205,7 @@ def _draw(found: Found, fitted: _Fit, release: ReleaseTable, epsilon: float, pla
     name = zlib.crc32(release.label.encode())
     for draw in range(problem.study.draws):
         branch = (_NOISE, fitted.size, fitted.fit, place, name, draw)
-        seed = np.random.SeedSequence(problem.run.seed, spawn_key=branch)
+        seed = problem.run.stream(*branch)
         start = time.perf_counter()
         try:
             answers = _answers(fitted, release, epsilon, seed)

@@ -148,7 +148,7 @@ def run_tradeoff(
     """
     stages = Stages(progress)
     rows, people = classification_rows(problem)
-    branch = np.random.SeedSequence(problem.run.seed, spawn_key=(_SENSITIVITIES,))
+    branch = problem.run.stream(_SENSITIVITIES)
     markets = sellers_by_scenario(
         problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
@@ -243,10 +243,7 @@ def _designs(problem: TradeoffProblem, purchases: list[Purchase]) -> dict[Design
 
 
 def _seeds(problem: TradeoffProblem) -> list[np.random.SeedSequence]:
-    return [
-        np.random.SeedSequence(problem.run.seed, spawn_key=(_NOISE, draw))
-        for draw in range(problem.learner.draws)
-    ]
+    return [problem.run.stream(_NOISE, draw) for draw in range(problem.learner.draws)]
 
 
 def _train(
