@@ -132,6 +132,16 @@ def audit_joint_reports(
     ------
     ParameterError
         If an argument is not of its kind.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> reports = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> objective = 2.0 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
+    >>> X, y = [[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]], [1, -1, -1]
+    >>> joint = cm.JointMarket(cm.Market(reports, objective), X, y, regularization=0.5)
+    >>> bool(audit_joint_reports(joint, misreports=2).unavoidable_gain.max() < 1e-9)
+    True
     """
     check_instance("joint", joint, JointMarket)
     check_count("misreports", misreports)
