@@ -87,7 +87,7 @@ def solver_study_report(result: Result[SolverStudyProblem]) -> Report:
     failed = runs[~runs.outcome.isin(["solved", "wrong"])]
     instances = runs.drop_duplicates(["problem_class", *INSTANCE])
     standings = {setting: _standings(result, setting) for setting in ran}
-    decides = choice(result.tables["means"])
+    decides, broken = choice(result.tables["means"]), breaks(result.tables["rates"])
     return page(
         "convexmarket.lab.kinds.solver_study",
         result,
@@ -100,7 +100,7 @@ def solver_study_report(result: Result[SolverStudyProblem]) -> Report:
             ("claimed and wrong", f"{len(wrong):,}"),
             ("without an answer", f"{len(failed):,}"),
         ],
-        tables=_tables(result, decides, wrong, failed),
+        tables=_tables(result, decides, broken, wrong, failed),
         figures=_figures(result, decides),
         runs=runs,
         ran=ran,
@@ -125,7 +125,7 @@ def solver_study_report(result: Result[SolverStudyProblem]) -> Report:
         refuted=result.tables["references"][
             result.tables["references"].certainty == "refuted"
         ].to_dict("records"),
-        breaking={name: len(select(breaks(result.tables["rates"]), setting=name)) for name in ran},
+        breaking={name: len(select(broken, setting=name)) for name in ran},
         contenders={name: len(_distinct(select(runs, setting=name), CONTENDER)) for name in ran},
         machine=result.numbers["machine"],
         versions=_versions(runs),
@@ -440,13 +440,13 @@ def overview(result: Result[SolverStudyProblem]) -> pd.DataFrame:
 def _tables(
     result: Result[SolverStudyProblem],
     decides: pd.DataFrame,
+    broken: pd.DataFrame,
     wrong: pd.DataFrame,
     failed: pd.DataFrame,
 ) -> list[Table]:
     rates = [f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")]
     exponents = ("exponent", "exponent_low", "exponent_high")
     means = result.tables["means"][result.tables["means"]["size"].isna()]
-    broken = breaks(result.tables["rates"])
     unsupported = result.tables["runs"][result.tables["runs"].outcome == "unsupported"]
     listed = unsupported.groupby(["problem_class", *CONTENDER, "message"], sort=False).size()
     claims = [*RUN, "status", "objective", "reference", "certainty", *COMPUTED]
