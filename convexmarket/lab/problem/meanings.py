@@ -230,6 +230,7 @@ MEANINGS = {
     "tradeoff_independent": "Remark on the trade-off where reports and data are independent.",
     "train_fraction": "Share of the rows that are sold.",
     "trust_guess": "Whether purchases begin under the guessed prior.",
+    "tuning": "Whether Lambda is, besides, chosen at the sellers' expense, within what was sold.",
     "typical_label": "What one would predict without a model, in the units of the labels.",
     "units": "What the report calls labels and money.",
     "useful_error": "A release is useful in theory where no prediction is further off than this.",

@@ -33,7 +33,6 @@ class LearnerTable(TrainingTable):
 
     accounting: Accounting = "sharp"
     calibration: Literal["total", "noise"] = "total"
-    #: "charged": besides, Lambda is chosen at the sellers' expense, within what each sold.
     tuning: Literal["free", "charged"] = "free"
 
     @model_validator(mode="after")
