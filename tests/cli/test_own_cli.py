@@ -105,7 +105,7 @@ def test_run_takes_another_table(here, monkeypatch):
     done = invoke("run", "market.toml", "--data", "more.csv", "--out", "report")
     assert done.exit_code == 0, done.output
     assert "of the column “ask” of “more.csv”" in plain(done.stdout)
-    assert len(read_results(here / "report").sellers.id.unique()) == 70
+    assert len(read_results(here / "report").tables["sellers"].id.unique()) == 70
 
 
 def test_shares_are_read():
