@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 Variables = Literal["weights", "logarithms"]
 
 #: Where ``w*exp(w)`` turns round, less rounding.
-_TURN = -(1 - 1e-12) / np.e
+_TURN = -(1 - 1e-12) * float(np.exp(-1.0))
 
 
 @dataclass(frozen=True, eq=False)
