@@ -109,7 +109,7 @@ def audit_privacy(
     >>> X = rng.uniform(-0.5, 0.5, (40, 3))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, random_state=0)
+    >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, draws=40, random_state=0)
     >>> audit.passed, bool(audit.ratio > 0.9)
     (True, True)
     """

@@ -15,6 +15,7 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
+from tests import one_in
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -67,7 +68,7 @@ def test_any_partitions_give_the_same(reports, data, wanted):
 
 
 @pytest.mark.parametrize("cap", [None, 5.0, 1.5])
-@pytest.mark.parametrize("mu", [1.0, 100.0])
+@pytest.mark.parametrize("mu", one_in(2, [1.0, 100.0]))
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)], ids=["uniform", "beta"])
 def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
     monkeypatch.setattr(parted, "_MOST", 3_000)

@@ -90,6 +90,7 @@ def worth_of_violations(market, found):
 BOUNDS = st.sampled_from([None, "one", "each"])
 
 
+@pytest.mark.campaign
 @example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
 @example(seed=158, squared=False, losses=False, largest="each", cap="each", paid=True)
 @example(seed=7155, squared=False, losses=True, largest="each", cap="one", paid=True)

@@ -77,6 +77,7 @@ def test_markets_of_every_kind_meet_brute_force(seed):
     meets_brute_force(seed)
 
 
+@pytest.mark.campaign
 @example(220)  # Clarabel fails next to the end of what a budget allows, but for short steps
 @given(seeds)
 def test_random_markets_meet_brute_force(seed):

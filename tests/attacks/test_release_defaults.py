@@ -88,7 +88,7 @@ def released(monkeypatch, kind, erm, source, draws):
     return 2.0 ** round(math.log2(float(said))), np.array(numbers)
 
 
-@pytest.mark.parametrize("kind", one_in(2, DEFAULTS))
+@pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
     """All are multiples of one public step, and all multiples happen: even, odd and so on."""
     first, second, *_ = neighbours()

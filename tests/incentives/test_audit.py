@@ -243,6 +243,7 @@ def check_gains_are_found(name):
         assert row.max_gain > 0.97 * (best - honest) - 1e-3
 
 
+@pytest.mark.campaign
 def test_losses_that_depend_on_the_reports_let_sales_rise():
     assert not audit_incentives(dear_is_better(TRUTH), build=dear_is_better).is_monotone
     mild_market, truth, _ = CAPTURED["mild losses"]

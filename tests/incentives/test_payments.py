@@ -126,7 +126,7 @@ def test_one_seller_is_paid_up_to_the_top():
     assert cm.payments(market, cm.allocate(market)) == pytest.approx([expected], rel=1e-12)
 
 
-@pytest.mark.parametrize("others", one_in(2, [[], [0.6], [0.6, 1.0]]))
+@pytest.mark.parametrize("others", one_in(3, [[], [0.6], [0.6, 1.0]]))
 def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_top(others):
     cap = None if not others else (len(others) + 1) / 2
     market = cm.Market.standard(

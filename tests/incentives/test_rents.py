@@ -223,6 +223,7 @@ def check_eq_8_without_its_promise(n_reports, tol=0.1):
 # ---------------------------------------------------------------------------- a budget alone
 
 
+@pytest.mark.campaign
 @given(
     spread=st.sampled_from(
         [
@@ -279,6 +280,7 @@ def test_the_audit_finds_what_a_seller_gains_by_lying_under_a_budget_and_quotas(
     assert first.max_rise > 0.05
 
 
+@pytest.mark.campaign
 def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
     audit = cm.audit_incentives(
         quotas_without_a_budget(), misreports=4, max_sellers=1, random_state=draws_the_first()

@@ -163,6 +163,7 @@ def test_the_published_objective_falls_without_end():
         cm.allocate_jointly(joint)
 
 
+@pytest.mark.campaign
 def test_the_remedies():
     check_remedies(5)
 

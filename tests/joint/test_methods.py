@@ -159,6 +159,7 @@ def outside(seed):
     return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
 
 
+@pytest.mark.campaign
 def test_outside_it_where_a_descent_ends_depends_on_its_start():
     """In the weights as in their logarithms; there zero is infinitely far away, so it stays above.
 
@@ -403,7 +404,7 @@ def test_the_exponential_method_serves_noise_in_the_model(noise):
     assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["power", "exponential"])
+@pytest.mark.parametrize("name", one_in(2, ["power", "exponential"]))
 def test_the_exponential_method_serves_convex_privacy_costs(name):
     check_convex_privacy_costs(name, 10)
 

@@ -120,6 +120,7 @@ def second_noises(minimum_epsilon, n_draws, n_features=3):
     return np.array(drawn)
 
 
+@pytest.mark.campaign
 def test_the_second_noise_has_the_law_that_is_claimed() -> None:
     check_second_noise(250)
 

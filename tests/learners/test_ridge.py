@@ -303,6 +303,7 @@ def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
     assert loss.std == pytest.approx(np.sqrt(variance), rel=1e-7)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("estimator", one_in(3, PRIVATE_RIDGES))
 def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
     check_simulation(estimator, penalty=0.5, fits=400, samples=400)

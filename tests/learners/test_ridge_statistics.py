@@ -70,6 +70,7 @@ def test_without_noise_it_is_ridge_regression_and_noise_vanishes_with_many_rows(
     np.testing.assert_allclose(free.coef_, solve_ridge(X, y, np.full(30_000, 1 / 30_000), 0.01))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("factor", one_in(2, [0.25, 1.0]))
 def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, monkeypatch):
     X, y, epsilon = np.full((6, 1), 0.5), np.zeros(6), np.full(6, 1.0)

@@ -28,7 +28,7 @@ from tests.online.builders import (
 
 
 @pytest.mark.parametrize(
-    ("prior", "m", "published"), one_in(2, PUBLISHED[:3] + PUBLISHED[4:6]), ids=str
+    ("prior", "m", "published"), one_in(5, PUBLISHED[:3] + PUBLISHED[4:6]), ids=str
 )
 def test_competitive_ratios_agree_with_the_design(prior, m, published):
     check_the_published_ratio(prior, m, published, 300)
@@ -186,7 +186,9 @@ def check_quotes_depend_on_the_past(options, m):
         np.testing.assert_array_equal(again.payments[: place + 1], quoted.payments[: place + 1])
 
 
-@pytest.mark.parametrize("options", [{}, {"learn": True}, {"learn": True, "trust_guess": True}])
+@pytest.mark.parametrize(
+    "options", one_in(2, [{}, {"learn": True}, {"learn": True, "trust_guess": True}])
+)
 def test_all_plans_price_truth(options):
     prior = cm.Uniform(1, 5)
     outcome = cm.run_online(adaptive(300, **options), prior.sample(300, np.random.default_rng(1)))
@@ -198,6 +200,7 @@ def test_all_plans_price_truth(options):
         assert policy.support == (1, 5)
 
 
+@pytest.mark.campaign
 def test_a_prior_can_be_learnt():
     check_a_prior_can_be_learnt(3000, 3, growth=3.0)
 

@@ -228,7 +228,7 @@ ENDLESS = {"exponential", "lognormal", "steep gamma", "gamma", "scipy's gamma"}
 
 
 @pytest.mark.parametrize(
-    "name", one_in(2, [*(name for name in REGULAR if name not in ENDLESS), *IRREGULAR])
+    "name", one_in(3, [*(name for name in REGULAR if name not in ENDLESS), *IRREGULAR])
 )
 def test_expected_virtual_cost_is_the_top_of_the_support(name):
     prior = prior_of(name)

@@ -87,6 +87,7 @@ def test_noise_is_laplace_with_the_scale_that_is_stated():
     assert stats.spearmanr(noise[1:], noise[:-1]).pvalue > REJECTED
 
 
+@pytest.mark.campaign
 def test_noise_has_the_same_scale_around_predictions_that_are_not_zero(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     erm = model()
@@ -505,6 +506,7 @@ def test_suggested_updates_never_run_out(seed):
     assert max(errors) <= release.error_bound
 
 
+@pytest.mark.campaign
 def test_the_error_bound_holds_as_often_as_it_says(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     check_error_bound_of_answers(n_rows=2_000, epsilon=80.0)

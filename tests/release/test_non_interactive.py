@@ -110,6 +110,7 @@ def check_measurements(n_releases, off_by):
     assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
 
 
+@pytest.mark.campaign
 def test_measurements_have_laplace_noise_of_the_scale():
     check_measurements(2000, 0.2)
 
@@ -245,6 +246,7 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
 # ------------------------------------------------------------------ the error
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("kernel", "n_features"), one_in(3, [("rbf", 1), ("rbf", 2), ("linear", 2)])
 )

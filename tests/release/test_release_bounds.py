@@ -108,6 +108,7 @@ def public(n_points, rng):
     return rng.uniform(-0.7, 0.7, (n_points, 2))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("noise", one_in(2, ["laplace", "process"]))
 @pytest.mark.parametrize("n_points", [10, 300])
 def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):

@@ -210,6 +210,7 @@ def test_claims_follow_from_the_tables(result):
     assert claims(instances=known)[2].verdict == "not reproduced"
 
 
+@pytest.mark.campaign
 def test_the_same_for_any_number_of_jobs(result, two_jobs):
     settings = [two_jobs, "methods=[{name='alternating', method='alternating'}]"]
     again = run_problem(parse_problem(SMALL, settings))

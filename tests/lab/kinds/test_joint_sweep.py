@@ -162,6 +162,7 @@ def test_draws_are_paired():
     assert per_unit[0].nunique() == 3, "and draws do differ"
 
 
+@pytest.mark.campaign
 def test_another_prior_keeps_the_ranks_of_sellers():
     sweep = 'axis = "prior variance"\nvalues.prior.low = [0.02, 0.04]\n'
     sweep += "values.prior.high = [0.10, 0.08]\n"
@@ -173,6 +174,7 @@ def test_another_prior_keeps_the_ranks_of_sellers():
     np.testing.assert_array_equal(*ranks)
 
 
+@pytest.mark.campaign
 def test_the_result_does_not_depend_on_the_number_of_jobs(result, two_jobs):
     again = run(MU + CLAIMS, two_jobs)
     pd.testing.assert_frame_equal(
@@ -182,6 +184,7 @@ def test_the_result_does_not_depend_on_the_number_of_jobs(result, two_jobs):
     assert result.claims == again.claims
 
 
+@pytest.mark.campaign
 def test_another_seed_gives_other_draws(result):
     again = run(MU + CLAIMS, "run.seed=4")
     assert (again.tables["draws"].objective != result.tables["draws"].objective).all()
@@ -225,6 +228,7 @@ def test_a_problem_without_a_minimum_is_a_row_and_the_others_go_on():
         assert claim.found == "no draw has an answer at every point"
 
 
+@pytest.mark.campaign
 def test_guarantees_are_respected_and_drawn():
     overrides = ["guarantees={family='uniform', low=1, high=5}", "sweep.draws=2"]
     overrides += ["joint.starts=1"]

@@ -214,6 +214,7 @@ def test_one_candidate_that_fails_leaves_the_others(monkeypatch):
     assert (result.tables["candidates"].message == "not this one").sum() == 2
 
 
+@pytest.mark.campaign
 def test_the_same_for_any_number_of_jobs(two_jobs):
     few = [*ONE, "learner.regularization=[0.2]", "learner.draws=2"]
     result = run_joint_tradeoff(parse_problem(SMALL, few))

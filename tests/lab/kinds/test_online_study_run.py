@@ -218,10 +218,12 @@ def test_the_loss_has_a_floor_where_privacy_is_never_free(result):
     assert above.n_points == 3
 
 
+@pytest.mark.campaign
 def test_the_measured_ratios_of_the_design():
     check_measured_ratios(MEASURED_RATIOS[:2], draws=20)
 
 
+@pytest.mark.campaign
 def test_fewer_sellers_lose_what_the_limit_says():
     found = run(
         'study.policies=["algorithm-3"]',
@@ -273,6 +275,7 @@ def test_claims_are_tested():
     assert (falls.source, falls.says) == ("A", "b")
 
 
+@pytest.mark.campaign
 def test_the_ratio_approaches_1_or_does_not():
     near = run(ONE, SIZES, claim(measure="'ratio'", shape="'approaches 1'"))
     assert near.claims[0].verdict == "reproduced"
@@ -311,6 +314,7 @@ def test_claims_over_fractions():
     assert "m = 1,000:" in told.found
 
 
+@pytest.mark.campaign
 def test_the_result_does_not_depend_on_the_number_of_jobs(two_jobs):
     check_jobs(two_jobs, 'study.policies=["expectation", "replanned"]', "study.sizes=[50]")
 

@@ -65,7 +65,9 @@ def test_simulated_reports_are_called_so_first(kind, tmp_path):
 def test_the_joint_problem_takes_the_same_table(tmp_path):
     text = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
     text = text.replace("0.2, test = 0.3", "0.4, test = 0.4")
-    result = run_problem(load_problem(written(tmp_path, text)))
+    result = run_problem(
+        load_problem(written(tmp_path, text), ["joint.starts=1", "learner.draws=1"])
+    )
     assert set(result.tables["sellers"].scenario) == {"reported"}
     report = build_report(result)
     assert words(report).startswith("The reports are the sellers' own")

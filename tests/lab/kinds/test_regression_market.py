@@ -157,6 +157,7 @@ def test_the_mark_depends_on_public_things_alone(result):
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
 
 
+@pytest.mark.campaign
 def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     few = ("learner.draws=2", "sellers.scenarios=['independent']")
     found = run_regression_market(small("learner.smallest_eigenvalue=0.0", *few))
@@ -165,6 +166,7 @@ def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     assert (found.tables["curve"].bias == 1.0).all()
 
 
+@pytest.mark.campaign
 def test_the_same_for_any_number_of_jobs(result, two_jobs):
     again = run_problem(small(two_jobs))
     for name in ("curve", "choices", "baselines", "sellers", "audits"):

@@ -180,6 +180,7 @@ def test_models_are_the_library_s(result):
         assert row.linear_accuracy == linear.score(X, y)
 
 
+@pytest.mark.campaign
 def test_a_model_of_lines_is_measured_only_where_one_is_released():
     assert run(FUNCTION, "study.sizes=[150]").tables["models"].linear_accuracy.isna().all()
 
@@ -412,6 +413,7 @@ def test_a_study_of_refused_releases_is_a_result(as_json):
     assert as_json(result)["points"]["data"][0][-2] == result.tables["points"].refused[0]
 
 
+@pytest.mark.campaign
 def test_all_training_rows_make_one_model():
     result = run(*RECORDS[:1], "study.sizes=[341]", FUNCTION)
     X, y = wdbc().X_train, wdbc().y_train
@@ -422,6 +424,7 @@ def test_all_training_rows_make_one_model():
 # -------------------------------------------------------------------------------- nothing else does
 
 
+@pytest.mark.campaign
 def test_jobs_do_not_change_the_result(two_jobs):
     check_jobs(two_jobs, f"releases=[{{{INTERACTIVE}, max_updates=5}}]", "study.sizes=[150]")
 
@@ -444,6 +447,7 @@ def test_other_releases_and_sizes_do_not_change_one(result):
     )
 
 
+@pytest.mark.campaign
 def test_draws_differ_and_another_seed_is_another_study(result):
     rows = result.tables["draws"][result.tables["draws"].release == "function"]
     assert rows.error.nunique() == len(rows)
@@ -505,6 +509,7 @@ def test_no_number_of_rows_is_enough_for_nothing():
     assert smallest_n(lambda _: 0.5, 1.0) == 1.0
 
 
+@pytest.mark.campaign
 def test_from_the_useful_number_on_bounds_are_useful(result):
     public, study = PublicModel.of(fitted(150, 0)), result.problem.study
     releases = {each.label: each for each in result.problem.releases}
@@ -554,6 +559,7 @@ def test_theory_s_points_are_the_best(accounting, n_rows, most):
     assert few > promised * 1.001
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("accounting", one_in(2, ["tight", "paper"]))
 @pytest.mark.parametrize("n_rows", one_in(2, [200_000, 10**9]))
 @pytest.mark.parametrize("most", one_in(2, [20_000, 10**6]))
@@ -609,6 +615,7 @@ def test_theory_asks_for_no_more_than_a_release_takes(result, records):
         assert found == pytest.approx(bound, rel=1e-7)
 
 
+@pytest.mark.campaign
 def test_what_points_leave_however_many_rows_there_are_is_told():
     check_what_points_leave("study.epsilons=[20.0]", "study.fits=1", "study.draws=1")
 

@@ -76,6 +76,7 @@ def check_honest_solvers(result):
         assert (result.tables["runs"].core >= 0).all()
 
 
+@pytest.mark.campaign
 class TestOutcomes:
     def test_honest_solvers(self, result):
         check_honest_solvers(result)
@@ -111,6 +112,7 @@ class TestOutcomes:
 
 
 class TestGoingOn:
+    @pytest.mark.campaign
     def test_what_is_recorded_is_not_run_again(self, result, folder):
         journal = folder / "runs.jsonl"
         before = journal.read_bytes()
@@ -124,6 +126,7 @@ class TestGoingOn:
         kept = more.tables["runs"][more.tables["runs"].solver == "CLARABEL"].set_index("key")
         assert kept.objective.equals(result.tables["runs"].set_index("key").objective[kept.index])
 
+    @pytest.mark.campaign
     @pytest.mark.usefixtures("result")
     def test_forgetting_waits_until_the_study_is_known_to_be_possible(self, study, folder):
         journal = folder / "runs.jsonl"

@@ -242,6 +242,7 @@ def test_regular_priors_are_tabulated_beside_an_ironed_one_and_not_alone(result)
     np.testing.assert_allclose(regular.raw, regular.ironed)
 
 
+@pytest.mark.campaign
 def test_the_same_for_any_number_of_jobs(result, two_jobs):
     again = run_problem(parse_problem(SMALL, [two_jobs]))
     for name in ("points", "groups", "sellers", "audits"):

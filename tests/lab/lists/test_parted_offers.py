@@ -11,6 +11,7 @@ import convexmarket as cm
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 from convexmarket.lab.lists.offers import price_offers
 from convexmarket.lab.lists.parted_offers import CERTIFICATE, price_parts
+from tests import one_in
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -34,7 +35,7 @@ def listed(folder, change=lambda table: table):
     return table
 
 
-@pytest.mark.parametrize("rows", [1, 1 << 20])
+@pytest.mark.parametrize("rows", one_in(2, [1, 1 << 20]))
 def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("convexmarket.lab.lists.parted_offers._ROWS", rows)
     table = listed(tmp_path / "sellers")

@@ -54,7 +54,7 @@ def test_the_markdown_is_that_of_the_golden_file(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", one_in(3, STORED))
+@pytest.mark.parametrize("kind", one_in(6, STORED))
 def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
     """Links lead somewhere, ids are unique, names are text, figures are there and have room."""
     crowds = {}

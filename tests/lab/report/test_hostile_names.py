@@ -93,6 +93,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.campaign
 def test_names_stand_in_the_figures_as_they_are(folder: Path) -> None:
     drawn = {
         path.stem: texts(path.read_text("utf-8")) for path in (folder / "figures").glob("*.svg")
@@ -102,6 +103,7 @@ def test_names_stand_in_the_figures_as_they_are(folder: Path) -> None:
         assert {name.lstrip("\u200b") for name in drawn[figure]} >= {*shown, *GROUPS}
 
 
+@pytest.mark.campaign
 def test_no_file_holds_control_characters(folder: Path) -> None:
     for file in ("index.html", "report.md", "report.tex"):
         text = (folder / file).read_text("utf-8")
@@ -109,6 +111,7 @@ def test_no_file_holds_control_characters(folder: Path) -> None:
     assert "red \ufffd[31m" in (folder / "index.html").read_text("utf-8")
 
 
+@pytest.mark.campaign
 def test_letters_without_a_glyph_give_one_note(folder: Path, warned: list[str]) -> None:
     assert (folder / "index.html").exists()
     assert [one for one in warned if "lyph" in one or "font" in one] == [

@@ -100,6 +100,7 @@ def test_nothing_was_solved() -> None:
     assert not report.figures
 
 
+@pytest.mark.campaign
 def test_payments_are_shown_where_they_count(result) -> None:
     assert "expected_payments" in table(build_report(result), "points")
     overrides = ["objective={spread={weight=1}, noise={weight=1}}", "sweep.draws=1"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.solver_study.page import _decided, overview
+from convexmarket.lab.kinds.solver_study.page import _decided
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_claim
 from convexmarket.lab.report.model import Figure, Report
@@ -87,7 +87,7 @@ def test_no_difference_is_claimed_beyond_its_interval(result, text: str) -> None
     assert f"slower is “ECOS, projection”: it takes {ratio} times as long" in text
 
 
-def test_where_contenders_break_is_said(result, text: str) -> None:
+def test_where_contenders_break_is_said(result, report: Report, text: str) -> None:
     broken = breaks(result.tables["rates"])
     assert {
         ("ECOS", "unscaled", "100,000", "failed"),
@@ -98,7 +98,7 @@ def test_where_contenders_break_is_said(result, text: str) -> None:
     n = len(n[["problem_class", "solver", "formulation"]].drop_duplicates())
     assert f"{len(broken)} of {n} contenders solve less than half at some size" in text
     assert (broken.solved / broken.runs < 0.5).all()
-    assert set(overview(result).breaks_at.dropna()) == set(broken.sizes)
+    assert set(table(report, "overview").breaks_at.dropna()) == set(broken.sizes)
 
 
 def claims(result: Result[SolverStudyProblem], runs: pd.DataFrame) -> str:

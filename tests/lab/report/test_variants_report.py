@@ -293,6 +293,7 @@ def test_what_rounding_leaves_is_not_listed_as_sold(result) -> None:
         np.testing.assert_array_equal(kept, sellers.epsilon.drop(dust))
 
 
+@pytest.mark.campaign
 def test_the_labels_of_panels_do_not_touch() -> None:
     report = build_report(run(GROUPS, f"sellers={TWO_GROUPS}"))
     for name in ("allocations", "groups", "virtual_costs"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from convexmarket.lab.kinds.solver_study.standing import (
     breaks,
     choice,
     contender_name,
-    ranked,
     settings,
     standing,
     worst_claim,
@@ -31,7 +31,7 @@ from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, co
 from convexmarket.lab.study.pairs import FEWEST_PAIRS
 from convexmarket.lab.study.plan import UNKNOWN
 
-__all__ = ["overview", "solver_study_report"]
+__all__ = ["solver_study_report"]
 
 #: What the columns are called on the page.
 WORDS = {
@@ -100,8 +100,8 @@ def solver_study_report(result: Result[SolverStudyProblem]) -> Report:
             ("claimed and wrong", f"{len(wrong):,}"),
             ("without an answer", f"{len(failed):,}"),
         ],
-        tables=_tables(result, decides, broken, wrong, failed),
-        figures=_figures(result, decides),
+        tables=_tables(result, standings, decides, broken, wrong, failed),
+        figures=_figures(result, standings, decides),
         runs=runs,
         ran=ran,
         files={
@@ -229,7 +229,11 @@ def _by_solver(result: Result[SolverStudyProblem], frame: pd.DataFrame) -> pd.Da
     return frame.sort_values("solver", key=lambda s: s.map(order.index), kind="stable")
 
 
-def _figures(result: Result[SolverStudyProblem], decides: pd.DataFrame) -> list[Figure]:
+def _figures(
+    result: Result[SolverStudyProblem],
+    standings: dict[str, list[Standing]],
+    decides: pd.DataFrame,
+) -> list[Figure]:
     figures = []
     if len(decides):
         named = decides.assign(changed=decides.changed.map(CHANGED))
@@ -250,16 +254,17 @@ def _figures(result: Result[SolverStudyProblem], decides: pd.DataFrame) -> list[
                 "choice.",
             )
         )  # fmt: skip
-    for setting in settings(result):
-        figures += _of_setting(result, setting)
+    for setting, groups in standings.items():
+        figures += _of_setting(result, setting, groups)
     return figures + _split(result)
 
 
-def _of_setting(result: Result[SolverStudyProblem], setting: str) -> list[Figure]:
+def _of_setting(
+    result: Result[SolverStudyProblem], setting: str, standings: list[Standing]
+) -> list[Figure]:
     """Return means, profiles and growth under one setting, one panel for each class."""
     runs = select(counted(result.tables["runs"]), setting=setting)
-    names = [str(name) for name in runs.problem_class.unique()]
-    table = pd.concat([ranked(result, name, setting) for name in names], ignore_index=True)
+    table = pd.concat([group.everyone for group in standings], ignore_index=True)
     best = table.drop_duplicates(["problem_class", "solver"])[["problem_class", *CONTENDER]]
     panels: dict[str, Any] = {"hue": "solver", "panels": "problem_class"}
     small: dict[str, Any] = {**panels, "columns": 2, "height": 2.3}
@@ -418,14 +423,9 @@ def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def overview(result: Result[SolverStudyProblem]) -> pd.DataFrame:
+def _overview(result: Result[SolverStudyProblem], ranked: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return one row per class, setting and contender, the fastest of each group first."""
-    runs = counted(result.tables["runs"])
-    table = pd.concat(
-        ranked(result, str(name), setting)
-        for setting in settings(result)
-        for name in select(runs, setting=setting).problem_class.unique()
-    )
+    table = pd.concat(ranked)
     key = ["problem_class", "setting", *CONTENDER]
     fits = select(result.tables["scaling"], solve="first")[[*key, "exponent", "low", "high"]]
     fits = fits.rename(columns={"low": "exponent_low", "high": "exponent_high"})
@@ -439,6 +439,7 @@ def overview(result: Result[SolverStudyProblem]) -> pd.DataFrame:
 
 def _tables(
     result: Result[SolverStudyProblem],
+    standings: dict[str, list[Standing]],
     decides: pd.DataFrame,
     broken: pd.DataFrame,
     wrong: pd.DataFrame,
@@ -467,7 +468,7 @@ def _tables(
             "wrong; second / first solve: the time of solving again with changed numbers, as a "
             "share of the first; exponent: of the size; relative error: the median, of the exact "
             "method mostly zero by definition.",
-            overview(result),
+            _overview(result, (group.everyone for of in standings.values() for group in of)),
             WORDS,
             {
                 "again_ratio": ".2f",
