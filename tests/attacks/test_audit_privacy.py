@@ -223,9 +223,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("mutant", one_in(len(BROKEN), BROKEN))
-def test_a_broken_logistic_regression_is_caught(mutant):
-    check_caught(mutant, draws=10 if BROKEN[mutant] == np.inf else 30)
+def test_a_broken_logistic_regression_is_caught():
+    check_caught(NoiseHalved, draws=30)  # the campaign has them all, with draws enough
 
 
 def check_caught(mutant, **options):
@@ -358,9 +357,8 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
 BROKEN_RIDGES = [RidgeNoiseHalved, RidgeRangeInferred, RidgeWithoutWeights]
 
 
-@pytest.mark.parametrize("mutant", one_in(3, BROKEN_RIDGES))
-def test_a_broken_ridge_regression_is_caught(mutant):
-    audit = ridge_audit(mutant(30.0))
+def test_a_broken_ridge_regression_is_caught():
+    audit = ridge_audit(RidgeNoiseHalved(30.0))
     assert not audit.passed, audit.statement()
 
 
