@@ -1,5 +1,7 @@
 """The tests; what they share stands in ``builders.py``, here and in the rooms' folders."""
 
+import ast
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROBLEMS = ROOT / "problems"
+
+
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Return the syntax tree of a module, which several tests look at."""
+    return ast.parse(source)
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:

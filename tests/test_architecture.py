@@ -16,7 +16,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
-from tests import ROOT
+from tests import ROOT, parsed
 
 PACKAGE = Path(cm.__file__).parent
 
@@ -72,7 +72,7 @@ def imported_rooms(source, package):
         Names of the packages that the module lies in, from the top.
     """
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -223,7 +223,7 @@ def named(node):
 def looks_at_classes(source):
     """Return where a module tells a piece by its class, as (line, names of classes)."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
             names = named(node.args[1])
         elif isinstance(node, ast.Compare):  # type(term) is Spread, type(term) in (Spread, Noise)
@@ -315,7 +315,7 @@ def test_every_public_name_is_documented():
 def test_every_module_says_why_it_exists():
     for path in MODULES:
         source = (PACKAGE / path).read_text()
-        assert not source.strip() or ast.get_docstring(ast.parse(source)), path
+        assert not source.strip() or ast.get_docstring(parsed(source)), path
 
 
 def test_what_a_room_exports_exists():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import convexmarket
+from tests import parsed
 
 PACKAGE = Path(convexmarket.__file__).parent
 
@@ -32,7 +33,7 @@ ASKED_FOR = {
 def imported(source):
     """Return the names of the packages that a module imports from outside, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:

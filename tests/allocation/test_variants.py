@@ -712,6 +712,7 @@ def test_budgets_with_free_sellers():
     assert cm.allocate(market_with([0, 0, 0], cm.Spread(3) + cm.Noise(), *limits)).eta == 5
 
 
+@pytest.mark.campaign
 def test_a_sweep_over_ten_orders_of_magnitude():
     amount = cp.Parameter(nonneg=True, name="B")
     market = market_with(V, cm.Spread(3) + cm.Noise(), cm.Budget(amount))

@@ -460,6 +460,7 @@ def test_the_frame_has_one_line_for_each_row():
     assert str(audit) == audit.statement()
 
 
+@pytest.mark.campaign
 def test_a_single_row_and_a_single_feature():
     learner = cm.PrivateLogisticRegression(0.1)
     audit = cm.audit_privacy(

@@ -137,6 +137,7 @@ def test_the_low_digits_of_the_default_prove_nothing():
     assert seen[1] > 0
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_the_most_that_is_seen_of_a_default_is_below_its_claim(monkeypatch, kind):
     calibrate_once(monkeypatch, noise_of)

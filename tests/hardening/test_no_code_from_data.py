@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import convexmarket
+from tests import parsed
 
 PACKAGE = Path(convexmarket.__file__).parent
 MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
@@ -23,7 +24,7 @@ IMPORTERS = {"lab/kind.py", "lab/kinds/__init__.py", "lab/study/plugins.py"}
 
 def violations(source):
     """Yield what a module does that could run data."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None)
             names = [alias.name for alias in node.names]

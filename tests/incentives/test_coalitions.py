@@ -59,6 +59,7 @@ def test_the_best_of_the_grid_is_found():
     assert row["max_gain"] == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.campaign
 def test_pairs_are_the_same_again_and_the_seed_decides():
     market = standard(np.linspace(0.1, 0.9, 12))
     tables = [cm.audit_incentives(market, coalitions=3).coalitions.to_frame() for _ in range(2)]

@@ -157,6 +157,7 @@ def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
     np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
 
 
+@pytest.mark.campaign
 @given(st.sampled_from(sorted(PRIORS)), st.integers(2, 12), st.integers(0, 10**6), st.booleans())
 def test_sums_over_the_curve_enclose_the_rents(name, m, seed, capped):
     """Bounds that need no smoothness: guarantees fall, so upper and lower sums enclose the rent."""
@@ -650,6 +651,7 @@ def test_every_solve_is_counted_and_every_seller_reported(solves):
     )
 
 
+@pytest.mark.campaign
 def test_the_gap_follows_the_accuracy_within_limits(solves):
     """Irregular priors, whose sellers' guarantees are as good as a root of it, get the smallest."""
     market = quadratic_market()

@@ -183,6 +183,7 @@ def test_outside_it_where_a_descent_ends_depends_on_its_start():
         assert (above.min() <= 1e-9) == reached
 
 
+@pytest.mark.campaign
 def test_the_whole_method_in_logarithms():
     joint = convex_joint(1, 12, 3)
     best = cm.allocate_jointly(joint)

@@ -31,7 +31,7 @@ EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
 @pytest.mark.parametrize(
     ("learner", "y"),
     one_in(
-        2,
+        3,
         [
             (PrivateLinearSVC(0.05), SIGNS),
             (PrivateLinearSVC(0.05, width=0.3, data_norm=2.0), SIGNS),

@@ -309,6 +309,7 @@ def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
     check_simulation(estimator, penalty=0.5, fits=400, samples=400)
 
 
+@pytest.mark.campaign
 def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
     check_sample_spread(fits=500, samples=500)
 

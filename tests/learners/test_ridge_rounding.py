@@ -288,6 +288,7 @@ def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, wo
         estimator(**parameters).fit(X, y, epsilon=epsilon)
 
 
+@pytest.mark.campaign
 def test_expected_losses_are_those_of_a_simulation() -> None:
     """A coarse lattice has a rounding of its own, which the closed form knows."""
     X, y, epsilon = ridge_sample(9)

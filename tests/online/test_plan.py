@@ -128,6 +128,7 @@ def test_roots_that_are_close_together_are_told_apart(sigma, count):
     assert plan.objective == min(root.objective for root in plan.roots)
 
 
+@pytest.mark.campaign
 def test_a_density_can_have_several_roots_too():
     check_roots_of_a_density(20_000)
 

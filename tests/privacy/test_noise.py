@@ -24,6 +24,7 @@ from convexmarket.privacy import (
     resolve_generator,
     secure_generator,
 )
+from tests import parsed
 from tests.privacy.builders import check_gamma_sphere
 
 
@@ -130,7 +131,7 @@ def test_processes_do_not_share_a_stream() -> None:
 def unseeded(source: str) -> list[int]:
     """Lines where code draws from a generator that is neither seeded nor ours."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         makes = node.func.attr in ("default_rng", "RandomState", "SeedSequence", "Random")

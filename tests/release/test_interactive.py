@@ -77,6 +77,7 @@ def refuted(noise, scale):
     return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
 
 
+@pytest.mark.campaign
 def test_noise_is_laplace_with_the_scale_that_is_stated():
     noise, release = silent(20_000, 0.0, 1)
     assert release.spent.updates == 20_000
@@ -488,6 +489,7 @@ def test_the_constant_of_the_potential_is_the_best_for_noise_of_a_quarter():
     assert fall == pytest.approx(threshold**2 / 2.0, rel=1e-6)
 
 
+@pytest.mark.campaign
 @given(seed=st.integers(0, 2**32))
 def test_suggested_updates_never_run_out(seed):
     erm = model(n_rows=20_000)

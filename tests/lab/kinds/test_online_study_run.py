@@ -293,6 +293,7 @@ def test_the_rate_of_the_loss_is_tested(exponent, verdict):
     assert told.found.startswith("exponent -0.2")
 
 
+@pytest.mark.campaign
 def test_a_rate_that_the_interval_only_contains_counts_in_part():
     fits = run(ONE, SIZES).tables["fits"]
     slope = float(fits[fits["of"] == "loss"].slope.iloc[0])

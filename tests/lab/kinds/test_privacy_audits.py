@@ -66,6 +66,7 @@ def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, pass
     assert bool(line["passed"]) is passed
 
 
+@pytest.mark.campaign
 def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
     few_audits, monkeypatch
 ):

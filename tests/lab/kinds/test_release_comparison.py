@@ -435,6 +435,7 @@ def check_jobs(two_jobs, *overrides):
         pd.testing.assert_frame_equal(one, two, check_exact=True)
 
 
+@pytest.mark.campaign
 def test_other_releases_and_sizes_do_not_change_one(result):
     alone = run(FUNCTION, "study.sizes=[400]")
     for name in ("draws", "points"):
@@ -542,6 +543,7 @@ SEMI = (
 NET = 'releases=[{kind="non-interactive", label="a", rounds=1, max_net=MOST, accounting="KIND"}]'
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("accounting", one_in(4, ["tight", "paper"]))
 @pytest.mark.parametrize("n_rows", one_in(3, [200_000, 1_000, 10**9]))
 @pytest.mark.parametrize("most", [40, 5_000])

@@ -214,6 +214,7 @@ class TestRefusals:
 
 
 class TestWhatSmallerRunsDecide:
+    @pytest.mark.campaign
     def test_unsupported_stays_so(self, study, tmp_path):
         result = run_solver_study(study(["OSQP"], sizes=(20, 40)), journal=tmp_path / "runs.jsonl")
         with Journal(tmp_path / "runs.jsonl") as journal:

@@ -208,6 +208,7 @@ def test_sellers_with_the_rounding_of_a_solver_are_not_bought_from():
         assert row.n_bought < 60
 
 
+@pytest.mark.campaign
 def test_an_ironed_prior_is_tabulated_once():
     prior = (
         '{family="mixture", weights=[0.5, 0.5], components=['

@@ -34,6 +34,7 @@ def draw() -> MatplotlibFigure:
     return figure
 
 
+@pytest.mark.campaign
 def test_three_files_without_dates_and_with_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     svg = save_figure(draw, tmp_path / "lines", ALL)

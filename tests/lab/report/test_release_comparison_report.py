@@ -386,6 +386,7 @@ def test_whatever_is_refused_the_counts_add_up(refused: list[bool]) -> None:
 # ---------------------------------------------------------------------------------------- figures
 
 
+@pytest.mark.campaign
 def test_the_ticks_of_sizes_have_room(result: Result) -> None:
     far = altered(
         result, useful=result.tables["useful"].assign(n_bound=1e3 * result.tables["useful"].n_bound)
@@ -403,11 +404,13 @@ def test_what_is_crowded_is_found() -> None:
         assert crowded(figure)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", one_in(2, ["accuracy-epsilon", "updates"]))
 def test_long_names_are_broken(name: str) -> None:
     check_long_name("a name of sixty characters, as long as a label may ever be.", name)
 
 
+@pytest.mark.campaign
 def test_a_kind_of_many_releases_has_several_panels() -> None:
     text = PROBLEM.replace("[run]", "".join(MORE.format(number=k) for k in range(7)) + "[run]")
     found = made(text=text)
@@ -425,6 +428,7 @@ max_updates = 8
 """
 
 
+@pytest.mark.campaign
 def test_bounds_are_drawn_beside_what_they_bound(result: Result) -> None:
     figure = drawn(build_report(result), "error-size")
     rows = result.tables["points"][(result.tables["points"].epsilon == 1.0)].set_index("release")
@@ -454,6 +458,7 @@ def test_exponents_are_those_of_the_points(result: Result) -> None:
     assert "linear <i>model</i>" not in set(table.release)
 
 
+@pytest.mark.campaign
 def test_updates_far_below_what_is_allowed_are_legible() -> None:
     far = made(text=PROBLEM.replace("max_updates = 8\nthreshold", "max_updates = 500\nthreshold"))
     tops = [axes.get_ylim()[1] for axes in drawn(build_report(far), "updates").axes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.solver_study.page import COMPUTED, _glance
@@ -123,6 +124,7 @@ def test_sizes_at_which_less_than_half_is_solved_are_named_and_no_others() -> No
     assert "each contender solves at least half" in page(race("lasso", {"A/p": NOISE}))
 
 
+@pytest.mark.campaign
 def test_that_a_larger_size_is_not_solved_is_said_only_if_no_solver_does() -> None:
     runs = race("lasso", {"A/p": NOISE, "B/p": NOISE}, (100, 1_000, 10_000))
     large = runs["size"] == 10_000

@@ -360,6 +360,7 @@ def test_the_counts_of_runs_add_up(
     assert f"The {failed} runs without an answer" in text
 
 
+@pytest.mark.campaign
 def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> None:
     runs = make_runs(seeds=1, sizes=(100,), settings=("default", "high-accuracy"))
     runs = runs[runs.problem_class == "ridge"]
