@@ -12,7 +12,7 @@ from convexmarket.cli.consoles import err, errors_in_one_line, out
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.lab.lists.drafts import DraftKind
+    from convexmarket.lab.lists.drafts import Learnt
 
 __all__ = [
     "BUY_EXAMPLES",
@@ -30,7 +30,7 @@ INIT_EXAMPLES = """
 
   convexmarket init patients.csv
 
-  convexmarket init costs.parquet --kind regression-market --out costs.toml
+  convexmarket init costs.parquet --learns number --out costs.toml
 
 Which column is the id, the report and the label is guessed from the names, and written with \
 comments that say what each key means. Ranges, categories, classes, the prior and the public rows \
@@ -75,8 +75,8 @@ AtLeast = Annotated[
 class Learns(StrEnum):
     """What a draft is about."""
 
-    tradeoff = "tradeoff"
-    regression_market = "regression-market"
+    a_class = "class"
+    a_number = "number"
 
 
 def shares_of(at_least: list[str] | None) -> dict[str, float]:
@@ -101,8 +101,8 @@ def init_command(
     target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = Path(
         "market.toml"
     ),
-    kind: Annotated[
-        Learns | None, typer.Option(help="A class or a number.", show_default="as the label is")
+    learns: Annotated[
+        Learns | None, typer.Option(help="What is predicted.", show_default="as the label is")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write over a file that is there.")
@@ -117,7 +117,7 @@ def init_command(
         if target.exists() and not force:
             raise ParameterError(f"--out {target} is there already; name another, or give --force")
         check_place(target, force=force)
-        wanted: DraftKind | None = None if kind is None else kind.value
+        wanted: Learnt | None = None if learns is None else learns.value
         draft = draft_problem(file, target.absolute().parent, wanted)
         write_together({target: draft.text.encode()}, force=force)
     for role, column in draft.roles.items():
@@ -185,7 +185,7 @@ def buy_command(
             sale.deal.report(target)
     for sentence in sale.deal.statements():
         _say(sentence)
-    score = "accuracy" if problem.kind == "tradeoff" else "R²"
+    score = "R²" if sale.people.classes is None else "accuracy"
     public = len(sale.people.parts["test"])
     _say(f"On {public:,} public rows the model has {score} {sale.public_score:.3f}.")
     if recorded is not None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from convexmarket.lab.problem.base import ProblemModel
 
 __all__ = ["Kind"]
@@ -24,7 +26,7 @@ class Kind:
     package : str
         The folder's, ``__name__`` in its ``__init__``; its last part is the kind's name.
     problem_class : str
-        In ``problem``: a model of the file.
+        In ``problem``: a model of the file, or a union of models.
     run_function : str
         In ``run``: from the problem and a callback for progress to a result. Its annotations say
         what the result is.
@@ -47,9 +49,14 @@ class Kind:
         return self.package.rpartition(".")[2].replace("_", "-")
 
     @property
-    def problem(self) -> type[ProblemModel]:
-        """The model of its problem files."""
+    def problem(self) -> Any:
+        """The model of its problem files, or a union of models with a discriminator."""
         return self._of("problem", self.problem_class)
+
+    def parse(self, table: Any) -> ProblemModel:
+        """Return the problem that a table describes, or raise pydantic's error."""
+        problem: ProblemModel = TypeAdapter(self.problem).validate_python(table)
+        return problem
 
     @property
     def run(self) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ jobs = 1
 )
 REGRESSION = (
     """
-kind = "regression-market"
+kind = "tradeoff"
 title = "Costs"
 """
     + TABLE.format(told='label = "costs"\npublic = {test = 0.3}')
@@ -55,6 +55,7 @@ title = "Costs"
 gamma = [0.01]
 cap = 2
 [learner]
+name = "PersonalizedRidge"
 regularization = [0.3]
 target_range = [-60_000, 60_000]
 label_noise = 0.2
@@ -108,7 +109,7 @@ _OF_COSTS = {"label": '"costs"', "public": "{test = 0.2}", "target_range": "[-60
 def declared(draft):
     """Return a draft of a problem file with all declared that it leaves open."""
     values, lines = _DECLARED, []
-    if 'kind = "regression-market"' in draft:
+    if "PersonalizedRidge" in draft:
         values = _DECLARED | _OF_COSTS
     for line in draft.replace('missing = "error"', 'missing = "middle"').splitlines():
         key = line.split(" = ")[0]

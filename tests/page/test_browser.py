@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from convexmarket.lab import build_report, write_report
-from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import mark_series
@@ -78,12 +78,12 @@ jobs = 1
 
 
 @pytest.fixture(scope="module")
-def result() -> Result[TradeoffProblem]:
+def result() -> Result[ClassificationTradeoff]:
     return run_tradeoff(parse_problem(PROBLEM))
 
 
 @pytest.fixture(scope="module")
-def page(result: Result[TradeoffProblem], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(result: Result[ClassificationTradeoff], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(result, tmp_path_factory.mktemp("browser") / "report")
 
 
@@ -186,7 +186,7 @@ def test_loads_from_disk_without_errors_and_without_a_network(browser: Any, page
 
 
 def test_shows_what_the_report_holds(
-    browser: Any, page: Path, result: Result[TradeoffProblem]
+    browser: Any, page: Path, result: Result[ClassificationTradeoff]
 ) -> None:
     open_page(browser, page)
     assert browser.title == "A small market <b>for tests</b>"
@@ -386,7 +386,7 @@ def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> 
 
 
 def test_a_shortened_table_has_no_filter_and_says_where_its_rows_are(
-    browser: Any, page: Path, result: Result[TradeoffProblem]
+    browser: Any, page: Path, result: Result[ClassificationTradeoff]
 ) -> None:
     n_rows = len(table(build_report(result), "sellers"))
     open_page(browser, page)
@@ -493,7 +493,7 @@ def test_no_other_script_runs(browser: Any, page: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def index(result: Result[TradeoffProblem], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index(result: Result[ClassificationTradeoff], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index")
     for number in range(9):
         problem = result.problem.model_copy(update={"title": f"Market-{number}"})

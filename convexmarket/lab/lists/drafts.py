@@ -27,7 +27,8 @@ from convexmarket.lab.problem.loading import UNDECLARED
 
 __all__ = ["Draft", "draft_problem"]
 
-DraftKind: TypeAlias = Literal["tradeoff", "regression-market"]
+#: What is learnt.
+Learnt: TypeAlias = Literal["class", "number"]
 #: What a column holds, as far as it is told: numbers that are all whole, numbers, words.
 Holds: TypeAlias = Literal["whole", "number", "word"]
 
@@ -56,7 +57,7 @@ class Draft:
     roles: dict[str, str]
 
 
-def draft_problem(path: str | Path, folder: str | Path, kind: DraftKind | None = None) -> Draft:
+def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = None) -> Draft:
     """Return a problem file that buys the rows of a table.
 
     Parameters
@@ -65,8 +66,8 @@ def draft_problem(path: str | Path, folder: str | Path, kind: DraftKind | None =
         Its header is read, and of the first rows whether they are numbers.
     folder : path
         Where the problem file will lie.
-    kind : {"tradeoff", "regression-market"}, optional
-        What is learnt: a class, or a number; a number where the label has decimals, by default.
+    learns : {"class", "number"}, optional
+        What is learnt; a number where the label has decimals, by default.
 
     Raises
     ------
@@ -84,15 +85,15 @@ def draft_problem(path: str | Path, folder: str | Path, kind: DraftKind | None =
             " leave away, or rename, columns"
         )
     roles, sale = _roles(list(named))
-    if kind is None:
+    if learns is None:
         decimal = named.get(roles.get("label", "")) == "number"
-        kind = "regression-market" if decimal else "tradeoff"
+        learns = "number" if decimal else "class"
     seen = Path(os.path.relpath(path.resolve(), Path(folder).resolve())).as_posix()
     lines = [
-        *_beginning(path.name, kind),
-        *_data(seen, path.suffix == ".parquet", roles, kind),
+        *_beginning(path.name, learns),
+        *_data(seen, path.suffix == ".parquet", roles, learns),
         *_features(named, roles, sale),
-        *_market(kind),
+        *_market(learns),
     ]
     return Draft("\n".join(lines) + "\n", roles)
 
@@ -160,9 +161,8 @@ def _lines(entries: list[tuple[str, str]]) -> list[str]:
     return [f"{line:<{width}}   # {comment}" if comment else line for line, comment in entries]
 
 
-def _beginning(name: str, kind: DraftKind) -> list[str]:
-    aim = "a class" if kind == "tradeoff" else "a number"
-    other = "regression-market" if kind == "tradeoff" else "tradeoff"
+def _beginning(name: str, learns: Learnt) -> list[str]:
+    other = "number" if learns == "class" else "class"
     return [
         "# What is to be bought from the people of a table, and for how much.",
         f'# Every "{UNDECLARED}" is for you to declare: what everybody may know, fixed before',
@@ -171,15 +171,13 @@ def _beginning(name: str, kind: DraftKind) -> list[str]:
         "#   convexmarket run FILE                 tries it: error against payments",
         "#   convexmarket buy FILE --budget 50     buys: offers, model, certificate",
         "",
-        f'kind = "{kind}"'
-        f"   # learns {aim}; for {'a number' if kind == 'tradeoff' else 'one of two classes'}:"
-        f" convexmarket init --kind {other}",
+        f'kind = "tradeoff"   # learns a {learns}; a {other}: convexmarket init --learns {other}',
         f"title = {_text(f'Buying the rows of {name}')}",
         "",
     ]
 
 
-def _data(file: str, parquet: bool, roles: dict[str, str], kind: DraftKind) -> list[str]:
+def _data(file: str, parquet: bool, roles: dict[str, str], learns: Learnt) -> list[str]:
     entries = [
         ("[data]", ""),
         (f'source = "{"parquet" if parquet else "csv"}"', ""),
@@ -195,15 +193,15 @@ def _data(file: str, parquet: bool, roles: dict[str, str], kind: DraftKind) -> l
             entries.append((f'# {role} = "..."', comment))
     label = _text(roles.get("label", UNDECLARED))
     entries.append((f"label = {label}", "the column that is predicted; take its line away below"))
-    if kind == "tradeoff":
+    if learns == "class":
         entries.append(
             (f'classes = "{UNDECLARED}"', 'its two labels, negative and positive: ["no", "yes"]')
         )
     entries.append(
         ('missing = "error"', '"middle" or "indicator" where empty cells stand for themselves')
     )
-    shares = "{ validation = 0.2, test = 0.2 }" if kind == "tradeoff" else "{ test = 0.2 }"
-    files = 'validation = "v.csv" and test = "t.csv"' if kind == "tradeoff" else 'test = "t.csv"'
+    shares = "{ validation = 0.2, test = 0.2 }" if learns == "class" else "{ test = 0.2 }"
+    files = 'validation = "v.csv" and test = "t.csv"' if learns == "class" else 'test = "t.csv"'
     return [
         *_lines(entries),
         "# Rows that are public, as their owners agreed: they are not bought, and nothing protects",
@@ -237,7 +235,7 @@ def _features(columns: dict[str, Holds], roles: dict[str, str], sale: dict[str, 
     ]
 
 
-def _market(kind: DraftKind) -> list[str]:
+def _market(learns: Learnt) -> list[str]:
     prior = [
         ("[prior]", ""),
         ('family = "uniform"', "how reports are distributed, as everybody knows; also beta, ..."),
@@ -248,13 +246,14 @@ def _market(kind: DraftKind) -> list[str]:
         ("gamma = [0.001, 0.003, 0.01]", "the price of money, in error per unit of currency"),
     ]
     ending = [("", ""), ("[run]", ""), ("seed = 0", "of the public rows, and of simulations")]
-    if kind == "tradeoff":
+    if learns == "class":
         own = [
             ("mu = [1.0]", "weight of the spread: fewer sellers, a worse sample"),
             ("sigma = [30.0]", "weight of the noise that privacy costs"),
             ("cap = 2.0", "no row weighs more than so many times the average"),
             ("", ""),
             ("[learner]", ""),
+            ('name = "PrivateLogisticRegression"', ""),
             ("regularization = [0.03]", "Lambda; run tries several, buy needs one"),
             ("draws = 15", "of the noise, for run"),
             ("", ""),
@@ -266,6 +265,7 @@ def _market(kind: DraftKind) -> list[str]:
             ("cap = 2.0", "no row weighs more than so many times the average"),
             ("", ""),
             ("[learner]", ""),
+            ('name = "PersonalizedRidge"', ""),
             ("regularization = [0.3]", "run tries several, buy needs one"),
             (f'target_range = "{UNDECLARED}"', "[low, high] of the label; mapped to [-1, 1]"),
             ("label_noise = 0.2", "a guess at its noise, on that scale"),

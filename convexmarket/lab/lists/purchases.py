@@ -86,8 +86,8 @@ def buy_from(
     Parameters
     ----------
     problem : Problem
-        Of kind "tradeoff" or "regression-market", with data of the user's own that hold reports,
-        and one value of each parameter.
+        Of kind "tradeoff", with data of the user's own that hold reports, and one value of each
+        parameter.
     gamma, budget : float, optional
         Weight of the payments, in place of the file's, or what they are to come to.
     group : str, optional

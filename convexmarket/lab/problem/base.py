@@ -205,8 +205,7 @@ class ProblemModel(TableModel):
             If it leaves a choice.
         """
         raise NotSupportedError(
-            f"nothing is bought from a file of kind {self.kind!r}; give one of kind 'tradeoff' or "
-            "'regression-market'"
+            f"nothing is bought from a file of kind {self.kind!r}; give one of kind 'tradeoff'"
         )
 
     @property

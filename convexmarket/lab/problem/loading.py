@@ -38,6 +38,11 @@ LARGEST_FILE = 1_000_000
 #: Mistakes that an error lists.
 MOST_MISTAKES = 50
 
+#: Kinds that earlier versions knew, and what is written instead.
+FORMER_KINDS = {
+    "regression-market": 'write kind = "tradeoff", and name = "PersonalizedRidge" in [learner]'
+}
+
 #: What stands for a value that only the user can declare.
 UNDECLARED = "?"
 _SEE = "see the comment in the file"
@@ -107,6 +112,13 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
         table = _parsed(text)
     except ValueError as error:
         raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+    learner = table.get("learner")
+    if isinstance(learner, dict) and ":" in str(learner.get("name", "")):
+        raise ProblemFileError(
+            f"{path}: learner.name is {_short(learner['name'])}; a file names no code, as it may "
+            "come from a stranger: name a learner of your own on the command line, --set "
+            "'learner.name=\"module:Class\"'"
+        )
     for override in source.overrides:
         _override(table, override)
     try:
@@ -118,16 +130,16 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
     kind = KINDS.get(str(table["kind"]))
     if kind is None:
         advice = _suggestion(str(table["kind"]), KINDS)
+        advice = FORMER_KINDS.get(str(table["kind"]), advice)
         raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
     undeclared = list(_undeclared(table))
     if undeclared:
         raise ProblemFileError("\n".join(f"{path}: {words}" for words in undeclared))
-    model = kind.problem
     try:
-        problem = model.model_validate(table)
+        problem = kind.parse(table)
     except ValidationError as error:
         details = _innermost(error)
-        lines = [f"{path}: {_in_words(model, detail)}" for detail in details[:MOST_MISTAKES]]
+        lines = [f"{path}: {_in_words(kind.problem, detail)}" for detail in details[:MOST_MISTAKES]]
         if len(details) > MOST_MISTAKES:
             lines.append(f"{path}: {len(details) - MOST_MISTAKES} more mistakes")
         raise ProblemFileError("\n".join(lines)) from None
@@ -233,7 +245,7 @@ def _innermost(error: ValidationError) -> list[ErrorDetails]:
     return [detail for detail in details if detail["loc"] not in inside or not detail["loc"]]
 
 
-def _in_words(model: type[TableModel], detail: ErrorDetails) -> str:
+def _in_words(model: Any, detail: ErrorDetails) -> str:
     """Return one of pydantic's errors as: key path, what was found, what is allowed."""
     keys, table = _resolve(model, detail["loc"])
     path = _dotted(keys) or "the file"
@@ -263,7 +275,7 @@ def _in_words(model: type[TableModel], detail: ErrorDetails) -> str:
 
 
 def _resolve(
-    model: type[TableModel], location: tuple[int | str, ...]
+    model: Any, location: tuple[int | str, ...]
 ) -> tuple[list[int | str], type[TableModel] | None]:
     """Return the key path of an error, and the table that its last key belongs to.
 
@@ -276,7 +288,9 @@ def _resolve(
     for step in location:
         tables = _tables_in(here)
         if len(tables) > 1:  # the step is the name of a kind
-            here = next((table for table in tables if step in _kinds_of(table)), None)
+            here = next(
+                (table for table in tables if step in _kinds_of(table) | {table.__name__}), None
+            )
             continue
         path.append(step)
         owner = tables[0] if tables else None

@@ -1,4 +1,4 @@
-"""Solvers of a user's own, named by the place that they are imported from."""
+"""Solvers and learners of a user's own, named by the place that they are imported from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convexmarket.errors import ParameterError
 __all__ = ["load_plugin", "plugin_digest"]
 
 
-def load_plugin(name: str) -> Any:
+def load_plugin(name: str, what: str = "solver", of: str = "a solver interface of CVXPY") -> Any:
     """Import the class that ``"module:Class"`` names.
 
     Raises
@@ -26,8 +26,8 @@ def load_plugin(name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # importing runs the module, which may raise anything
         raise ParameterError(
-            f"the solver {name!r} cannot be imported ({type(error).__name__}: {error}); give "
-            "module:Class of a solver interface of CVXPY that Python finds"
+            f"the {what} {name!r} cannot be imported ({type(error).__name__}: {error}); give "
+            f"module:Class of {of} that Python finds"
         ) from None
 
 

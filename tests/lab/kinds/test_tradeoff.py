@@ -12,7 +12,7 @@ from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.words import format_percent
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Simulation
+from convexmarket.privacy import Guarantee, Simulation
 from tests.lab.report.builders import words
 
 TINY = """
@@ -230,6 +230,55 @@ def test_what_does_not_fit_the_data():
         run_tradeoff(tiny('sellers.correlated_with="x9"'))
     with pytest.raises(ProblemFileError, match="a position below 2"):
         run_tradeoff(tiny("sellers.correlated_with=2"))
+
+
+class Coin:
+    """A learner of a user's own: it guesses, and so tells nothing of anybody."""
+
+    def __init__(self, regularization, weight=1.0):
+        self.weight = weight * regularization
+
+    def risk(self, n_features):
+        return 1.0, float(n_features)
+
+    def fit(self, X, y, *, epsilon, rows=None, accountant=None):
+        self.guarantee_ = Guarantee(np.zeros(len(y)), 0.0, "a guess", "exact", ())
+        return self
+
+    def predict(self, X):
+        return np.where(self.weight * X[:, 0] > 0, 1.0, -1.0)
+
+
+FEW = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1", "naive.grid=1")
+
+
+def test_another_learner_is_named_in_the_file_and_ones_own_on_the_command_line():
+    own = f'learner.name="{__name__}:Coin"'
+    found = run_tradeoff(tiny(own, "learner.options={weight=2.0}", *FEW))
+    assert (found.tables["sellers"].guarantee == 0).all()
+    data = synthetic(40, 2, 0, 50, 60)
+    missed = np.mean(np.sign(data.X_test[:, 0]) != data.y_test)
+    np.testing.assert_allclose(found.tables["curve"].error_mean, missed)
+    assert "Mechanism: a guess" in words(build_report(found))
+    linear = run_tradeoff(tiny('learner.name="PrivateLinearSVC"', *FEW)).tables["sellers"]
+    assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
+    assert linear.guarantee.max() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Ridge", "no learner"),
+        ("load_model", "no learner"),
+        ("abc:ABC", "no learner"),
+        ("nobody:C", "cannot be imported"),
+    ],
+)
+def test_what_is_no_learner_is_refused(name, words):
+    with pytest.raises(ParameterError, match=words):
+        run_tradeoff(tiny(f'learner.name="{name}"', *FEW))
+    with pytest.raises(ProblemFileError, match="names no code"):
+        parse_problem(TINY.replace("[learner]", '[learner]\nname = "os:abc"'))
 
 
 def test_only_problems_can_be_run():

@@ -18,12 +18,12 @@ from tests.lab.builders import declared, patients
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
-def draft(folder, table, kind=None, name="patients.csv"):
+def draft(folder, table, learns=None, name="patients.csv"):
     if name.endswith(".csv"):
         table.to_csv(folder / name)
     else:
         table.to_parquet(folder / name)
-    return draft_problem(folder / name, folder, kind)
+    return draft_problem(folder / name, folder, learns)
 
 
 def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
@@ -38,14 +38,14 @@ def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
     assert text.count('= "?"') == len(said) + 1
 
 
-@pytest.mark.parametrize("kind", ["tradeoff", "regression-market"])
+@pytest.mark.parametrize("learns", ["class", "number"])
 @pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
-def test_a_completed_draft_runs(tmp_path, kind, name):
-    text = declared(draft(tmp_path, patients(120), kind, name).text)
+def test_a_completed_draft_runs(tmp_path, learns, name):
+    text = declared(draft(tmp_path, patients(120), learns, name).text)
     (tmp_path / "market.toml").write_text(text)
     settings = ["objective.gamma=[0.003]", "learner.draws=2"]
     problem = load_problem(tmp_path / "market.toml", settings)
-    assert problem.kind == kind
+    assert hasattr(problem.data, "classes") == (learns == "class")
     assert (problem.data.id, problem.data.report) == ("patient", "ask")
     result = run_problem(problem)
     assert set(result.tables["sellers"].scenario) == {"reported"}
@@ -94,13 +94,17 @@ def test_what_else_is_about_the_sale_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind"),
-    [([0, 1], "tradeoff"), (["a", "b"], "tradeoff"), ([0.5, 1.0], "regression-market")],
+    ("labels", "learner"),
+    [
+        ([0, 1], "PrivateLogisticRegression"),
+        (["a", "b"], "PrivateLogisticRegression"),
+        ([0.5, 1.0], "PersonalizedRidge"),
+    ],
 )
 @pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
-def test_a_label_with_decimals_is_a_number(tmp_path, labels, kind, name):
+def test_a_label_with_decimals_is_a_number(tmp_path, labels, learner, name):
     table = patients(2).assign(label=labels)
-    assert f'kind = "{kind}"' in draft(tmp_path, table, name=name).text
+    assert f'name = "{learner}"' in draft(tmp_path, table, name=name).text
 
 
 @given(name=NAMES, word=NAMES)

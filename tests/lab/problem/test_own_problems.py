@@ -5,7 +5,7 @@ import json
 import pytest
 
 from convexmarket.errors import ProblemFileError
-from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.problem.loading import load_problem, parse_problem, rows_setting
 from tests.lab.builders import REGRESSION, TRADEOFF, written
 from tests.lab.problem.builders import for_each
@@ -47,7 +47,7 @@ def test_a_dump_is_a_problem_again(text):
 
 def test_files_are_sought_from_where_the_problem_lies(tmp_path):
     problem = load_problem(written(tmp_path))
-    assert isinstance(problem, TradeoffProblem)
+    assert isinstance(problem, ClassificationTradeoff)
     assert problem.file(problem.data.file) == tmp_path / "patients.csv"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "more.csv").write_text("a\n")

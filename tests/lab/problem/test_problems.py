@@ -7,10 +7,9 @@ import pytest
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.kinds.regression_market.problem import RegressionMarketProblem
-from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff, RegressionTradeoff
 from convexmarket.lab.problem.classification import InlineData
-from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
+from convexmarket.lab.problem.loading import _tables_in, json_schema, load_problem, parse_problem
 from convexmarket.lab.problem.meanings import MEANINGS
 from convexmarket.priors import Uniform
 from tests import PROBLEMS
@@ -27,7 +26,7 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
 
 def test_values_and_defaults():
     problem = parse_problem(TWO_SELLERS)
-    assert isinstance(problem, TradeoffProblem)
+    assert isinstance(problem, ClassificationTradeoff)
     assert isinstance(problem.data, InlineData)
     assert problem.prior == Uniform(0, 1)
     assert problem.objective.mu == (1.0,)
@@ -46,7 +45,7 @@ def test_the_source_is_kept():
 
 def test_a_dump_is_a_problem_again():
     dump = parse_problem(TWO_SELLERS).model_dump(mode="json")
-    assert TradeoffProblem.model_validate(dump).model_dump(mode="json") == dump
+    assert ClassificationTradeoff.model_validate(dump).model_dump(mode="json") == dump
 
 
 def test_problems_are_immutable():
@@ -174,7 +173,9 @@ def test_every_key_of_a_problem_file_has_a_meaning_and_every_meaning_a_key():
 
 def test_the_schema_describes_every_key():
     definitions = json_schema()["$defs"]
-    for kind, model in ((name, kind.problem) for name, kind in KINDS.items()):
+    models = [(name, model) for name, kind in KINDS.items() for model in _tables_in(kind.problem)]
+    assert len(models) > len(KINDS)
+    for kind, model in models:
         schema = definitions[model.__name__]
         assert schema["properties"]["kind"]["const"] == kind
         assert schema["additionalProperties"] is False, kind
@@ -199,7 +200,7 @@ def test_a_range_of_eta_for_the_mechanism():
 
 
 MARKET = """
-kind = "regression-market"
+kind = "tradeoff"
 title = "Charges"
 [data]
 source = "medical"
@@ -210,6 +211,7 @@ high = 5.0
 [objective]
 gamma = [0.001]
 [learner]
+name = "PersonalizedRidge"
 regularization = [0.3, 1.0]
 label_noise = 0.2
 coef_norm = 1.0
@@ -218,13 +220,13 @@ coef_norm = 1.0
 
 def test_a_regression_market_and_its_defaults():
     problem = parse_problem(MARKET)
-    assert isinstance(problem, RegressionMarketProblem)
+    assert isinstance(problem, RegressionTradeoff)
     assert problem.learner.sensitivity == "tight"
     assert problem.learner.target_range == (-1.0, 1.0)
     assert problem.learner.smallest_eigenvalue == 0.0
     assert problem.units.per_label == 1.0
     dump = problem.model_dump(mode="json")
-    assert RegressionMarketProblem.model_validate(dump).model_dump(mode="json") == dump
+    assert RegressionTradeoff.model_validate(dump).model_dump(mode="json") == dump
 
 
 @for_each(
@@ -248,3 +250,8 @@ def test_a_regression_market_and_its_defaults():
 def test_a_wrong_regression_market_is_told_where(setting, key):
     with pytest.raises(ProblemFileError, match=f"^<text>: {re.escape(key)}( |:)"):
         parse_problem(MARKET, [setting])
+
+
+def test_a_former_kind_says_what_to_write_instead():
+    with pytest.raises(ProblemFileError, match='write kind = "tradeoff", and name = "Personal'):
+        parse_problem('kind = "regression-market"')

@@ -19,7 +19,6 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import report_style
 from convexmarket.lab.report.marks import even_ticks
@@ -29,9 +28,9 @@ from convexmarket.lab.report.saving import compact_svg
 from convexmarket.lab.result import Result
 from tests import ROOT
 
-#: A folder for every kind: problem.toml, what came out as results.json, and report.md of it.
+#: A folder for every kind, or family of learners: problem.toml, results.json and its report.md.
 GOLDEN = ROOT / "tests" / "lab" / "report" / "golden"
-STORED = sorted(KINDS)
+STORED = sorted(folder.parent.name for folder in GOLDEN.glob("*/problem.toml"))
 #: All that a report may hold besides.
 ALL = ("csv", "tex", "svg", "pdf")
 #: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.

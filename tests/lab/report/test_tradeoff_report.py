@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, highlight, tradeoff_report
-from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.result import Result
@@ -17,16 +17,16 @@ from tests.lab.report.builders import altered, headings, plain, stored, table, w
 
 
 @pytest.fixture(scope="module")
-def result() -> Result[TradeoffProblem]:
+def result() -> Result[ClassificationTradeoff]:
     return stored("tradeoff")
 
 
-def summary(result: Result[TradeoffProblem]) -> str:
+def summary(result: Result[ClassificationTradeoff]) -> str:
     lead = [block for block in tradeoff_report(result).lead if isinstance(block, str)]
     return plain("\n\n".join(lead))
 
 
-def only(result: Result[TradeoffProblem], **changes: Any) -> Result[TradeoffProblem]:
+def only(result: Result[ClassificationTradeoff], **changes: Any) -> Result[ClassificationTradeoff]:
     """Keep what belongs to one scenario or model."""
     tables = {name: result.tables[name] for name in ("curve", "draws", "sellers", "audits")}
     certificates = result.certificates

@@ -48,7 +48,6 @@ FILES = {
     "online-market": "online-wdbc",
     "online-study": "online-uniform04",
     "pareto": "pareto",
-    "regression-market": "medical-market",
     "release-comparison": "release-circles",
     "ridge-comparison": "ridge-synthetic",
     "solver-study": "solver-study",

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from convexmarket.lab.kinds.regression_market.problem import MEDICAL_SHAPE
+from convexmarket.lab.kinds.tradeoff.problem import MEDICAL_SHAPE
 from convexmarket.lab.problem.base import (
     Nonnegative,
     Positive,

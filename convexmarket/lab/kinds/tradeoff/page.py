@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.tradeoff.problem import TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff, RegressionTradeoff
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
 from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
+from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import (
@@ -34,6 +36,7 @@ NAIVE = "naive"
 CHARGED = "charged tuning"
 CORRELATED = "correlated"
 KEY = ["scenario", "model", "gamma"]
+RIDGE_KEY = ["scenario", "gamma", "regularization"]
 GREEK = {
     "gamma": "γ",
     "mu": "μ",
@@ -55,6 +58,29 @@ ACCOUNTING_WORDS: dict[Accounting, str] = {
     "general": "is ε + log(1 + R² a/(4Λ)), which holds for every convex loss",
     "paper": "is ε + 2 log(1 + R² a_max/Λ), Proposition II.2 of the paper",
 }
+#: The terms of Theorem 3.6, and their sum.
+TERMS = {
+    "bound": "the bound",
+    "bias": "bias",
+    "labels": "noise of the labels",
+    "privacy": "noise for privacy",
+}
+HEADERS = GREEK | {
+    "regularization": "λ",
+    "eta": "η, sum of ε",
+    "epsilon_mean": "ε per person",
+    "guarantee": "ε of the model",
+    "uniform_epsilon": "ε at one price",
+    "explained": "share explained",
+    "labels": "noise of the labels",
+    "privacy": "noise for privacy",
+    "expected_objective": "bias + objective, expected",
+    "rmse": "test RMSE",
+    "uniform_rmse": "test RMSE at one price",
+    "simulated_rmse": "simulated",
+    "rmse_low": "10% of releases",
+    "rmse_high": "90% of releases",
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +94,7 @@ class Highlight:
     n_draws: int
 
 
-def highlight(result: Result[TradeoffProblem]) -> Highlight:
+def highlight(result: Result[ClassificationTradeoff]) -> Highlight:
     """Return the mechanism at the middle gamma of the first scenario.
 
     Two gammas are two buyers, so none is better; the middle one is nobody's choice.
@@ -81,43 +107,124 @@ def highlight(result: Result[TradeoffProblem]) -> Highlight:
     return Highlight(scenario, float(row.gamma), row, len(offers), len(draws))
 
 
-def tradeoff_report(result: Result[TradeoffProblem]) -> Report:
-    """Describe a trade-off run."""
-    point, curve = highlight(result), result.tables["curve"]
-    certificate = certificate_section(result.certificates, _largest_gap(result), KEY, GREEK)
-    audit = audit_section(result.tables["audits"], float(curve.payments.max()), GREEK)
-    correlated = select(curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
-    has_correlated = CORRELATED in set(curve.scenario) and point.scenario != CORRELATED
+def tradeoff_report(result: Result[Any]) -> Report:
+    """Describe a trade-off run, at the middle gamma first.
+
+    Two gammas are two buyers, so none is better; the middle one is nobody's choice.
+    """
+    numbers = isinstance(result.problem, RegressionTradeoff)
+    told = (_of_numbers if numbers else _of_classes)(result)
+    curve, key, headers = result.tables["curve"], told.pop("key"), told.pop("headers")
+    certified = pd.to_numeric(told.pop("certified").gap)
+    certificate = certificate_section(
+        result.certificates, max(0.0, float(certified.max())), key, headers
+    )
+    audit = audit_section(result.tables["audits"], float(curve.payments.max()), headers)
+    offers, few = told.pop("offers"), _few(sorted(set(curve.gamma)))
+    first = select(offers, scenario=told["scenario_shown"])
+    sellers = result.tables["sellers"]
     return page(
         "convexmarket.lab.kinds.tradeoff",
         result,
-        facts=_facts(result, point),
-        tables=[*certificate.tables, *audit.tables, *_tables(result, point)],
-        figures=_figures(result, point),
+        tables=[*certificate.tables, *audit.tables, *told.pop("tables")],
+        figures=[
+            *told.pop("figures"),
+            *_sold_figures(
+                offers[offers.gamma.isin(few)], few, told.pop("at"), told["scenario_shown"]
+            ),
+        ],
         of_sellers=isinstance(result.problem.data, OwnTable),
         own=own_data_words(result.problem, result.provenance),
-        point=point,
-        scenarios=[
-            (name, select(rows, model=MECHANISM).sort_values("gamma").to_dict("records"))
-            for name, rows in curve.groupby("scenario", sort=False)
-        ],
-        edges=_at_edges(result),
-        charged=_charged(result),
-        accounted=float(point.row.guarantee_max) <= float(point.row.epsilon_max) * (1 + 1e-9),
-        promise=promise_words(float(point.row.guarantee_max)),
-        wins=_wins(result),
+        numbers=numbers,
         certificate=certificate,
         audit=audit,
-        bought=_bought(result, point),
-        accounting=ACCOUNTING_WORDS[result.problem.learner.accounting],
-        incentives=INCENTIVES,
-        has_correlated=has_correlated,
-        correlated=correlated.iloc[0].to_dict() if has_correlated and len(correlated) else None,
+        bought=[_bought(select(first, gamma=gamma)) for gamma in few],
+        kept=float(np.max(sellers.guarantee - sellers.epsilon)),
         short=short,
+        **told,
     )
 
 
-def _facts(result: Result[TradeoffProblem], point: Highlight) -> list[tuple[str, str]]:
+def _few(gammas: list[float]) -> list[float]:
+    """Return the ends and the middle."""
+    return sorted({gammas[0], gammas[len(gammas) // 2], gammas[-1]})
+
+
+def _bought(offers: pd.DataFrame) -> dict[str, Any]:
+    """Return from how many is bought, and up to which sensitivity."""
+    sold = offers[offers.epsilon > 0]
+    dearest = float(sold.sensitivity.max()) if len(sold) else None
+    return {
+        "gamma": float(offers.gamma.iloc[0]),
+        "bought": len(sold),
+        "of": len(offers),
+        "dearest": dearest,
+    }
+
+
+def _sold_figures(
+    offers: pd.DataFrame, few: list[float], where: tuple[str, str], scenario: str
+) -> list[Figure]:
+    """Draw who sells what at a few gammas, in all scenarios and in one."""
+    listed, (also, currency) = listing([short(gamma) for gamma in few]), where
+    return [
+        Figure(
+            "who_is_bought_from",
+            f"Privacy sold by each seller against its sensitivity, at γ = {listed}{also}. The "
+            "dearer a seller, the less it sells; where the points reach zero, or end, nobody "
+            "dearer is bought from.",
+            partial(figures.who_is_bought_from, offers, currency),
+            "Scatter of epsilon against sensitivity. The numbers are in the table sellers.",
+        ),
+        Figure(
+            "distributions",
+            f"Privacy sold and payments, of the sellers bought from ({scenario} sensitivities) at "
+            f"γ = {listed}{also}: bars far to the right are sellers who give up, or receive, much "
+            "more than others. Each panel has its own scale.",
+            partial(figures.distributions, select(offers, scenario=scenario), currency),
+            "Histograms of epsilon and of payments. The numbers are in the table sellers.",
+        ),
+    ]
+
+
+# ------------------------------------------------------------------- a learner of classes
+
+
+def _of_classes(result: Result[ClassificationTradeoff]) -> dict[str, Any]:
+    point, curve = highlight(result), result.tables["curve"]
+    correlated = select(curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
+    has_correlated = CORRELATED in set(curve.scenario) and point.scenario != CORRELATED
+    return {
+        "key": KEY,
+        "headers": GREEK,
+        "certified": select(curve, model=MECHANISM),
+        "offers": select(result.tables["sellers"], model=MECHANISM),
+        "at": ("", "money"),
+        "facts": _facts(result, point),
+        "tables": _tables(result, point),
+        "figures": _figures(result),
+        "scenario_shown": point.scenario,
+        "where": equals("γ", point.gamma),
+        "point": point.row,
+        "n_sellers": point.n_sellers,
+        "n_draws": point.n_draws,
+        "scenarios": [
+            (name, select(rows, model=MECHANISM).sort_values("gamma").to_dict("records"))
+            for name, rows in curve.groupby("scenario", sort=False)
+        ],
+        "edges": _at_edges(result),
+        "charged": _charged(result),
+        "accounted": float(point.row.guarantee_max) <= float(point.row.epsilon_max) * (1 + 1e-9),
+        "promise": promise_words(float(point.row.guarantee_max)),
+        "wins": _wins(result),
+        "accounting": ACCOUNTING_WORDS[result.problem.learner.accounting],
+        "incentives": INCENTIVES,
+        "has_correlated": has_correlated,
+        "correlated": correlated.iloc[0].to_dict() if has_correlated and len(correlated) else None,
+    }
+
+
+def _facts(result: Result[ClassificationTradeoff], point: Highlight) -> list[tuple[str, str]]:
     row, where = point.row, f"at {equals('γ', point.gamma)}"
     no_lie_pays = bool(result.tables["audits"].incentive_compatible.all())
     return [
@@ -125,17 +232,17 @@ def _facts(result: Result[TradeoffProblem], point: Highlight) -> list[tuple[str,
         (f"total payments, {where}", format_number(row.payments)),
         (f"test error, {where}", format_percent(row.error_mean)),
         ("test error without privacy", format_percent(result.numbers["baseline_error"])),
-        ("largest certified gap", format_number(_largest_gap(result), digits=2)),
+        (
+            "largest certified gap",
+            format_number(
+                max(0.0, float(select(result.tables["curve"], model=MECHANISM).gap.max())), digits=2
+            ),
+        ),
         ("no lie of one seller pays, in the audit", "yes" if no_lie_pays else "no"),
     ]
 
 
-def _largest_gap(result: Result[TradeoffProblem]) -> float:
-    gaps = pd.to_numeric(select(result.tables["curve"], model=MECHANISM).gap)
-    return max(0.0, float(gaps.max()))
-
-
-def _wins(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
+def _wins(result: Result[ClassificationTradeoff]) -> list[tuple[str, int, int]]:
     """Count at how many gammas the mechanism beats the naive model, scenario by scenario."""
     if NAIVE not in set(result.tables["curve"].model):
         return []
@@ -147,7 +254,7 @@ def _wins(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
     return found
 
 
-def _charged(result: Result[TradeoffProblem]) -> list[dict[str, Any]]:
+def _charged(result: Result[ClassificationTradeoff]) -> list[dict[str, Any]]:
     """Compare the errors with a Lambda that is chosen for free and at the sellers' expense."""
     found = []
     for scenario, rows in result.tables["curve"].groupby("scenario", sort=False):
@@ -159,7 +266,7 @@ def _charged(result: Result[TradeoffProblem]) -> list[dict[str, Any]]:
     return found
 
 
-def _at_edges(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
+def _at_edges(result: Result[ClassificationTradeoff]) -> list[tuple[str, int, int]]:
     """Count how often a chosen hyperparameter lies at an end of its list."""
     rows, problem = select(result.tables["curve"], model=MECHANISM), result.problem
     lists = {
@@ -175,36 +282,7 @@ def _at_edges(result: Result[TradeoffProblem]) -> list[tuple[str, int, int]]:
     return [one for one in found if one[1]]
 
 
-def _bought(result: Result[TradeoffProblem], point: Highlight) -> list[dict[str, Any]]:
-    """Return for a few gammas how many are bought from, and up to which sensitivity."""
-    found = []
-    for gamma in _few_gammas(result, point):
-        offers = select(
-            result.tables["sellers"], scenario=point.scenario, model=MECHANISM, gamma=gamma
-        )
-        sold = offers[offers.epsilon > 0]
-        dearest = float(sold.sensitivity.max()) if len(sold) else None
-        found.append({"gamma": gamma, "bought": len(sold), "of": len(offers), "dearest": dearest})
-    return found
-
-
-# ----------------------------------------------------------------------------------- figures
-
-
-def _few_gammas(result: Result[TradeoffProblem], point: Highlight) -> list[float]:
-    """Choose at most three gammas: the ends, and the summary's one or the middle."""
-    gammas = sorted(set(result.tables["curve"].gamma))
-    if len(gammas) <= 3:
-        return gammas
-    inner = point.gamma if gammas[0] < point.gamma < gammas[-1] else gammas[len(gammas) // 2]
-    return [gammas[0], inner, gammas[-1]]
-
-
-def _figures(result: Result[TradeoffProblem], point: Highlight) -> list[Figure]:
-    few = _few_gammas(result, point)
-    offers = select(result.tables["sellers"], model=MECHANISM)
-    offers = offers[offers.gamma.isin(few)]
-    shown = listing([short(gamma) for gamma in few])
+def _figures(result: Result[ClassificationTradeoff]) -> list[Figure]:
     return [
         *(
             Figure(
@@ -232,29 +310,10 @@ def _figures(result: Result[TradeoffProblem], point: Highlight) -> list[Figure]:
             "Overall error over gamma on a log scale, one panel per scenario and one line per "
             "model. The numbers are in the table tradeoff.",
         ),
-        Figure(
-            "who_is_bought_from",
-            f"Privacy sold by each seller against its sensitivity, at γ = {shown}. The dearer a "
-            "seller, the less it sells; where the points reach zero, or end, nobody dearer is "
-            "bought from.",
-            partial(figures.who_is_bought_from, offers),
-            "Scatter of epsilon against sensitivity. The numbers are in the table sellers.",
-        ),
-        Figure(
-            "distributions",
-            f"Privacy sold and payments, of the sellers bought from ({point.scenario} "
-            f"sensitivities) at γ = {shown}: bars far to the right are sellers who give up, or "
-            "receive, much more than others. Each panel has its own scale.",
-            partial(figures.distributions, select(offers, scenario=point.scenario)),
-            "Histograms of epsilon and of payments. The numbers are in the table sellers.",
-        ),
     ]
 
 
-# ------------------------------------------------------------------------------------ tables
-
-
-def _tables(result: Result[TradeoffProblem], point: Highlight) -> list[Table]:
+def _tables(result: Result[ClassificationTradeoff], point: Highlight) -> list[Table]:
     measured = {
         "error_mean": "test error",
         "error_std": "its std",
@@ -290,7 +349,7 @@ def _tables(result: Result[TradeoffProblem], point: Highlight) -> list[Table]:
     ]
 
 
-def _sellers_table(result: Result[TradeoffProblem], point: Highlight) -> Table:
+def _sellers_table(result: Result[ClassificationTradeoff], point: Highlight) -> Table:
     """List every offer; those of the summary's point come first, cheapest seller first."""
     frame = result.tables["sellers"]
     elsewhere = ~(
@@ -312,3 +371,241 @@ def _sellers_table(result: Result[TradeoffProblem], point: Highlight) -> Table:
         rows_shown=20,
         complete=frame,
     )
+
+
+# ------------------------------------------------------------------- a learner of numbers
+
+
+def _of_numbers(result: Result[RegressionTradeoff]) -> dict[str, Any]:
+    """Say it at the marked lambda."""
+    curve, problem = _in_units(result), result.problem
+    units, learner = problem.units, problem.learner
+    constant = result.numbers["constant_rmse"] * units.per_label
+    baselines = result.tables["baselines"]
+    baselines = baselines.assign(rmse=baselines.rmse * units.per_label)
+    first = select(curve, scenario=curve.scenario.iloc[0])
+    marked = select(first, marked=True).sort_values("gamma")
+    point = marked.iloc[len(marked) // 2]
+    plain = select(baselines, regularization=point.regularization).rmse.iloc[0]
+    audits, sellers = result.tables["audits"], result.tables["sellers"]
+    honest = bool(audits.incentive_compatible.all() and audits.individually_rational.all())
+    n_sellers = int(result.provenance["rows"]["train"])
+
+    def errors(value: float) -> str:
+        return f"{format_number(value)} {units.label}"
+
+    def money(value: float) -> str:
+        return f"{format_number(value)} {units.money}".strip()
+
+    where = f"{equals('γ', point.gamma)} and {equals('λ', point.regularization)}"
+    return {
+        "key": RIDGE_KEY,
+        "headers": HEADERS,
+        "certified": curve,
+        "offers": select(sellers, marked=True),
+        "at": (" and the λ marked there", units.money or "money"),
+        "facts": [
+            (f"sellers bought from, at {where}", f"{int(point.n_bought):,} of {n_sellers:,}"),
+            ("total payments there", money(point.payments)),
+            ("test RMSE there", errors(point.rmse)),
+            ("without privacy, same λ", errors(plain)),
+            ("predicting a constant", errors(constant)),
+            ("no lie of one seller pays and nobody loses, in the audit", "yes" if honest else "no"),
+        ],
+        "tables": _ridge_tables(result, curve, baselines, ",.0f" if constant >= 1000 else ".4g"),
+        "figures": _ridge_figures(result, curve, baselines, constant),
+        "scenario_shown": point.scenario,
+        "errors": errors,
+        "money": money,
+        "where": where,
+        "point": point,
+        "plain": plain,
+        "constant": constant,
+        "n_sellers": n_sellers,
+        "largest_epsilon": float(curve.epsilon_max.max()),
+        "best": select(first, gamma=point.gamma).sort_values("rmse").iloc[0],
+        "overall": first.sort_values("rmse").iloc[0],
+        "one_price": _one_price(curve),
+        "deviation": _simulation_deviation(curve),
+        "has_correlated": CORRELATED in set(curve.scenario),
+        "n_worse": int((curve.bound >= learner.coef_norm).sum()),
+        "n_points": len(curve),
+        "unit_of_money": units.money.removesuffix("s") or "unit",
+    }
+
+
+def _in_units(result: Result[RegressionTradeoff]) -> pd.DataFrame:
+    """Return the curve with its errors in the units of the problem, and a name for each lambda."""
+    curve = result.tables["curve"].copy()
+    curve["simulated_rmse"] = np.sqrt(curve.simulated_loss)
+    for column in ("rmse", "rmse_low", "rmse_high", "uniform_rmse", "simulated_rmse"):
+        curve[column] *= result.problem.units.per_label
+    curve["series"] = [equals("λ", value) for value in curve.regularization]
+    return curve
+
+
+def _one_price(curve: pd.DataFrame) -> dict[str, Any] | None:
+    """Compare with one price for all, at the same expense; None where there is no such price."""
+    rows = curve.dropna(subset=["uniform_rmse"])
+    if rows.empty:
+        return None
+    return {
+        "wins": int((rows.rmse < rows.uniform_rmse).sum()),
+        "of": len(rows),
+        "ratio": float((rows.uniform_epsilon / rows.epsilon_mean).median()),
+    }
+
+
+def _simulation_deviation(curve: pd.DataFrame) -> float:
+    """Return the largest distance of a simulated loss from the exact one, in standard errors."""
+    return float(((curve.simulated_loss - curve.loss_mean).abs() / curve.simulated_error).max())
+
+
+def _ridge_figures(
+    result: Result[RegressionTradeoff],
+    curve: pd.DataFrame,
+    baselines: pd.DataFrame,
+    constant: float,
+) -> list[Figure]:
+    units, learner = result.problem.units, result.problem.learner
+    currency = units.money or "money"
+    scenario = str(curve.scenario.iloc[0])
+    first = select(curve, scenario=scenario)
+    paid, error = f"total payments ({currency})", f"test RMSE ({units.label})"
+    levels = {"constant prediction": constant}
+    priced = first.melt(
+        ["series", "payments"], ["rmse", "uniform_rmse"], var_name="buyer", value_name="error"
+    ).replace({"buyer": {"rmse": "the market", "uniform_rmse": "one price for all"}})
+    terms = first.melt(["series", "gamma"], list(TERMS), var_name="term").replace({"term": TERMS})
+    return [
+        Figure(
+            "tradeoff",
+            "Expected test RMSE over total payments, one line per λ and one point per γ: the "
+            "lowest line at a sum is the best use of it. Bars: 10% to 90% of "
+            f"{learner.draws} simulated releases. Dotted: predicting a constant and, lower, the "
+            "regression without privacy at its best λ.",
+            Curve(
+                curve,
+                "payments",
+                "rmse",
+                x_label=paid,
+                y_label=error,
+                hue="series",
+                panels="scenario",
+                log="x",
+                wide=True,
+                low="rmse_low",
+                high="rmse_high",
+                levels=levels | {"without privacy": float(baselines.rmse.min())},
+            ),
+            "Lines of the test error over total payments, one panel per scenario. The numbers are "
+            "in the table tradeoff.",
+        ),
+        Figure(
+            "one_price",
+            f"Test RMSE of the market and of one price for all, over total payments ({scenario} "
+            "sensitivities). Above the dotted line the constant predicts better.",
+            Curve(
+                priced,
+                "payments",
+                "error",
+                x_label=paid,
+                y_label=error,
+                hue="buyer",
+                panels="series",
+                log="x",
+                wide=True,
+                levels=levels,
+            ),
+            "Two lines over total payments, one panel per lambda. The numbers are in the table "
+            "one-price.",
+        ),
+        Figure(
+            "bound",
+            f"Theorem 3.6 for what was bought ({scenario} sensitivities): three terms and their "
+            "sum. Where the sum lies above the dotted line, the bound promises less than the zero "
+            "model keeps.",
+            Curve(
+                terms,
+                "gamma",
+                "value",
+                x_label="γ, weight of payments",
+                y_label="‖θ* − θ̂‖, at most",
+                hue="term",
+                panels="series",
+                log="x",
+                wide=True,
+                levels={"the zero model's error": learner.coef_norm},
+            ),
+            "Three terms and their sum over gamma, one panel per lambda. The numbers are in the "
+            "table bound.",
+        ),
+    ]
+
+
+def _ridge_tables(
+    result: Result[RegressionTradeoff],
+    curve: pd.DataFrame,
+    baselines: pd.DataFrame,
+    spec: str,
+) -> list[Table]:
+    unit = result.problem.units.label
+    bought = ["n_bought", "payments", "epsilon_mean", "epsilon_max", "rmse", "explained"]
+    errors = ["rmse", "simulated_rmse", "rmse_low", "rmse_high"]
+    prices = ["payments", "epsilon_mean", "rmse", "uniform_epsilon", "uniform_rmse"]
+    written = dict.fromkeys([*errors, "uniform_rmse"], spec)
+    return [
+        Table(
+            "tradeoff",
+            f"What is bought, what it costs and how well it predicts; errors in {unit}. Marked is "
+            "the λ with the best public bound.",
+            curve[[*RIDGE_KEY, "marked", *bought]],
+            HEADERS,
+            {"explained": ".1%", "rmse": spec},
+        ),
+        Table(
+            "baselines",
+            f"Test RMSE of the same regression on all rows alike, without noise, in {unit}.",
+            baselines,
+            HEADERS,
+            {"rmse": spec},
+        ),
+        Table(
+            "simulation",
+            "The expected error in closed form, the same from simulated releases, and the error "
+            f"that 10% and 90% of these stay below; in {unit}.",
+            curve[[*RIDGE_KEY, *errors]],
+            HEADERS | {"rmse": "expected test RMSE"},
+            {name: written[name] for name in errors},
+            rows_shown=5,
+        ),
+        Table(
+            "one-price",
+            f"The market and one price for all, at the same expense; errors in {unit}.",
+            curve[[*RIDGE_KEY, *prices]],
+            HEADERS,
+            {name: written[name] for name in ("rmse", "uniform_rmse")},
+        ),
+        Table(
+            "sellers",
+            "Offers to sellers at the λ marked for each γ; the surplus is the payment minus the "
+            "seller's cost.",
+            select(result.tables["sellers"], marked=True).drop(columns="marked"),
+            HEADERS,
+            rows_shown=15,
+            complete=result.tables["sellers"],
+        ),
+        Table(
+            "choices",
+            "What the bound promises for every λ before reports are known: its bias, and that with "
+            "the objective in the market at the prior's quantiles.",
+            result.tables["choices"],
+            HEADERS,
+        ),
+        Table(
+            "bound",
+            "The terms of the bound for what was bought.",
+            curve[[*RIDGE_KEY, "mu", "sigma", "eta", "bias", "labels", "privacy", "bound"]],
+            HEADERS,
+        ),
+    ]

@@ -1,20 +1,73 @@
-"""Files of kind "tradeoff": error against payments, for a classification."""
+"""Files of kind "tradeoff": error against payments, for the learner that the file names."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from inspect import signature
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from convexmarket.lab.problem.base import EtaRange, Positives, RunTable, TableModel
+import convexmarket.learners as shipped
+from convexmarket.errors import ParameterError
+from convexmarket.lab.problem.base import (
+    EtaRange,
+    Nonnegative,
+    Positive,
+    Positives,
+    PriorTable,
+    ProblemModel,
+    RunTable,
+    Seed,
+    Share,
+    TableModel,
+    low_under_high,
+    without_repeats,
+)
 from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
-from convexmarket.lab.problem.market import BuyerTable
+from convexmarket.lab.problem.limits import (
+    COPIES,
+    LONGEST_KEY,
+    LONGEST_TEXT,
+    MOST_KEYS,
+    PER_SELLER,
+)
+from convexmarket.lab.problem.market import BuyerTable, SellersTable, check_reports
+from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.lab.problem.purchase import Purchase, limits_of, the_one
 from convexmarket.lab.problem.risk import WithRisk
-from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Accounting
+from convexmarket.lab.study.plugins import load_plugin
+from convexmarket.learners import PersonalizedRidge
+from convexmarket.privacy import Accounting, Sensitivity
 
-__all__ = ["LearnerTable", "NaiveTable", "ObjectiveTable", "TradeoffProblem"]
+__all__ = [
+    "MEDICAL_SHAPE",
+    "ClassificationTradeoff",
+    "LearnerTable",
+    "MedicalData",
+    "NaiveTable",
+    "ObjectiveTable",
+    "RegressionTradeoff",
+    "RidgeTable",
+    "SyntheticRegressionData",
+    "TradeoffProblem",
+    "UnitsTable",
+]
+
+
+#: The learner of a file that names none.
+LOGISTIC = "PrivateLogisticRegression"
+
+LearnerName = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY)]
+Option = bool | float | Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class ObjectiveTable(BuyerTable, WithRisk):
@@ -29,8 +82,17 @@ class ObjectiveTable(BuyerTable, WithRisk):
 
 
 class LearnerTable(TrainingTable):
-    """The private logistic regression: candidates for Lambda, noise draws, accounting."""
+    """A learner of classes: candidates for Lambda, noise draws, accounting.
 
+    ``name`` is that of a class of :mod:`convexmarket.learners`, and ``options`` what its
+    constructor takes besides ``regularization``. On the command line, where files name no code, it
+    may be ``"module:Class"`` of a learner of the user's own.
+    """
+
+    name: LearnerName = LOGISTIC
+    options: Annotated[dict[LearnerName, Option], Field(max_length=MOST_KEYS)] = Field(
+        default_factory=dict
+    )
     accounting: Accounting = "sharp"
     calibration: Literal["total", "noise"] = "total"
     tuning: Literal["free", "charged"] = "free"
@@ -42,6 +104,12 @@ class LearnerTable(TrainingTable):
                 "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
                 "what was sold; take calibration = 'total'"
             )
+        ours = {"accounting", "calibration", "tuning"} & self.model_fields_set
+        if self.name != LOGISTIC and ours:
+            raise ValueError(
+                f"{', '.join(sorted(ours))} is for {LOGISTIC}; leave it out with {self.name!r}, "
+                "and tell that what its constructor takes by options"
+            )
         return self
 
 
@@ -52,8 +120,8 @@ class NaiveTable(TableModel):
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
 
 
-class TradeoffProblem(ClassificationMarket):
-    """Error against payments over gamma: Algorithm 2 of A on a data set."""
+class ClassificationTradeoff(ClassificationMarket):
+    """A learner of classes: Algorithm 2 of A on a data set."""
 
     kind: Literal["tradeoff"]
     objective: ObjectiveTable
@@ -65,18 +133,194 @@ class TradeoffProblem(ClassificationMarket):
         """Return how many numbers a run holds at once, by the keys whose product they are."""
         return self._memory_of(self.objective.n_purchases(self.naive))
 
+    def learner_of(self, regularization: float, **arguments: Any) -> Any:
+        """Return the learner for one regularisation, told what its constructor has a name for."""
+        told, made = self.learner, class_named(self.learner.name)
+        known = signature(made).parameters
+        public = {"data_norm": self.data.data_norm, "cap": self.objective.cap, **arguments}
+        if told.name == LOGISTIC:
+            public |= {"accounting": told.accounting, "calibration": told.calibration}
+        public = {name: value for name, value in public.items() if name in known}
+        try:
+            return made(regularization=regularization, **(public | told.options))
+        except TypeError as error:
+            raise ParameterError(
+                f"learner.name is {told.name!r}, which cannot be made: {error}; it has to take"
+                " regularization and all of learner.options"
+            ) from None
+
     def purchase(self) -> Purchase:
         """Return the one purchase that the file asks for: one mu, sigma and Lambda."""
-        learner, data = self.learner, self.data
-        model = PrivateLogisticRegression(
-            the_one("learner.regularization", learner.regularization),
-            data_norm=data.data_norm,
-            accounting=learner.accounting,
-            calibration=learner.calibration,
-            cap=self.objective.cap,
-            features=getattr(data, "public_features", None),
-            classes=getattr(data, "classes", None),
+        model = self.learner_of(
+            the_one("learner.regularization", self.learner.regularization),
+            features=getattr(self.data, "public_features", None),
+            classes=getattr(self.data, "classes", None),
         )
         mu = the_one("objective.mu", self.objective.mu)
         sigma = the_one("objective.sigma", self.objective.sigma)
         return Purchase(model, mu, sigma, limits_of(self.objective), self.objective.gamma)
+
+
+def class_named(name: str) -> Any:
+    """Return the learner that a file names.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such class, or its module cannot be imported.
+    """
+    of = "a class with fit and risk"
+    found = load_plugin(name, "learner", of) if ":" in name else vars(shipped).get(name)
+    if not (isinstance(found, type) and hasattr(found, "fit") and hasattr(found, "risk")):
+        raise ParameterError(
+            f"learner.name is {name!r}, which is no learner; give a class of convexmarket.learners,"
+            f' or on the command line "module:Class" of {of}'
+        )
+    return found
+
+
+#: Rows and features of the medical cost data.
+MEDICAL_SHAPE = (1338, 9)
+
+
+class MedicalData(TableModel):
+    """Insurance charges of patients, with labels in [0, 1]; the training rows are the sellers."""
+
+    source: Literal["medical"]
+    train_fraction: Share = 0.8
+    split_seed: Seed = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are."""
+        return MEDICAL_SHAPE
+
+
+class SyntheticRegressionData(TableModel):
+    """Uniform rows in [0, 1]^d with labels that are linear in them; the training rows sell."""
+
+    source: Literal["synthetic-regression"]
+    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
+    n_features: Annotated[int, Field(ge=1, le=10_000)]
+    train_fraction: Share = 0.8
+    label_noise: Nonnegative = 0.0
+    data_seed: Seed = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are."""
+        return self.n_rows, self.n_features
+
+
+class RidgeTable(TableModel):
+    """The private ridge regression, and what is publicly assumed of the data it is trained on.
+
+    Labels in ``target_range`` are mapped to [-1, 1]; ``max_norm``, ``label_noise``, ``coef_norm``
+    and ``smallest_eigenvalue`` are on that scale, and those of Theorem 3.6 of Acharya et al. They
+    are declared here, never estimated from rows that are sold. So is ``typical_label``, in the
+    units of the labels: what one would predict without a model.
+    """
+
+    name: Literal["PersonalizedRidge"]
+    regularization: Positives
+    label_noise: Positive
+    coef_norm: Positive
+    smallest_eigenvalue: Nonnegative = 0.0
+    failure_probability: Share = 0.05
+    sensitivity: Sensitivity = "tight"
+    max_norm: Positive | None = None
+    target_range: Annotated[
+        tuple[float, float], Field(strict=False), AfterValidator(low_under_high)
+    ] = (-1.0, 1.0)
+    typical_label: float | None = None
+    draws: Annotated[int, Field(ge=2, le=10_000)] = 200
+
+    @field_validator("regularization")
+    @classmethod
+    def _different(cls, regularization: tuple[float, ...]) -> tuple[float, ...]:
+        return without_repeats(regularization)
+
+
+class UnitsTable(TableModel):
+    """What a report calls things: one unit of the labels is ``per_label`` of ``label``."""
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    per_label: Positive = 1.0
+    money: Annotated[str, Field(max_length=50)] = ""
+
+
+class RegressionTradeoff(ProblemModel):
+    """A learner of numbers: mu and sigma follow from Theorem 3.6 of Acharya et al."""
+
+    kind: Literal["tradeoff"]
+    data: Annotated[
+        MedicalData | SyntheticRegressionData | OwnRegression, Field(discriminator="source")
+    ]
+    prior: PriorTable
+    sellers: SellersTable = SellersTable()
+    objective: BuyerTable
+    learner: RidgeTable
+    units: UnitsTable = UnitsTable()
+    run: RunTable = RunTable()
+
+    def memory(self) -> dict[str, float]:
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
+        n_rows, n_features = self.data.shape
+        markets = len(self.sellers.scenarios) * len(self.objective.gamma)
+        return {
+            "data.n_rows x data.n_features": COPIES * n_rows * n_features,
+            "data.n_features x data.n_features": self.run.workers * COPIES * n_features**2,
+            "data.n_features x learner.draws": self.run.workers * n_features * self.learner.draws,
+            "data.n_rows x objective.gamma x learner.regularization": (
+                PER_SELLER * n_rows * markets * len(self.learner.regularization)
+            ),
+        }
+
+    def learner_of(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
+        """Return the learner for one regularisation."""
+        told = self.learner
+        return PersonalizedRidge(
+            regularization,
+            max_norm=told.max_norm,
+            sensitivity=told.sensitivity,
+            target_range=told.target_range,
+            **arguments,
+        )
+
+    def risk(self, learner: PersonalizedRidge, n_features: int) -> tuple[float, float]:
+        """Return mu and sigma: how spread and noise hurt the learner."""
+        told = self.learner
+        return learner.risk(
+            n_features, label_noise=told.label_noise, failure_probability=told.failure_probability
+        )
+
+    def purchase(self) -> Purchase:
+        """Return the one purchase that the file asks for: one lambda, mu and sigma of its risk."""
+        features = getattr(self.data, "public_features", None)
+        value = the_one("learner.regularization", self.learner.regularization)
+        width = self.data.shape[1] if features is None else features.n_features_out_
+        limits = limits_of(self.objective)
+        model = self.learner_of(value, features=features)
+        return Purchase(model, *self.risk(model, width), limits, self.objective.gamma)
+
+    @field_validator("sellers")
+    @classmethod
+    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
+        """Check given sensitivities against the prior."""
+        check_reports(sellers, info)
+        return sellers
+
+
+def _learns(file: Any) -> str:
+    """Return what the learner of a file learns; without a name it is the logistic regression."""
+    learner = file.get("learner") if isinstance(file, Mapping) else file.learner
+    name = learner.get("name") if isinstance(learner, Mapping) else getattr(learner, "name", None)
+    return "RegressionTradeoff" if name == "PersonalizedRidge" else "ClassificationTradeoff"
+
+
+#: Its learner says which.
+TradeoffProblem: TypeAlias = Annotated[
+    Annotated[ClassificationTradeoff, Tag("ClassificationTradeoff")]
+    | Annotated[RegressionTradeoff, Tag("RegressionTradeoff")],
+    Discriminator(_learns),
+]

@@ -7,7 +7,12 @@ from functools import partial
 import numpy as np
 
 from convexmarket.allocation import allocate
-from convexmarket.lab.kinds.tradeoff.problem import ObjectiveTable, TradeoffProblem
+from convexmarket.lab.kinds.tradeoff.problem import (
+    ObjectiveTable,
+    RegressionTradeoff,
+    TradeoffProblem,
+)
+from convexmarket.lab.kinds.tradeoff.regression import plain_ridge, regression_rows
 from convexmarket.lab.problem.classification import ClassificationMarket
 from convexmarket.lab.scenarios import classification_rows
 from convexmarket.lab.study.families import (
@@ -19,7 +24,7 @@ from convexmarket.lab.study.families import (
 )
 from convexmarket.lab.study.fits import SemiInteractiveInstance
 from convexmarket.lab.study.instances import Instance
-from convexmarket.lab.study.learning import WeightedLogisticInstance
+from convexmarket.lab.study.learning import RidgeInstance, WeightedLogisticInstance
 from convexmarket.priors import Prior
 
 #: Private rows that the model behind a fit is trained on, and points that it predicts, at most.
@@ -29,9 +34,25 @@ _PREDICTION_NOISE = 0.2
 
 
 def subproblems(problem: TradeoffProblem) -> list[Family]:
-    """Return the market, the training of its model, and the fit to predictions of one."""
+    """Return the market, the training of its model, and the fit to predictions of a classifier."""
+    if isinstance(problem, RegressionTradeoff):
+        return _ridge_families(problem)
     market_of = market_of_classification(problem.prior, problem.objective)
     return classification_families(problem, market_of, middle(problem.learner.regularization))
+
+
+def _ridge_families(problem: RegressionTradeoff) -> list[Family]:
+    learner, buyer = problem.learner, problem.objective
+    regularization, (rows, _) = middle(learner.regularization), regression_rows(problem)
+    mu, sigma = problem.risk(plain_ridge(problem, regularization), rows.X_train.shape[1])
+    market_of = partial(papers_market, problem.prior, mu, sigma, middle(buyer.gamma), buyer.cap)
+
+    def ridge(size: int, rng: np.random.Generator) -> Instance:
+        weights = allocate(market_of(size, rng)).weights
+        X, y = rows.X_train, rows.y_train
+        return RidgeInstance.draw(X, y, weights, regularization, learner.label_noise, rng)
+
+    return [*allocation_families(market_of), Family(RidgeInstance, ridge)]
 
 
 def market_of_classification(prior: Prior, buyer: ObjectiveTable) -> MarketOf:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from convexmarket.lab import build_report
-from convexmarket.lab.kinds.regression_market.problem import RegressionMarketProblem
+from convexmarket.lab.kinds.tradeoff.problem import RegressionTradeoff
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.parts import select
@@ -15,12 +15,12 @@ from tests.lab.report.builders import altered, facts, problem_text, stored, tabl
 
 
 @pytest.fixture(scope="module")
-def result() -> Result[RegressionMarketProblem]:
-    return stored("regression-market")
+def result() -> Result[RegressionTradeoff]:
+    return stored("tradeoff-ridge")
 
 
 @pytest.fixture(scope="module")
-def report(result: Result[RegressionMarketProblem]) -> Report:
+def report(result: Result[RegressionTradeoff]) -> Report:
     return build_report(result)
 
 
@@ -60,7 +60,7 @@ def test_a_failed_audit_is_said_plainly(result) -> None:
 
 def test_one_scenario_one_gamma_one_lambda_and_no_one_price(result) -> None:
     problem = parse_problem(
-        problem_text("regression-market"),
+        problem_text("tradeoff-ridge"),
         [
             'sellers.scenarios=["independent"]',
             "objective.gamma=[0.001]",

@@ -7,7 +7,7 @@ import pytest
 from convexmarket.allocation import allocate
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab import run_problem
-from convexmarket.lab.kinds.regression_market.run import run_regression_market
+from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.learners import PersonalizedRidge
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
@@ -16,7 +16,7 @@ from convexmarket.privacy import Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
 
 SMALL = """
-kind = "regression-market"
+kind = "tradeoff"
 title = "Small"
 [data]
 source = "synthetic-regression"
@@ -33,6 +33,7 @@ correlated_with = 1
 [objective]
 gamma = [0.0003, 0.01]
 [learner]
+name = "PersonalizedRidge"
 regularization = [0.3, 1.0]
 label_noise = 0.1
 coef_norm = 1.0
@@ -51,7 +52,7 @@ def small(*overrides: str):
 
 @pytest.fixture(scope="module")
 def result():
-    return run_regression_market(small())
+    return run_tradeoff(small())
 
 
 def test_one_row_for_each_scenario_gamma_and_lambda(result):
@@ -144,7 +145,7 @@ def test_money_buys_accuracy(result):
 
 
 def test_the_mark_depends_on_public_things_alone(result):
-    other = run_regression_market(small("data.data_seed=7", "run.seed=5", "learner.draws=2"))
+    other = run_tradeoff(small("data.data_seed=7", "run.seed=5", "learner.draws=2"))
     pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
     assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)
     best = result.tables["choices"].groupby("gamma").expected_objective.transform("min")
@@ -160,7 +161,7 @@ def test_the_mark_depends_on_public_things_alone(result):
 @pytest.mark.campaign
 def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     few = ("learner.draws=2", "sellers.scenarios=['independent']")
-    found = run_regression_market(small("learner.smallest_eigenvalue=0.0", *few))
+    found = run_tradeoff(small("learner.smallest_eigenvalue=0.0", *few))
     marked = found.tables["choices"][found.tables["choices"].marked]
     assert list(marked.regularization) == [1.0, 1.0]
     assert (found.tables["curve"].bias == 1.0).all()
@@ -192,9 +193,7 @@ def test_the_result_is_json_as_it_is(result, as_json):
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
-    found = run_regression_market(
-        small(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
-    )
+    found = run_tradeoff(small(*settings, "learner.draws=2", "sellers.scenarios=['independent']"))
     assert found.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
     assert (found.tables["sellers"].guarantee <= found.tables["sellers"].epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")
@@ -211,4 +210,4 @@ def test_a_cap_and_the_papers_sensitivity_are_obeyed():
 )
 def test_what_only_the_data_can_tell(settings, words):
     with pytest.raises(ProblemFileError, match=words):
-        run_regression_market(small(*settings))
+        run_tradeoff(small(*settings))
