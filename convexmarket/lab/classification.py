@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.data.datasets import MarketData
 
-__all__ = ["Trial", "row_counts", "try_out"]
+__all__ = ["Trial", "best_liked", "row_counts", "try_out"]
 
 Floats = NDArray[np.float64]
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,34 @@ class Trial:
     def test_deviation(self) -> float:
         """The standard deviation of the test errors; one draw has none, and it is NaN."""
         return float(self.test.std(ddof=1)) if self.test.size > 1 else np.nan
+
+    def errors(self, cost: float) -> dict[str, float]:
+        """Return what a curve says of them; the overall error adds what the payments cost."""
+        error, spread = float(self.test.mean()), self.test_deviation
+        return {
+            "error_mean": error,
+            "error_std": spread,
+            "overall_mean": error + cost,
+            "overall_std": spread,
+            "validation_error": float(self.validation.mean()),
+        }
+
+
+def best_liked(candidates: Iterable[tuple[Key, float, float, Any]]) -> dict[Key, Any]:
+    """Return for each key the candidate that the validation rows like best.
+
+    Parameters
+    ----------
+    candidates : iterable of (key, overall error on the validation rows, Lambda, candidate)
+        Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
+        first.
+    """
+    best: dict[Key, tuple[tuple[float, float], Any]] = {}
+    for key, overall, regularization, candidate in candidates:
+        score = float(overall), -regularization
+        if key not in best or score < best[key][0]:
+            best[key] = score, candidate
+    return {key: candidate for key, (_, candidate) in best.items()}
 
 
 def try_out(predictors: Iterable[Callable[[Floats], NDArray[Any]]], rows: MarketData) -> Trial:

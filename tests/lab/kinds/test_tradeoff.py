@@ -277,6 +277,8 @@ def test_another_learner_is_named_in_the_file_and_ones_own_on_the_command_line()
 def test_what_is_no_learner_is_refused(name, words):
     with pytest.raises(ParameterError, match=words):
         run_tradeoff(tiny(f'learner.name="{name}"', *FEW))
+    with pytest.raises(ProblemFileError, match=r"objective\.risk is the bound of"):
+        tiny(f'learner.name="{name}"', "objective={gamma=[0.01], risk={n_features=2}}")
     with pytest.raises(ProblemFileError, match="names no code"):
         parse_problem(TINY.replace("[learner]", '[learner]\nname = "os:abc"'))
 

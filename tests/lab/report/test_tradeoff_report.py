@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, highlight, tradeoff_report
+from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, tradeoff_report
 from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.render import markdown_page
@@ -51,12 +51,12 @@ def test_the_tables_hold_the_whole_result(result) -> None:
 
 def test_the_point_spoken_about_is_the_middle_gamma_and_no_best_one(result) -> None:
     """Overall errors at two gammas are those of two buyers."""
-    point = highlight(result)
-    assert point.gamma == sorted(set(result.tables["curve"].gamma))[1]
-    assert len(set(result.tables["curve"].gamma)) == 3
+    gammas = sorted(set(result.tables["curve"].gamma))
+    assert len(gammas) == 3
+    assert f"At γ = {gammas[1]:g} the buyer buys" in summary(result)
     offers = table(tradeoff_report(result), "sellers")
-    first = offers.head(point.n_sellers)
-    assert set(first.gamma) == {point.gamma}
+    first = offers.head(20)
+    assert set(first.gamma) == {gammas[1]}
     assert set(first.scenario) == {"independent"}
     assert set(first.model) == {"mechanism"}
     assert first.sensitivity.is_monotonic_increasing

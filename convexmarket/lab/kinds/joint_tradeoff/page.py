@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
-from convexmarket.lab.kinds.tradeoff.page import GREEK, KEY
+from convexmarket.lab.kinds.tradeoff.page import GREEK, KEY, at_edges, curve_figures
 from convexmarket.lab.problem.own import OwnTable
-from convexmarket.lab.report import figures
 from convexmarket.lab.report.claims import JOINT_WARNING
-from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.lab.report.marks import Curve, Scatter
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
@@ -59,7 +56,18 @@ def joint_tradeoff_report(result: Result[JointTradeoffProblem]) -> Report:
     private = select(known, model=TWO_STEP).guarantee_max
     point = shown_point(result)
     shown = {} if point is None else _shown(result, point)
-    drawn = _drawn(result, known)
+    drawn = (
+        curve_figures(
+            known,
+            result.tables["sellers"],
+            result.numbers["baseline_error"],
+            "Read the error from the dashed line up: that is what a model costs that pays nobody "
+            "and protects nobody.",
+            "expected payments",
+        )
+        if len(known)
+        else []
+    )
     return page(
         "convexmarket.lab.kinds.joint_tradeoff",
         result,
@@ -92,7 +100,7 @@ def joint_tradeoff_report(result: Result[JointTradeoffProblem]) -> Report:
         ratios=[*dict.fromkeys(map(short, ratios))],
         convex=len(joint) and float(joint.convexity_ratio.min()) < 1,
         joint=len(joint),
-        edges=_edges(result, joint),
+        edges=at_edges(result.problem, joint),
         short=short,
         **{"where": "", "bought": (), "everybody": None} | shown,
     )
@@ -166,18 +174,6 @@ def _at_ends(etas: pd.Series, ends: tuple[float, float]) -> np.ndarray:
     return np.isclose(etas.to_numpy()[:, None], ends, rtol=1e-9, atol=0.0).any(axis=1)
 
 
-def _edges(result: Result[JointTradeoffProblem], joint: pd.DataFrame) -> list[tuple[str, int, int]]:
-    """Count how often a value chosen for the joint problem is at an end of its list."""
-    objective, learner = result.problem.objective, result.problem.learner
-    lists = {"mu": objective.mu, "sigma": objective.sigma, "regularization": learner.regularization}
-    found = []
-    for name, values in lists.items():
-        lowest, highest = (int((joint[name] == end(values)).sum()) for end in (min, max))
-        if len(values) > 1 and lowest + highest:
-            found.append((GREEK[name], lowest, highest))
-    return found
-
-
 def _shown(result: Result[Any], point: tuple[str, float]) -> dict[str, Any]:
     """Return what the page tells of one purchase of each model, and its figure."""
     sellers = shown_sellers(result, point)
@@ -228,44 +224,6 @@ def _shown(result: Result[Any], point: tuple[str, float]) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------- figures
-
-
-def _drawn(result: Result[Any], known: pd.DataFrame) -> list[Figure]:
-    """Return the figures of the curve."""
-    if known.empty:
-        return []
-    baseline = result.numbers["baseline_error"]
-    return [
-        *(
-            Figure(
-                f"tradeoff_{scenario}",
-                f"Test error and expected payments over γ, {scenario} sensitivities. Read the "
-                "error from the dashed line up: that is what a model costs that pays nobody and "
-                "protects nobody. Band: one standard deviation over noise draws on either side of "
-                "the mean.",
-                partial(
-                    figures.tradeoff_curve, rows, baseline, "Expected payments to sellers (money)"
-                ),
-                "Two panels over gamma: test error and expected payments. The numbers are in the "
-                "table tradeoff.",
-            )
-            for scenario, rows in known.groupby("scenario", sort=False)
-        ),
-        *frontier_figures(
-            known.rename(columns={"model": "series", "error_mean": "error"}),
-            result.tables["sellers"].rename(columns={"model": "series"}),
-            MISCLASSIFIED,
-            "expected payments (money)",
-        ),
-        Figure(
-            "overall_error",
-            "Overall error over γ: the model whose line is lowest serves the buyer best. Band: "
-            "one standard deviation over noise draws on either side.",
-            partial(figures.overall_error, known),
-            "Overall error over gamma, one panel per scenario and one line per model. The "
-            "numbers are in the table tradeoff.",
-        ),
-    ]
 
 
 def _compared(result: Result[Any]) -> list[Figure]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from convexmarket.data.datasets import MarketData
 from convexmarket.joint import JointAllocation, convexity_ratio, convexity_threshold
 from convexmarket.joint.model_step import best_model
-from convexmarket.lab.classification import Trial, row_counts
+from convexmarket.lab.classification import Trial, best_liked, row_counts
 from convexmarket.lab.kinds.joint_tradeoff.claims import compare_models, tradeoff_claims
 from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
 from convexmarket.lab.kinds.joint_tradeoff.purchases import (
@@ -226,23 +226,24 @@ def _baseline(
     values = problem.learner.regularization
     calls = (delayed(train_without)(rows, setting.market, value) for value in values)
     trials = stages.parallel("baseline", 1, calls)
-    return min(
-        zip(values, trials, strict=True), key=lambda pair: (pair[1].validation.mean(), -pair[0])
-    )
+    found: tuple[float, Trial] = best_liked(
+        ("", trial.validation.mean(), value, (value, trial))
+        for value, trial in zip(values, trials, strict=True)
+    )[""]
+    return found
 
 
 def _choose(tried: list[Choice]) -> list[Choice]:
-    """Take for each row of the curve the smallest overall error on the validation rows.
+    """Take for each row of the curve what the validation rows like best.
 
-    Ties go to the largest Lambda. Where every candidate failed, the first says why.
+    Where every candidate failed, the first of the largest Lambda says why.
     """
-    best: dict[tuple[str, str, float], tuple[tuple[float, float], Choice]] = {}
-    for choice in tried:
-        score = (_validation_overall(choice), -choice.candidate.regularization)
-        key = choice.setting.key
-        if key not in best or score < best[key][0]:
-            best[key] = score, choice
-    return [choice for _, choice in best.values()]
+    return list(
+        best_liked(
+            (one.setting.key, _validation_overall(one), one.candidate.regularization, one)
+            for one in tried
+        ).values()
+    )
 
 
 def _validation_overall(choice: Choice) -> float:
@@ -317,14 +318,10 @@ def _curve_row(problem: JointTradeoffProblem, rows: MarketData, choice: Choice) 
         guarantee = objective_perturbation_guarantee(
             purchase.weights, purchase.eta, value, norm
         ).max()
-    error, spread = float(trial.test.mean()), trial.test_deviation
     return row | {
         "epsilon_max": float(purchase.epsilon.max()),
         "guarantee_max": float(guarantee),
-        "error_mean": error,
-        "error_std": spread,
-        "overall_mean": error + gamma * row["payments"],
-        "overall_std": spread,
+        **trial.errors(gamma * row["payments"]),
         "objective": purchase.objective,
         "lower_bound": purchase.lower_bound if np.isfinite(purchase.lower_bound) else np.nan,
         "convexity_ratio": (convexity_ratio(joint) if choice.setting.model == "joint" else np.nan),

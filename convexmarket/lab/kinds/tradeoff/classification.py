@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ParameterError
-from convexmarket.lab.classification import Trial, row_counts, try_out
+from convexmarket.lab.classification import Trial, best_liked, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import LOGISTIC, ClassificationTradeoff
 from convexmarket.lab.kinds.tradeoff.purchases import Measured, Plan, Purchase, Row, seeds, told_of
 from convexmarket.lab.stages import Stages
@@ -69,15 +69,10 @@ class Choice:
 
     def row(self) -> Row:
         """Return what is reported of it."""
-        trial, paid = self.trained.trial, float(self.purchase.payments.sum())
-        error, spread = float(trial.test.mean()), trial.test_deviation
+        cost = self.purchase.plan.gamma * float(self.purchase.payments.sum())
         measured = {
             "regularization": self.regularization,
-            "error_mean": error,
-            "error_std": spread,
-            "overall_mean": error + self.purchase.plan.gamma * paid,
-            "overall_std": spread,
-            "validation_error": float(trial.validation.mean()),
+            **self.trained.trial.errors(cost),
             "guarantee_max": float(self.trained.guarantee.epsilon.max()),
         }
         return Row(self.purchase, measured, self.trained.guarantee.epsilon)
@@ -123,14 +118,14 @@ def measure(
     plain = [(uniform, np.inf, value) for value in values]
     calls = (delayed(_trained)(problem, rows, one) for one in [*plain, *designs.values()])
     trained = stages.parallel("train", problem.run.workers, calls)
-    baseline = [
-        (value, one.trial)
+    baseline = best_liked(
+        ("", one.trial.validation.mean(), value, (value, one.trial))
         for value, one in zip(values, trained, strict=False)
         if isinstance(one, Trained)
-    ]
+    )
     if not baseline:
         raise trained[0]
-    value, trial = min(baseline, key=lambda pair: (pair[1].validation.mean(), -pair[0]))
+    value, trial = baseline[""]
     choices = _choose(values, purchases, dict(zip(designs, trained[len(plain) :], strict=True)))
     mechanism = [choice for choice in choices if choice.is_mechanism]
     charged: list[Choice] = []
@@ -233,23 +228,18 @@ def _choose(
     purchases: list[Purchase],
     results: dict[DesignKey, Trained | ParameterError],
 ) -> list[Choice]:
-    """Take for each row of the curve what has the smallest overall error on the validation rows.
-
-    Ties go to the largest Lambda, whose share of the guarantee is the smallest.
-    """
-    best: dict[tuple[Any, ...], tuple[tuple[float, float], Choice]] = {}
-    refusals: dict[tuple[Any, ...], ParameterError] = {}
+    """Take for each row of the curve what the validation rows like best."""
+    tried, refusals = [], {}
     for purchase in purchases:
-        key = tuple(purchase.labels.values())
-        for regularization in values:
-            found = results[_training(purchase), regularization]
+        key, cost = tuple(purchase.labels.values()), purchase.plan.gamma * purchase.payments.sum()
+        for value in values:
+            found = results[_training(purchase), value]
             if isinstance(found, ParameterError):
                 refusals[key] = found
-                continue
-            paid = purchase.plan.gamma * purchase.payments.sum()
-            score = (float(found.trial.validation.mean() + paid), -regularization)
-            if key not in best or score < best[key][0]:
-                best[key] = score, Choice(purchase, regularization, found)
+            else:
+                overall = found.trial.validation.mean() + cost
+                tried.append((key, overall, value, Choice(purchase, value, found)))
+    best = best_liked(tried)
     for (scenario, model, gamma), refused in refusals.items():
         if (scenario, model, gamma) not in best:
             raise ParameterError(
@@ -257,4 +247,4 @@ def _choose(
                 "it bought; give larger values of learner.regularization, or of objective.sigma "
                 f"(of naive.eta_range for the naive model). The last one: {refused}"
             ) from refused
-    return [choice for _, choice in best.values()]
+    return list(best.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from convexmarket.lab.report.words import equals, format_number, format_percent,
 from convexmarket.lab.result import Result
 from convexmarket.privacy import Accounting
 
-__all__ = ["tradeoff_report"]
+__all__ = ["at_edges", "curve_figures", "tradeoff_report"]
 
 MECHANISM = "mechanism"
 NAIVE = "naive"
@@ -81,30 +80,6 @@ HEADERS = GREEK | {
     "rmse_low": "10% of releases",
     "rmse_high": "90% of releases",
 }
-
-
-@dataclass(frozen=True)
-class Highlight:
-    """The point of the curve that the page speaks about first, and what surrounds it."""
-
-    scenario: str
-    gamma: float
-    row: pd.Series
-    n_sellers: int
-    n_draws: int
-
-
-def highlight(result: Result[ClassificationTradeoff]) -> Highlight:
-    """Return the mechanism at the middle gamma of the first scenario.
-
-    Two gammas are two buyers, so none is better; the middle one is nobody's choice.
-    """
-    scenario = str(result.tables["curve"].scenario.iloc[0])
-    rows = select(result.tables["curve"], scenario=scenario, model=MECHANISM).sort_values("gamma")
-    row = rows.iloc[len(rows) // 2]
-    offers = select(result.tables["sellers"], scenario=scenario, model=MECHANISM, gamma=row.gamma)
-    draws = select(result.tables["draws"], scenario=scenario, model=MECHANISM, gamma=row.gamma)
-    return Highlight(scenario, float(row.gamma), row, len(offers), len(draws))
 
 
 def tradeoff_report(result: Result[Any]) -> Report:
@@ -191,7 +166,11 @@ def _sold_figures(
 
 
 def _of_classes(result: Result[ClassificationTradeoff]) -> dict[str, Any]:
-    point, curve = highlight(result), result.tables["curve"]
+    curve, problem = result.tables["curve"], result.problem
+    mechanism = select(curve, scenario=curve.scenario.iloc[0], model=MECHANISM)
+    point = mechanism.sort_values("gamma").iloc[len(mechanism) // 2]
+    there = {name: point[name] for name in KEY}
+    n_sellers = len(select(result.tables["sellers"], **there))
     correlated = select(curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
     has_correlated = CORRELATED in set(curve.scenario) and point.scenario != CORRELATED
     return {
@@ -200,35 +179,45 @@ def _of_classes(result: Result[ClassificationTradeoff]) -> dict[str, Any]:
         "certified": select(curve, model=MECHANISM),
         "offers": select(result.tables["sellers"], model=MECHANISM),
         "at": ("", "money"),
-        "facts": _facts(result, point),
+        "facts": _facts(result, point, n_sellers),
         "tables": _tables(result, point),
-        "figures": _figures(result),
+        "figures": curve_figures(
+            curve,
+            result.tables["sellers"],
+            result.numbers["baseline_error"],
+            "A larger γ pays less and errs more; the distance from the dashed line is what privacy "
+            "costs in accuracy.",
+            "total payments",
+        ),
         "scenario_shown": point.scenario,
         "where": equals("γ", point.gamma),
-        "point": point.row,
-        "n_sellers": point.n_sellers,
-        "n_draws": point.n_draws,
+        "point": point,
+        "n_sellers": n_sellers,
+        "n_draws": len(select(result.tables["draws"], **there)),
         "scenarios": [
             (name, select(rows, model=MECHANISM).sort_values("gamma").to_dict("records"))
             for name, rows in curve.groupby("scenario", sort=False)
         ],
-        "edges": _at_edges(result),
+        "edges": at_edges(problem, select(curve, model=MECHANISM)),
+        "n_chosen": int((curve.model == MECHANISM).sum()),
         "charged": _charged(result),
-        "accounted": float(point.row.guarantee_max) <= float(point.row.epsilon_max) * (1 + 1e-9),
-        "promise": promise_words(float(point.row.guarantee_max)),
+        "accounted": float(point.guarantee_max) <= float(point.epsilon_max) * (1 + 1e-9),
+        "promise": promise_words(float(point.guarantee_max)),
         "wins": _wins(result),
-        "accounting": ACCOUNTING_WORDS[result.problem.learner.accounting],
+        "accounting": ACCOUNTING_WORDS[problem.learner.accounting],
         "incentives": INCENTIVES,
         "has_correlated": has_correlated,
         "correlated": correlated.iloc[0].to_dict() if has_correlated and len(correlated) else None,
     }
 
 
-def _facts(result: Result[ClassificationTradeoff], point: Highlight) -> list[tuple[str, str]]:
-    row, where = point.row, f"at {equals('γ', point.gamma)}"
+def _facts(
+    result: Result[ClassificationTradeoff], row: pd.Series[Any], n_sellers: int
+) -> list[tuple[str, str]]:
+    where = f"at {equals('γ', row.gamma)}"
     no_lie_pays = bool(result.tables["audits"].incentive_compatible.all())
     return [
-        (f"sellers bought from, {where}", f"{int(row.n_bought):,} of {point.n_sellers:,}"),
+        (f"sellers bought from, {where}", f"{int(row.n_bought):,} of {n_sellers:,}"),
         (f"total payments, {where}", format_number(row.payments)),
         (f"test error, {where}", format_percent(row.error_mean)),
         ("test error without privacy", format_percent(result.numbers["baseline_error"])),
@@ -266,54 +255,57 @@ def _charged(result: Result[ClassificationTradeoff]) -> list[dict[str, Any]]:
     return found
 
 
-def _at_edges(result: Result[ClassificationTradeoff]) -> list[tuple[str, int, int]]:
-    """Count how often a chosen hyperparameter lies at an end of its list."""
-    rows, problem = select(result.tables["curve"], model=MECHANISM), result.problem
-    lists = {
-        "mu": problem.objective.mu,
-        "sigma": problem.objective.sigma,
-        "regularization": problem.learner.regularization,
-    }
-    found = [
-        (GREEK[name], int(rows[name].isin([min(values), max(values)]).sum()), len(rows))
-        for name, values in lists.items()
-        if len(values) > 1
-    ]
-    return [one for one in found if one[1]]
+def at_edges(problem: Any, rows: pd.DataFrame) -> list[tuple[str, int, int]]:
+    """Count how often a chosen hyperparameter lies at the low and at the high end of its list."""
+    objective, learner = problem.objective, problem.learner
+    lists = {"mu": objective.mu, "sigma": objective.sigma, "regularization": learner.regularization}
+    found = []
+    for name, values in lists.items():
+        lowest, highest = (int((rows[name] == end(values)).sum()) for end in (min, max))
+        if len(values) > 1 and lowest + highest:
+            found.append((GREEK[name], lowest, highest))
+    return found
 
 
-def _figures(result: Result[ClassificationTradeoff]) -> list[Figure]:
+def curve_figures(
+    curve: pd.DataFrame, sellers: pd.DataFrame, baseline: float, note: str, paid: str
+) -> list[Figure]:
+    """Draw error and payments over gamma, the frontier, and the overall error."""
     return [
         *(
             Figure(
                 f"tradeoff_{scenario}",
-                f"Test error and payments over γ, {scenario} sensitivities. A larger γ pays less "
-                "and errs more; the distance from the dashed line is what privacy costs in "
-                "accuracy. Band: one standard deviation over noise draws on either side of the "
-                "mean.",
-                partial(figures.tradeoff_curve, rows, result.numbers["baseline_error"]),
-                "Two panels over gamma on a log scale: test error and payments. The numbers are "
-                "in the table tradeoff.",
+                f"Test error and {paid} over γ, {scenario} sensitivities. {note} Band: one "
+                "standard deviation over noise draws on either side of the mean.",
+                partial(
+                    figures.tradeoff_curve,
+                    rows,
+                    baseline,
+                    f"{paid[:1].upper()}{paid[1:]} to sellers (money)",
+                ),
+                f"Two panels over gamma on a log scale: test error and {paid}. The numbers are in "
+                "the table tradeoff.",
             )
-            for scenario, rows in result.tables["curve"].groupby("scenario", sort=False)
+            for scenario, rows in curve.groupby("scenario", sort=False)
         ),
         *frontier_figures(
-            result.tables["curve"].rename(columns={"model": "series", "error_mean": "error"}),
-            result.tables["sellers"].rename(columns={"model": "series"}),
+            curve.rename(columns={"model": "series", "error_mean": "error"}),
+            sellers.rename(columns={"model": "series"}),
             MISCLASSIFIED,
+            f"{paid} (money)",
         ),
         Figure(
             "overall_error",
             "Overall error over γ: the model whose line is lowest serves the buyer best. Band: "
             "one standard deviation over noise draws on either side.",
-            partial(figures.overall_error, result.tables["curve"]),
+            partial(figures.overall_error, curve),
             "Overall error over gamma on a log scale, one panel per scenario and one line per "
             "model. The numbers are in the table tradeoff.",
         ),
     ]
 
 
-def _tables(result: Result[ClassificationTradeoff], point: Highlight) -> list[Table]:
+def _tables(result: Result[ClassificationTradeoff], point: pd.Series[Any]) -> list[Table]:
     measured = {
         "error_mean": "test error",
         "error_std": "its std",
@@ -349,7 +341,7 @@ def _tables(result: Result[ClassificationTradeoff], point: Highlight) -> list[Ta
     ]
 
 
-def _sellers_table(result: Result[ClassificationTradeoff], point: Highlight) -> Table:
+def _sellers_table(result: Result[ClassificationTradeoff], point: pd.Series[Any]) -> Table:
     """List every offer; those of the summary's point come first, cheapest seller first."""
     frame = result.tables["sellers"]
     elsewhere = ~(

@@ -129,6 +129,16 @@ class ClassificationTradeoff(ClassificationMarket):
     naive: NaiveTable
     run: RunTable = RunTable()
 
+    @field_validator("learner")
+    @classmethod
+    def _risk_is_its_own(cls, learner: LearnerTable, info: ValidationInfo) -> LearnerTable:
+        if learner.name != LOGISTIC and getattr(info.data.get("objective"), "risk", None):
+            raise ValueError(
+                f"objective.risk is the bound of {LOGISTIC}; give mu and sigma, which are what "
+                f"the method risk of {learner.name!r} returns"
+            )
+        return learner
+
     def memory(self) -> dict[str, float]:
         """Return how many numbers a run holds at once, by the keys whose product they are."""
         return self._memory_of(self.objective.n_purchases(self.naive))
