@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -31,13 +32,19 @@ from convexmarket.arguments import (
     is_number,
 )
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.losses import Loss
 from convexmarket.learners.minimiser import Matrix, Vector
 from convexmarket.learners.norms import bounded_rows
-from convexmarket.learners.parted import PartedRows, is_parted, whole_rows
+from convexmarket.learners.parted import (
+    PartedRows,
+    is_parted,
+    labels_of,
+    whole_rows,
+    within_norm,
+)
 from convexmarket.learners.perturbed import perturbed_minimum
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
@@ -239,13 +246,12 @@ class ObjectiveRelease(BaseEstimator):
                 "rows in partitions need a public data_norm, and no features, which are for tables:"
                 " pass a bound, and transform each partition before."
             )
-        labels = np.asarray(y)
-        if labels.shape != (X.shape[0],):
-            raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
+        labels = labels_of(X, y)
         dense_rows(self, np.zeros((1, X.shape[1])))  # notes the columns
         known = self._targets(labels[granted.used])
         bound = float(self.data_norm)
-        return PartedRows(X, granted.used, bound), bound, *known
+        parts = PartedRows(X, granted.used, partial(within_norm, bound)).fetched()
+        return parts, bound, *known
 
     def _margins(self, X: ArrayLike) -> Vector:
         check_is_fitted(self)

@@ -1,4 +1,4 @@
-"""Rows in the partitions of a Dask array: the minimiser asks them for sums, and they stay there.
+"""Rows in the partitions of a Dask array: learners ask them for sums, and they stay there.
 
 Loss, gradient and Hessian are sums over rows, and so are the bounds on their roundings. Each pass
 checks the rows again, as it reads them again. Noise is none of the partitions' business.
@@ -17,7 +17,7 @@ from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
 from convexmarket.learners.norms import bounded_rows
 
-__all__ = ["PartedObjective", "PartedRows", "is_parted", "whole_rows"]
+__all__ = ["PartedObjective", "PartedRows", "is_parted", "labels_of", "whole_rows", "within_norm"]
 
 #: Rows that are fetched, for a start near the minimum.
 _SAMPLE = 100_000
@@ -45,8 +45,22 @@ def whole_rows(X: Any) -> Any:
     return X.rechunk({1: -1})
 
 
+def labels_of(X: Any, y: Any) -> NDArray[Any]:
+    """Return the labels of rows in partitions, which are few enough for one memory.
+
+    Raises
+    ------
+    DataError
+        If there is not one for each row.
+    """
+    labels = np.asarray(y)
+    if labels.shape != (X.shape[0],):
+        raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
+    return labels
+
+
 class PartedRows:
-    """The rows that are used, of a Dask array; a matrix to nobody but :class:`PartedObjective`.
+    """The rows that are used, of a Dask array; a matrix to nobody but who asks for sums of rows.
 
     Parameters
     ----------
@@ -54,49 +68,52 @@ class PartedRows:
         As :func:`whole_rows` returns it.
     used : ndarray of bool, shape (n_rows,)
         The other rows are dropped before anything looks at what they hold.
-    data_norm : float
-        Public bound on the norm of the rows that are used.
+    checked : callable
+        Given the rows of a partition that are used, finite numbers, it returns them as the learner
+        wants them, or raises DataError. Every pass calls it.
 
     Attributes
     ----------
     shape : (int, int)
     sampled : ndarray of int
-        Which of the rows that are used were fetched, spread evenly.
+        Which of the rows that are used :meth:`fetched` keeps, spread evenly.
     sample : ndarray of shape (n_sampled, n_features)
 
     Raises
     ------
-    DataError
-        If a row holds no finite number, or is longer than the bound; the message names the
-        partition.
     NotSupportedError
         If there are fewer rows than features.
     """
 
-    def __init__(self, X: Any, used: NDArray[np.bool_], data_norm: float) -> None:
+    sample: Matrix
+
+    def __init__(
+        self, X: Any, used: NDArray[np.bool_], checked: Callable[[Matrix], Matrix]
+    ) -> None:
         self.shape = (int(np.count_nonzero(used)), int(X.shape[1]))
         if self.shape[0] < self.shape[1]:
             raise NotSupportedError(
                 f"X has {self.shape[0]} rows that are used and {self.shape[1]} features; fewer rows"
                 " than features are for memory: fit X.compute()"
             )
-        self._X, self._used, self._data_norm = X, used, data_norm
+        self._X, self._used, self._checked = X, used, checked
         self._parts = list(X.to_delayed()[:, 0])
         self._of_rows = np.cumsum(X.chunks[0])[:-1]
         masks = np.split(used, self._of_rows)
         self._of_used = np.cumsum([np.count_nonzero(mask) for mask in masks])[:-1]
         self._masks = _kept_there([(mask,) for mask in masks])
         self.sampled = np.arange(0, self.shape[0], max(4, -(-self.shape[0] // _SAMPLE)))
+
+    def fetched(self) -> PartedRows:
+        """Check all rows in a pass, and keep a sample, for a start near the minimum."""
         cuts = np.searchsorted(self.sampled, self._of_used)
         starts = [0, *self._of_used]
         places = [
-            some - start for some, start in zip(np.split(self.sampled, cuts), starts, strict=True)
+            (some - start,)
+            for some, start in zip(np.split(self.sampled, cuts), starts, strict=True)
         ]
-        found = self._computed(_sampled, [(some,) for some in places])
-        for number, (_, fault) in enumerate(found):
-            if fault:
-                raise DataError(f"partition {number} of X: {fault}")
-        self.sample: Matrix = np.concatenate([rows for rows, _ in found])
+        self.sample = np.concatenate(self.each(_taken, places))
+        return self
 
     def __getitem__(self, kept: NDArray[np.bool_]) -> PartedRows:
         """Return some of the rows."""
@@ -104,7 +121,7 @@ class PartedRows:
             return self
         used = self._used.copy()
         used[used] = kept
-        return PartedRows(self._X, used, self._data_norm)
+        return PartedRows(self._X, used, self._checked).fetched()
 
     def beside(self, *columns: Vector) -> list[Any]:
         """Send columns of the rows that are used to where the rows are."""
@@ -113,15 +130,23 @@ class PartedRows:
         )
 
     def each(self, work: Callable[..., Any], columns: list[Any]) -> list[Any]:
-        """Return what the work gives for the rows and columns of each partition; one pass."""
-        return self._computed(partial(_worked, work), columns)
+        """Return what the work gives for the rows and columns of each partition; one pass.
 
-    def _computed(self, work: Callable[..., Any], columns: list[Any]) -> list[Any]:
+        Raises
+        ------
+        DataError
+            If a row is not what the learner wants, or holds no finite number; the message names
+            the partition.
+        """
         import dask
 
-        read = dask.delayed(partial(_on_rows, work, self._data_norm), pure=False)
+        read = dask.delayed(partial(_on_rows, work, self._checked), pure=False)
         every = zip(self._parts, self._masks, columns, strict=True)
-        return list(dask.compute(*(read(part, mask, own) for part, mask, own in every)))
+        found = dask.compute(*(read(part, mask, own) for part, mask, own in every))
+        for number, (_, fault) in enumerate(found):
+            if fault:
+                raise DataError(f"partition {number} of X: {fault}")
+        return [one for one, _ in found]
 
 
 def _kept_there(columns: list[Any]) -> list[Any]:
@@ -132,26 +157,31 @@ def _kept_there(columns: list[Any]) -> list[Any]:
 
 
 def _on_rows(
-    work: Callable[..., Any], data_norm: float, part: Any, mask: tuple[Any], own: tuple[Any, ...]
-) -> Any:
+    work: Callable[..., Any],
+    checked: Callable[[Matrix], Matrix],
+    part: Any,
+    mask: tuple[Any],
+    own: tuple[Any, ...],
+) -> tuple[Any, str]:
+    """Return what the work gives, and what is wrong with the rows."""
     rows = np.asarray(part)[mask[0]]
     if rows.dtype != np.float32:
         rows = np.asarray(rows, dtype=np.float64)
-    return work(rows, data_norm, *own)
-
-
-def _sampled(rows: Matrix, data_norm: float, places: NDArray[np.intp]) -> tuple[Matrix, str]:
-    """Check rows; return some of them, and what is wrong with them."""
     if not np.isfinite(rows).all():
-        return np.empty((0, rows.shape[1])), "a row holds NaN or infinity; give finite numbers"
+        return None, "a row holds NaN or infinity; give finite numbers"
     try:
-        return bounded_rows(rows, data_norm)[0][places], ""
+        return work(np.ascontiguousarray(checked(rows)), *own), ""
     except DataError as error:
-        return np.empty((0, rows.shape[1])), str(error)
+        return None, str(error)
 
 
-def _worked(work: Callable[..., Any], rows: Matrix, data_norm: float, *own: Vector) -> Any:
-    return work(np.ascontiguousarray(bounded_rows(rows, data_norm)[0]), *own)
+def _taken(rows: Matrix, places: NDArray[np.intp]) -> Matrix:
+    return rows[places]
+
+
+def within_norm(data_norm: float, rows: Matrix) -> Matrix:
+    """Return rows of at most a norm; those within its slack are shortened to it."""
+    return bounded_rows(rows, data_norm)[0]
 
 
 class PartedObjective(PerturbedObjective):

@@ -51,6 +51,17 @@ class Domain:
         """Return the rows on the unit scale, those within the slack moved to the edge."""
         return BoxRows(X, self)
 
+    def checked(self, boxed: bool, X: Matrix) -> Matrix:
+        """Return rows of a partition on the unit scale, and in the box to the last digit if asked.
+
+        Raises
+        ------
+        DataError
+            If one lies outside its domain.
+        """
+        check_rows(self.unit_rows(X))
+        return (self.box_rows(X) if boxed else self.unit_rows(X))[:]
+
     def unit_labels(self, y: Vector) -> Vector:
         """Return the labels on the unit scale."""
         return (y - self.centre) / self.half

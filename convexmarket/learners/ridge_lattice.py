@@ -26,18 +26,20 @@ depend on the rows. The comparison is made in every fit: it fails only where ari
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import fsum, sqrt
 
 import numpy as np
 
 from convexmarket.errors import NotSupportedError, SolverError
+from convexmarket.learners.parted import PartedRows
 from convexmarket.learners.ridge_math import (
     CHUNK,
     WELL_CONDITIONED,
     Matrix,
     Rows,
     Vector,
-    chunks,
+    row_sum,
     solve_ridge,
 )
 from convexmarket.privacy.lattice import (
@@ -98,7 +100,9 @@ class RidgeLattice:
     epsilon: Vector
     error: SolveError
 
-    def solve(self, X: Rows, y: Vector, weights: Vector, regularization: float) -> Vector:
+    def solve(
+        self, X: Rows | PartedRows, y: Vector, weights: Vector, regularization: float
+    ) -> Vector:
         """Return a solution that is known to be near the exact one.
 
         Raises
@@ -240,10 +244,13 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 
 
-def _residual(X: Rows, y: Vector, weights: Vector, regularization: float, model: Vector) -> Vector:
+def _residual(
+    X: Rows | PartedRows, y: Vector, weights: Vector, regularization: float, model: Vector
+) -> Vector:
     """Return half the negative gradient of the loss."""
-    total = np.zeros_like(model)
-    for rows in chunks(X.shape[0]):
-        part: Matrix = X[rows]
-        total += part.T @ (weights[rows] * (y[rows] - part @ model))
+    total = row_sum(X, partial(_misfit, model), y, weights)
     return np.asarray(total - regularization * model)
+
+
+def _misfit(model: Vector, X: Matrix, y: Vector, weights: Vector) -> Vector:
+    return np.asarray(X.T @ (weights * (y - X @ model)))

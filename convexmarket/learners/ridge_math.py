@@ -8,8 +8,10 @@ known moments, so its mean and its standard deviation over the noise are closed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -17,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from convexmarket.arguments import as_float, checked_numbers
-from convexmarket.errors import ParameterError
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "noisy_loss",
     "ridge_error_bound",
     "ridge_risk_constants",
+    "row_sum",
     "sampling_probabilities",
     "solve_ridge",
 ]
@@ -55,13 +59,41 @@ CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays smal
 WELL_CONDITIONED = 1e-7
 
 
-def solve_ridge(X: Rows, y: Vector, weights: Vector, regularization: float) -> Vector:
+def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
+    """Return the sum of what the work gives for a few thousand rows at a time.
+
+    Rows in partitions are summed where they are, in one pass. No chain of roundings becomes longer
+    by that: sums of partitions are added exactly, and rounded once.
+    """
+    if not isinstance(X, PartedRows):
+        return _sum_of_chunks(work, X, *columns)
+    sums = np.stack(X.each(partial(_sum_of_chunks, work), X.beside(*columns)))
+    return np.apply_along_axis(math.fsum, 0, sums)
+
+
+def _sum_of_chunks(work: Callable[..., Matrix], X: Rows, *columns: Vector) -> Matrix:
+    sums = (
+        work(X[rows], *(column[rows] for column in columns)) for rows in chunks(max(1, X.shape[0]))
+    )
+    total = next(sums)
+    for one in sums:
+        total += one
+    return total
+
+
+def _normal_equations(X: Matrix, y: Vector, root: Vector) -> Matrix:
+    """Return the Gram matrix of weighted rows, and their moment as its last column."""
+    weighted = X * root[:, None]
+    return np.column_stack([weighted.T @ weighted, weighted.T @ (y * root)])
+
+
+def solve_ridge(X: Rows | PartedRows, y: Vector, weights: Vector, regularization: float) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features)
-        Or anything with that shape that gives an ndarray when sliced by rows.
+        Or anything with that shape that gives an ndarray when sliced by rows, or sums of rows.
     y : ndarray of shape (n_rows,)
     weights : ndarray of shape (n_rows,)
         Nonnegative.
@@ -85,16 +117,18 @@ def solve_ridge(X: Rows, y: Vector, weights: Vector, regularization: float) -> V
     """
     n_rows, n_features = X.shape
     root = np.sqrt(weights)
-    if n_rows < n_features:
+    if n_rows < n_features and not isinstance(X, PartedRows):
         weighted = X[:] * root[:, None]
         gram = weighted @ weighted.T
     else:
-        gram, moment = np.zeros((n_features, n_features)), np.zeros(n_features)
-        for rows in chunks(n_rows):
-            weighted = X[rows] * root[rows, None]
-            gram += weighted.T @ weighted
-            moment += weighted.T @ (y[rows] * root[rows])
+        equations = row_sum(X, _normal_equations, y, root)
+        gram, moment = equations[:, :-1].copy(), equations[:, -1]
     if regularization <= WELL_CONDITIONED * np.trace(gram):
+        if isinstance(X, PartedRows):
+            raise NotSupportedError(
+                f"regularization = {regularization:g} is too small for rows in partitions: use a"
+                " larger one, or fit X.compute()"
+            )
         stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
         target = np.concatenate([y * root, np.zeros(n_features)])
         return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])

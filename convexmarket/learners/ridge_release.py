@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from functools import partial
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,10 +20,12 @@ from convexmarket.arguments import aligned, is_number, where_no_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
+from convexmarket.learners.parted import PartedRows, is_parted, labels_of, whole_rows
 from convexmarket.learners.ridge_domain import (
     RANGE_SLACK,
     Domain,
     Range,
+    UnitRows,
     check_rows,
     pair_of_bounds,
     per_feature,
@@ -165,7 +168,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
-            Rows within ``feature_range``.
+            Rows within ``feature_range``. Those of a Dask array stay in its partitions, and are
+            read in two passes.
         y : array_like of shape (n_rows,)
             Labels within ``target_range``.
         epsilon : array_like of shape (n_rows,), or float
@@ -198,10 +202,12 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         BudgetExceededError
             If the accountant refuses.
         NotSupportedError
-            If ``rounding`` is a number and the error of the solve has no bound.
+            If ``rounding`` is a number and the error of the solve has no bound; if rows in
+            partitions are fewer than features, or ``regularization`` is too small for them.
         SolverError
             If the solve is not as exact as rounding relies on.
         """
+        X = whole_rows(X) if is_parted(X) else X
         X, y, epsilon, rows = aligned(
             X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon, rows=rows
         )
@@ -224,12 +230,17 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             warn_of_plain_noise("rounding", random_state)
         guarantee = self._guarantee(granted, plan, lattice, random_state)
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
-        X, labels, domain = self._prepare(*granted.rows(X, y))
+        unit: UnitRows | PartedRows
+        if is_parted(X):
+            unit, labels, domain = self._prepare_parts(X, y, granted, lattice is not None)
+        else:
+            X, labels, domain = self._prepare(*granted.rows(X, y))
+            unit = domain.unit_rows(X) if lattice is None else domain.box_rows(X)
         if lattice is None:
-            model = solve_ridge(domain.unit_rows(X), labels, plan.weights, self.regularization)
+            model = solve_ridge(unit, labels, plan.weights, self.regularization)
         else:
             inside = np.clip(labels, -1.0, 1.0)
-            model = lattice.solve(domain.box_rows(X), inside, plan.weights, self.regularization)
+            model = lattice.solve(unit, inside, plan.weights, self.regularization)
         charge()
         if lattice is not None:
             model = lattice.release(model, rng)
@@ -333,10 +344,31 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Return the rows, the labels on the unit scale and the domain."""
         self._check_parameters()
         X, y = self._validated(X, y)
+        domain, labels = self._domain(X, y)
+        check_rows(domain.unit_rows(X))
+        return X, labels, domain
+
+    def _prepare_parts(
+        self, X: Any, y: ArrayLike, granted: Granted, boxed: bool
+    ) -> tuple[PartedRows, Vector, Domain]:
+        """Do the same for rows in partitions, which are checked in each pass over them."""
+        if self.feature_range is None or self.features is not None:
+            raise ParameterError(
+                "rows in partitions need a public feature_range, and no features, which are for"
+                " tables: pass a range, and transform each partition before."
+            )
+        corner = np.zeros(X.shape[1])
+        told = labels_of(X, y)[granted.used]
+        domain, labels = self._domain(
+            X, self._validated(np.broadcast_to(corner, (told.size, corner.size)), told)[1]
+        )
+        return PartedRows(X, granted.used, partial(domain.checked, boxed)), labels, domain
+
+    def _domain(self, X: Any, y: Vector) -> tuple[Domain, Vector]:
+        """Return the domain, and the labels on the unit scale."""
         low, width = self._features(X)
         bottom, top = self._targets(y)
         domain = Domain(low, width, (bottom + top) / 2.0, (top - bottom) / 2.0)
-        check_rows(domain.unit_rows(X))
         labels = domain.unit_labels(y)
         outside = np.count_nonzero(np.abs(labels) > 1.0 + RANGE_SLACK)
         if outside:
@@ -344,7 +376,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
                 f"{outside} of {y.size} labels lie outside target_range = ({bottom:g}, {top:g}):"
                 " pass a wider public range, or clip the labels to it one by one."
             )
-        return X, labels, domain
+        return domain, labels
 
     def _features(self, X: Matrix) -> tuple[Vector, Vector]:
         """Return low and width of every column."""

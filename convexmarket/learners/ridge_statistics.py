@@ -23,14 +23,16 @@ from numpy.typing import ArrayLike
 
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.granted import Granted
+from convexmarket.learners.parted import PartedRows
 from convexmarket.learners.ridge_domain import Range
 from convexmarket.learners.ridge_lattice import UNIT, UPWARD, RidgeLattice, SolveError, fine_step
 from convexmarket.learners.ridge_math import (
     CHUNK,
+    Matrix,
     Rows,
     Vector,
-    chunks,
     ridge_risk_constants,
+    row_sum,
 )
 from convexmarket.learners.ridge_release import Plan, RidgeRelease
 from convexmarket.privacy.lattice import (
@@ -58,16 +60,12 @@ class StatisticsLattice(RidgeLattice):
 
     regularization: float
 
-    def solve(self, X: Rows, y: Vector, weights: Vector, regularization: float) -> Vector:
+    def solve(
+        self, X: Rows | PartedRows, y: Vector, weights: Vector, regularization: float
+    ) -> Vector:
         """Return the statistics: the upper triangle of A, then m."""
-        d = X.shape[1]
-        second, first = np.zeros((d, d)), np.zeros(d)
-        for rows in chunks(X.shape[0]):
-            part = X[rows]
-            weighed = weights[rows, None] * part
-            second += weighed.T @ part
-            first += weighed.T @ y[rows]
-        return np.append(second[np.triu_indices(d)], first)
+        sums = row_sum(X, _statistics, y, weights)
+        return np.append(sums[np.triu_indices(X.shape[1])], sums[:, -1])
 
     def release(self, model: Vector, rng: np.random.Generator) -> Vector:
         """Return the model that solves the noisy equations."""
@@ -78,6 +76,12 @@ class StatisticsLattice(RidgeLattice):
         values, vectors = np.linalg.eigh(second, UPLO="U")
         scaled = (vectors.T @ noisy[-d:]) / (np.maximum(values, 0.0) + self.regularization)
         return np.asarray(vectors @ scaled)
+
+
+def _statistics(X: Matrix, y: Vector, weights: Vector) -> Matrix:
+    """Return A, and m as its last column."""
+    weighed = weights[:, None] * X
+    return np.column_stack([weighed.T @ X, weighed.T @ y])
 
 
 class StatisticsRidge(RidgeRelease):

@@ -1,17 +1,22 @@
 """Rows in partitions give the model of rows in one memory."""
 
+from functools import partial
+
 import dask
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
+import convexmarket as cm
 from convexmarket import PrivacyAccountant
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.learners.parted import PartedObjective, PartedRows, within_norm
+from convexmarket.learners.ridge_math import row_sum
 from convexmarket.privacy import Simulation
 
 da = pytest.importorskip("dask.array")
@@ -59,7 +64,7 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
     rest = targets[used].astype(float), weights, shift, 0.1, LogisticLoss()
     whole = PerturbedObjective(X[used], *rest)
     array = da.from_array(X, chunks=((*sizes, 3), (3,)))
-    parts = PartedObjective(PartedRows(array, used, 1.0), *rest)
+    parts = PartedObjective(PartedRows(array, used, partial(within_norm, 1.0)).fetched(), *rest)
     for one, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
         assert other.value_and_gradient(w)[0] == pytest.approx(one.value_and_gradient(w)[0])
         np.testing.assert_allclose(other.gradient(w), one.gradient(w), rtol=1e-12, atol=1e-13)
@@ -93,3 +98,66 @@ def test_what_is_wrong_is_refused_before_anything_is_charged():
         fitted(parts, y, epsilon, data_norm=None)
     with pytest.raises(NotSupportedError, match="for memory"):
         fitted(parts[:2], y[:2], 10 * epsilon[:2])
+
+
+# ------------------------------------------------------------------ ridge regressions
+
+
+RIDGES = [
+    cm.PersonalizedRidge(0.1),
+    cm.PersonalizedRidge(0.1, rounding=None),
+    cm.learners.SampledRidge(0.1, threshold=1.0),
+    cm.learners.StatisticsRidge(0.1),
+]
+
+
+@pytest.mark.parametrize(
+    "ridge", RIDGES, ids=lambda ridge: f"{type(ridge).__name__} {ridge.rounding}"
+)
+@pytest.mark.parametrize(("n_rows", "chunks"), [(60, (7, 2)), (20_000, (9_000, 3))])
+@pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
+def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
+    X, _, epsilon = rows_of(n_rows)
+    X, y = X + 0.5, 0.6 * X[:, 0] - 0.2 * X[:, 1]
+    options = {"epsilon": epsilon, "random_state": Simulation(7)}
+    whole = clone(ridge).fit(X, y, **options)
+    X[epsilon == 0] = np.nan  # nobody looks there
+    parts = clone(ridge).fit(
+        da.from_array(X, chunks=chunks), da.from_array(y, chunks=50), **options
+    )
+    np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(parts.epsilon_, whole.epsilon_)
+    assert (parts.rounding_, parts.n_features_in_) == (whole.rounding_, 3)
+    assert str(parts.guarantee_) == str(whole.guarantee_)
+
+
+def test_sums_of_partitions_are_rounded_once():
+    X = np.tile([1e100, 1.0, -1e100], 4)[:, None]
+    parts = PartedRows(da.from_array(X, chunks=(1, 1)), np.full(12, True), lambda rows: rows)
+    assert row_sum(parts, lambda rows, ones: rows.T @ ones, np.ones(12)) == [4.0]
+
+
+def test_what_is_wrong_with_rows_of_a_ridge_is_refused_before_anything_is_charged():
+    X, _, epsilon = rows_of(20)
+    X, y = X + 0.5, X[:, 0]
+    epsilon[:] = 0.5
+    accountant = PrivacyAccountant(np.full(20, 1.0))
+    for bad, said in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
+        changed = X.copy()
+        changed[14] = bad
+        with pytest.raises(DataError, match=said):
+            cm.PersonalizedRidge().fit(
+                da.from_array(changed, chunks=(6, 3)), y, epsilon=epsilon, accountant=accountant
+            )
+    assert not accountant.spent.any()
+    parts = da.from_array(X, chunks=(6, 3))
+    with pytest.raises(DataError, match="give one each"):
+        cm.PersonalizedRidge().fit(parts, y[1:], epsilon=epsilon)
+    with pytest.raises(DataError, match="NaN"):
+        cm.PersonalizedRidge().fit(parts, np.where(y > 0, np.nan, y), epsilon=epsilon)
+    with pytest.raises(ParameterError, match="public feature_range"):
+        cm.PersonalizedRidge(feature_range=None).fit(parts, y, epsilon=epsilon)
+    with pytest.raises(NotSupportedError, match="too small for rows in partitions"):
+        cm.PersonalizedRidge(1e-9, rounding=None).fit(
+            parts, y, epsilon=epsilon, random_state=Simulation(0)
+        )
