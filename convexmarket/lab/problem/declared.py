@@ -6,10 +6,12 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from convexmarket.lab.problem.base import Nonnegative, PriorTable, SolverName, TableModel
+from convexmarket.lab.problem.own import ColumnName, FileName
 from convexmarket.lab.problem.pieces import ConstraintsTable, Number, TermsTable, objective_of
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -49,11 +51,20 @@ class GroupTable(TableModel):
 
 
 class ReportsTable(TableModel):
-    """Who sells: so many drawn from the prior, given sensitivities, or groups of either."""
+    """Who sells: so many drawn from the prior, given sensitivities, groups of either, or a file.
+
+    The file, CSV or Parquet (.parquet), holds the sellers' own reports and lies where the problem
+    file says, relative to itself. ``id``, ``report`` and ``group`` are its columns; an id and a
+    report that are called as such are found without.
+    """
 
     count: Count | None = None
     sensitivities: Reports | None = None
     groups: Annotated[tuple[GroupTable, ...], Field(strict=False, max_length=50)] = ()
+    file: FileName | None = None
+    id: ColumnName | None = None
+    report: ColumnName | None = None
+    group: ColumnName | None = None
 
     @field_validator("groups")
     @classmethod
@@ -65,14 +76,21 @@ class ReportsTable(TableModel):
 
     @model_validator(mode="after")
     def _one_source(self) -> ReportsTable:
-        given = [self.count is not None, self.sensitivities is not None, bool(self.groups)]
-        if sum(given) != 1:
-            raise ValueError("give one of count, sensitivities and groups")
+        sources = (self.count, self.sensitivities, self.groups or None, self.file)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("give one of count, sensitivities, groups and file")
+        columns = [name for name in (self.id, self.report, self.group) if name is not None]
+        if columns and self.file is None:
+            raise ValueError(
+                "id, report and group are columns of a file; give file, or none of them"
+            )
+        if len(set(columns)) < len(columns):
+            raise ValueError("a column is named twice among id, report and group")
         return self
 
     @property
     def size(self) -> int:
-        """How many sellers there are."""
+        """How many sellers there are; 0 for a file, whose sellers are counted when it is read."""
         return sum(map(_size, self.groups or (self,)))
 
 
@@ -109,7 +127,7 @@ class MarketTable(TableModel):
 
     @property
     def groups(self) -> NDArray[np.str_] | None:
-        """The group of each seller, where there are groups."""
+        """The group of each seller, where the problem file says it."""
         if not self.sellers.groups:
             return None
         return np.repeat(
@@ -124,12 +142,20 @@ class MarketTable(TableModel):
             return {"": self._prior_or(None)}
         return {group.name: self._prior_or(group) for group in self.sellers.groups}
 
-    def build_sellers(self, seed: int) -> Sellers:
-        """Return the sellers; what is not given is drawn.
+    def build_sellers(self, seed: int, listed: pd.DataFrame | None = None) -> Sellers:
+        """Return the sellers; what is not given, or listed in a file, is drawn.
 
         The k-th seller has the same quantile of its prior for every prior, so that variants which
         differ in their prior are compared on the same draws.
         """
+        if listed is not None:
+            groups = listed["group"].astype(str) if "group" in listed else None
+            return Sellers(
+                listed["sensitivity"].to_numpy(),
+                self._prior_or(None),
+                ids=listed["id"].tolist(),
+                groups=None if groups is None else groups.to_numpy(dtype=np.str_),
+            )
         tables: tuple[GroupTable | ReportsTable, ...] = self.sellers.groups or (self.sellers,)
         priors = list(self.priors.values())
         levels = np.random.default_rng(seed).random(sum(map(_size, tables)))
@@ -145,19 +171,33 @@ class MarketTable(TableModel):
             return Sellers(reported, priors[0])
         return Sellers(reported, self.priors, groups=self.groups)
 
-    def build(self, seed: int) -> Market:
+    def check(self, seed: int) -> None:
+        """Refuse a market that cannot be stated; of sellers in a file, as far as is known unread.
+
+        Raises
+        ------
+        ValueError
+        """
+        if self.sellers.file is None:
+            self.build(seed)
+        elif self.priors and self.sellers.group is None:
+            objective_of(self.objective)
+            self.constraints.build()
+
+    def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
         """Return the market that the table states.
 
         Parameters
         ----------
         seed : int
             Of the sensitivities that are drawn.
+        listed : DataFrame, optional
+            The sellers of the file that the table names: id, sensitivity and, where a column of
+            them is named, group.
         """
-        return Market(
-            self.build_sellers(seed),
-            objective_of(self.objective, self.groups),
-            self.constraints.build(self.groups),
-        )
+        sellers = self.build_sellers(seed, listed)
+        groups = self.groups if listed is None else sellers.groups
+        return Market(sellers, objective_of(self.objective, groups), self.constraints.build(groups))
 
     def _prior_or(self, group: GroupTable | None) -> Prior:
         found = self.prior if group is None or group.prior is None else group.prior

@@ -67,6 +67,7 @@ MEANINGS = {
     "InlineData.features": "Features, one row per seller.",
     "CsvRows.features": "Columns that are features; all that are not about the sale if left out.",
     "file": "The file of rows, relative to the problem file.",
+    "ReportsTable.file": "A CSV or Parquet file of sellers who report themselves.",
     "PublishedTable.file": "The file of published figures, relative to the problem file.",
     "first": "After how many sellers the first new plan is made.",
     "fits": "How many data sets are drawn and fitted for each size.",

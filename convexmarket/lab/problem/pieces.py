@@ -237,7 +237,10 @@ globals().update(_TABLES)  # where pickles look for them
 
 def _needed(groups: NDArray[np.str_] | None, by: str) -> NDArray[np.str_]:
     if groups is None:
-        raise ValueError(f"{by} needs groups; give sellers.groups, each with a name and a count")
+        raise ValueError(
+            f"{by} needs groups; give sellers.groups, each with a name and a count, or the column "
+            "of sellers.file that holds them, sellers.group"
+        )
     return groups
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from convexmarket.lab.problem.base import ProblemModel
+from convexmarket.lab.problem.declared import ReportsTable
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report.model import Listing, Section, Table, in_markdown
 from convexmarket.lab.report.words import count, format_number, listing
@@ -23,6 +24,7 @@ __all__ = [
     "gap_words",
     "own_data_words",
     "promise_words",
+    "reports_words",
     "reproduction",
     "reproduction_section",
     "select",
@@ -98,6 +100,17 @@ def gap_words(largest: float, where: str = "at every γ") -> str:
         f"reach; the objective is within {format_number(largest, digits=2)} (relative) of it, "
         f"{where}."
     )
+
+
+def reports_words(sellers: Iterable[ReportsTable]) -> str:
+    """Say what reports a page's first sentence is about: simulated ones, or those of a file."""
+    tables = list(dict.fromkeys(sellers))
+    files = list(dict.fromkeys(f"“{table.file}”" for table in tables if table.file is not None))
+    said = [f"the sellers' own reports of {listing(files)}"] if files else []
+    sources = [one for table in tables for one in table.groups or (table,)]
+    if any(one.count is not None for one in sources):
+        said.append("simulated reports")
+    return f"With {listing(said)}: " if said else ""
 
 
 def own_data_words(problem: ProblemModel, provenance: Mapping[str, Any]) -> tuple[str, ...]:

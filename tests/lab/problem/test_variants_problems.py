@@ -341,8 +341,8 @@ def test_a_dump_is_a_problem_again(changes):
             "constraints.group_share={at_least={A=2}}",
             "constraints.group_share.at_least.A is 2; it should be less than or equal to 1",
         ),
-        ("sellers.count=3", "sellers: give one of count, sensitivities and groups"),
-        ("sellers={}", "sellers: give one of count, sensitivities and groups"),
+        ("sellers.count=3", "sellers: give one of count, sensitivities, groups and file"),
+        ("sellers={}", "sellers: give one of count, sensitivities, groups and file"),
         ("sellers.cuont=3", "sellers.cuont is not a known key; did you mean 'count'?"),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',

@@ -76,7 +76,7 @@ TWO_GROUPS = (
 )
 
 
-HEARD = r"“(.*?)”, [\d.]+% of the sellers, carries (.*? per seller [\d.]+\)) and (.*?\))\."
+HEARD = r"With simulated reports: “(.*?)”, [\d.]+% of the sellers, carries (.*? per seller [\d.]+\)) and (.*?\))\."
 IMPOSSIBLE = """
 [[variants]]
 name = "impossible"
@@ -155,7 +155,10 @@ def test_curves_are_compared_at_equal_payments(curves) -> None:
         assert figure.draw().axes
     text = words(report)
     assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
-    assert text.startswith("At equal expected payments (all 3 points) the error of “over budget”")
+    assert text.startswith(
+        "With simulated reports: At equal expected payments (all 3 points) the error of "
+        "“over budget”"
+    )
     assert "“over budget” is that of “over gamma”, within" in text
     assert "the error of “over cap” is" in text
     assert "(at cap k = 1)" in text
@@ -213,7 +216,8 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     (limits,) = (figure for figure in report.figures if figure.name == "limits")
     assert limits.draw().axes
     assert re.match(
-        r"At equal largest guarantees \(.*\) the objective of “over cap” is", words(report)
+        r"With simulated reports: At equal largest guarantees \(.*\) the objective of “over cap” is",
+        words(report),
     )
     assert report.figures[0] is limits
     assert METHOD_WORDS["projections"] in words(report)
@@ -323,6 +327,6 @@ def test_an_audit_is_reported() -> None:
 
 def test_nothing_was_solved() -> None:
     report = build_report(run(IMPOSSIBLE))
-    assert words(report).startswith("0 of 1 market solved.")
+    assert words(report).startswith("With simulated reports: 0 of 1 market solved.")
     assert facts(report)["markets solved"] == "0 of 1"
     assert "infeasible" in words(report)

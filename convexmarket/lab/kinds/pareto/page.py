@@ -9,6 +9,7 @@ from convexmarket.lab.kinds.pareto.run import CRITERIA
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
+from convexmarket.lab.report.parts import reports_words
 from convexmarket.lab.report.words import equals, format_number
 from convexmarket.lab.result import Result
 
@@ -69,6 +70,7 @@ def pareto_report(result: Result[ParetoProblem]) -> Report:
         ],
         figures=[_figure(result, name, x, y) for name, (x, y) in PAIRS.items() if len(solved)],
         keys=keys,
+        reports=reports_words(table.sellers for table in result.problem.markets.values()),
         n_solved=len(solved),
         n_failed=len(failed),
         n_efficient=len(frontier),

@@ -61,6 +61,6 @@ class ParetoProblem(ProblemModel):
             for number, (key, value) in enumerate(zip(self.axes, values, strict=True)):
                 table = with_value(table, key, value, ("sweep", str(number), "key"))
             market = MarketTable.model_validate(table)
-            market.build(self.run.seed)
+            market.check(self.run.seed)
             self._markets[values] = market
         return self

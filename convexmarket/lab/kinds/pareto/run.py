@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation import allocate
 from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.pareto.problem import ParetoProblem
+from convexmarket.lab.lists.own_sellers import Lists, market_of, read_lists
 from convexmarket.lab.measures import expected_payments, n_bought, without_payments
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
@@ -49,10 +50,17 @@ def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Resu
         objective without its payments), expected_payments (psi'u(eps)), epsilon_max, efficient
         (whether no point has less of one of these three and no more of another), objective,
         lower_bound, gap, eta, n_bought, method, solves, seconds.
+
+    Raises
+    ------
+    DataError
+        If the sellers' file cannot be read, or holds a bad row.
     """
     stages, seed = Stages(progress), problem.run.seed
     points = Grid(problem.axes, seed=seed).map(
-        partial(_solved, problem), stages, problem.run.workers
+        partial(_solved, problem, read_lists(problem, problem.markets.values())),
+        stages,
+        problem.run.workers,
     )
     points = points.reindex(columns=[*problem.axes, "status", "message", *CRITERIA, *_MORE])
     points = points.assign(efficient=efficient(points[list(CRITERIA)].to_numpy(dtype=float)))
@@ -65,9 +73,11 @@ def run_pareto(problem: ParetoProblem, progress: Progress | None = None) -> Resu
     )
 
 
-def _solved(problem: ParetoProblem, place: dict[str, float], streams: Streams) -> dict[str, Any]:
+def _solved(
+    problem: ParetoProblem, lists: Lists, place: dict[str, float], streams: Streams
+) -> dict[str, Any]:
     table = problem.markets[tuple(place.values())]
-    market = table.build(streams.seed)
+    market = market_of(table, streams.seed, lists)
     found = allocate(market, solver=table.solve.solver, gap=table.solve.gap)
     return {
         "error": without_payments(market, found),

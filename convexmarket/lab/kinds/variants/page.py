@@ -16,7 +16,7 @@ from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.report.marks import Curve, Dots
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
-from convexmarket.lab.report.parts import select
+from convexmarket.lab.report.parts import reports_words, select
 from convexmarket.lab.report.words import NO_BREAK, format_number
 from convexmarket.lab.result import Result
 
@@ -91,6 +91,9 @@ def variants_report(result: Result[VariantsProblem]) -> Report:
         tables=_tables(scene),
         figures=figures,
         scene=scene,
+        reports=reports_words(
+            table.sellers for variant in result.problem.variants for table in variant.markets
+        ),
         compare=[drawing.name for drawing in figures if drawing.name not in ELSEWHERE],
         close=CLOSE,
         same=SAME,

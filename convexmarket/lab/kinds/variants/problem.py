@@ -87,7 +87,7 @@ def _complete(variant: VariantTable, info: ValidationInfo) -> VariantTable:
     for value in variant.values:
         table = whole if variant.sweep is None else with_value(whole, variant.sweep.key, value)
         markets.append(MarketTable.model_validate(table))
-        markets[-1].build(seed)
+        markets[-1].check(seed)
     variant._markets = tuple(markets)
     return variant
 

@@ -24,6 +24,7 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.lab.audits import audit_row
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
+from convexmarket.lab.lists.own_sellers import market_of, read_lists
 from convexmarket.lab.measures import DUST, expected_payments, n_bought, without_payments
 from convexmarket.lab.problem.declared import MarketTable
 from convexmarket.lab.provenance import provenance_of
@@ -123,6 +124,11 @@ def run_variants(
             variant and group where a prior is first used, regular (whether ironing leaves it as it
             is), sensitivity at equidistant quantiles, density (none of a discrete prior), raw and
             ironed virtual cost, of every prior; empty if none is ironed.
+
+    Raises
+    ------
+    DataError
+        If the sellers' file cannot be read, or holds a bad row.
     """
     stages = Stages(progress)
     variants = _points(problem)
@@ -158,9 +164,11 @@ def run_variants(
 
 def _points(problem: VariantsProblem) -> list[list[Point]]:
     """Return the markets of every variant."""
+    tables = (table for variant in problem.variants for table in variant.markets)
+    lists = read_lists(problem, tables)
     return [
         [
-            Point(variant.name, value, table, table.build(problem.run.seed))
+            Point(variant.name, value, table, market_of(table, problem.run.seed, lists))
             for value, table in zip(variant.values, variant.markets, strict=True)
         ]
         for variant in problem.variants
@@ -328,7 +336,7 @@ def _counted(statuses: Iterable[str]) -> str:
 def _seller_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFrame:
     found, sellers = answer.allocation, point.market.sellers
     assert found is not None
-    groups = point.table.groups
+    groups = sellers.groups
     return pd.DataFrame(
         point.labels
         | {
@@ -345,7 +353,7 @@ def _seller_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFram
 
 
 def _group_rows(point: Point, answer: Answer, paid: Paid | None) -> pd.DataFrame:
-    if point.table.groups is None:
+    if point.market.sellers.groups is None:
         return pd.DataFrame()
     rows = _seller_rows(point, answer, paid)
     table = rows.groupby("group", sort=False).agg(

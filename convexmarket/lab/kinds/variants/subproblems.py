@@ -21,10 +21,15 @@ from convexmarket.market import Market
 
 
 def subproblems(problem: VariantsProblem) -> list[Family]:
-    """Return one subproblem for each variant; of a sweep, the market in its middle."""
+    """Return one subproblem for each variant; of a sweep, the market in its middle.
+
+    Sellers of a file are private and cannot be drawn anew, so that none is made of them.
+    """
     found = []
     for variant in problem.variants:
         table = variant.markets[len(variant.markets) // 2]
+        if table.sellers.file is not None:
+            continue
         small = _resized(table, 50)
         family = _variant(variant.name, table, (small or table).build(0), fixed=small is None)
         if family is not None:
