@@ -1,4 +1,4 @@
-"""Sellers of a file in markets that a problem file declares whole: the same as if they were listed."""
+"""Sellers of a file, in markets that a problem file declares whole: as if they were listed."""
 
 import numpy as np
 import pandas as pd

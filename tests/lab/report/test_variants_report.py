@@ -76,7 +76,10 @@ TWO_GROUPS = (
 )
 
 
-HEARD = r"With simulated reports: “(.*?)”, [\d.]+% of the sellers, carries (.*? per seller [\d.]+\)) and (.*?\))\."
+HEARD = (
+    r"With simulated reports: “(.*?)”, [\d.]+% of the sellers, "
+    r"carries (.*? per seller [\d.]+\)) and (.*?\))\."
+)
 IMPOSSIBLE = """
 [[variants]]
 name = "impossible"
@@ -216,7 +219,7 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     (limits,) = (figure for figure in report.figures if figure.name == "limits")
     assert limits.draw().axes
     assert re.match(
-        r"With simulated reports: At equal largest guarantees \(.*\) the objective of “over cap” is",
+        r"With simulated reports: At equal largest guarantees \(.*\) the objective of “over cap”",
         words(report),
     )
     assert report.figures[0] is limits
