@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
-from convexmarket.lab import run_problem
+from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.kinds.online_market.market import (
     online_policy,
     open_market,
@@ -21,6 +21,7 @@ from convexmarket.lab.kinds.online_market.release import prepare, release_model
 from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.kinds.online_market.run import run_online_market
 from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.result import Result
 from convexmarket.online import OnlinePolicy, run_online
 from convexmarket.priors import Exponential, Uniform
@@ -324,3 +325,23 @@ def test_a_market_needs_public_rows_that_can_be_read_before_it_opens(tmp_path):
     with pytest.raises(DataError, match=r"line 2: the norm of the row is above data_norm = 1"):
         open_market(problem, tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+def test_sellers_of_a_file_are_quoted_by_their_own_reports(tmp_path):
+    asks = np.linspace(0.02, 0.1, 30)
+    lines = [f"p{k};0,{k % 7};{str(ask).replace('.', ',')};{k % 2}" for k, ask in enumerate(asks)]
+
+    def problem(lines):
+        (tmp_path / "rows.csv").write_text("\n".join(["id;x;ask;ill", *lines]))
+        data = "data={source='csv', rows='rows.csv', label='ill', report='ask', classes=[0, 1]}"
+        return parse_problem(SMALL, [data], str(tmp_path / "market.toml"))
+
+    result = run_online_market(problem(lines))
+    offers = result.tables["offers"].set_index("id").sensitivity
+    expected = pd.Series(asks, [f"p{k}" for k in range(30)])
+    np.testing.assert_array_equal(offers, expected[offers.index])
+    page = markdown_page(build_report(result))
+    assert "**In this simulated market of sellers who report themselves, " in page
+    assert "drawn from the prior and answers" not in page
+    with pytest.raises(DataError, match="line 3: the report is outside the support"):
+        run_online_market(problem([lines[0], "p1;0,1;7;0", *lines[2:]]))

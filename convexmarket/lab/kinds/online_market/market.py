@@ -75,6 +75,10 @@ _SIMULATED = (
     "A simulation: reports are drawn from the prior and answers by chance, both without regard to "
     "the rows."
 )
+_REPORTED = (
+    "A simulation: the reports are the sellers' own, but who comes when, and who accepts, is drawn "
+    "by chance."
+)
 
 
 def online_policy(problem: OnlineMarketProblem) -> OnlinePolicy | AdaptivePolicy:
@@ -354,7 +358,9 @@ def close_and_describe(
             "fraction": len(offers) / problem.buyer.expected_sellers,
             "simulated": simulated,
         },
-        caveats=(_SIMULATED, *caveats) if simulated else caveats,
+        caveats=(_REPORTED if problem.has_reports else _SIMULATED, *caveats)
+        if simulated
+        else caveats,
         timings=stages.timings(),
         provenance=provenance_of(
             problem,

@@ -39,7 +39,8 @@ class CsvRows(TableModel):
     File names are relative to the problem file. The rows are private and are read when the market
     closes; the rows of ``test`` are public. No row may be longer than ``data_norm``. Where
     ``features`` is left out, every column is one that is not about the sale: id, label, report,
-    group and quota, as named here or as they are commonly called. A report is never a feature.
+    group and quota, as named here or as they are commonly called. A report is never a feature;
+    where its column is named, a simulation quotes the sellers by it, and draws none.
     """
 
     source: Literal["csv"]
@@ -186,6 +187,11 @@ class OnlineMarketProblem(ProblemModel):
             "data.n_sellers x data.n_features": COPIES * self.data.numbers,
             "data.n_sellers": PER_RECORD * self.data.n_owned,
         }
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether the file of rows says what the sellers report."""
+        return isinstance(self.data, CsvRows) and self.data.report is not None
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers of this market.

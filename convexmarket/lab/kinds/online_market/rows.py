@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from convexmarket.lab.lists.reading import (
     is_class,
     numbers_in,
     read_reports,
+    report_faults,
 )
 from convexmarket.lab.problem.classification import InlineData
 from convexmarket.lab.problem.rows import load_rows
 
-__all__ = ["MOST_NAMES", "MarketRows", "owned_rows"]
+__all__ = ["MOST_NAMES", "MarketRows", "own_reports", "owned_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -112,6 +114,26 @@ def owned_rows(problem: OnlineMarketProblem) -> MarketRows:
     )
 
 
+def own_reports(problem: OnlineMarketProblem) -> dict[str, float] | None:
+    """Return what the sellers of a file report, by id; None where no column of reports is named.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or a report is none, or lies outside the prior's support.
+    """
+    data = problem.data
+    if not isinstance(data, CsvRows) or data.report is None:
+        return None
+    path = problem.file(data.rows)
+    table, place = read_reports(path), f"{path}: line"
+    reports = numbers_in(_column(path, table, data.report, "report"))
+    for wrong, why in report_faults(reports, problem.prior):
+        _refuse(place, table, "the report", wrong, why)
+    ids = checked_ids(_column(path, table, data.id, "id"), place)
+    return dict(zip(ids, reports.tolist(), strict=True))
+
+
 def check_public(problem: OnlineMarketProblem) -> None:
     """Check what a market needs before anybody sells: its public rows. Private ones come later.
 
@@ -178,21 +200,7 @@ def _checked(
     """Return ids, features and labels of a file, or say which lines are wrong and why."""
     place = f"{path}: line"
     lines = table.index.to_numpy()
-
-    def refuse(what: str, wrong: Any, why: str) -> None:
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            raise DataError(blame(place, lines[bad], what, why))
-
-    def column(name: str, key: str) -> pd.Series[Any]:
-        if name not in table.columns:
-            listed = ", ".join(repr(str(known)) for known in table.columns)
-            raise DataError(
-                f"{path}: no column is called {name!r}; the columns are {listed}. Say in the "
-                f"problem file which one it is (data.{key})"
-            )
-        return table[name]
-
+    refuse, column = partial(_refuse, place, table), partial(_column, path, table)
     ids: tuple[str, ...] = ()
     labels = column(data.label, "label")
     if id_column is not None:
@@ -216,3 +224,19 @@ def _checked(
         "constants, or declare a larger bound",
     )
     return ids, X, np.where(positive, 1.0, -1.0)
+
+
+def _refuse(place: str, table: pd.DataFrame, what: str, wrong: Any, why: str) -> None:
+    bad = np.flatnonzero(wrong)
+    if bad.size:
+        raise DataError(blame(place, table.index.to_numpy()[bad], what, why))
+
+
+def _column(path: Path, table: pd.DataFrame, name: str, key: str) -> pd.Series[Any]:
+    if name not in table.columns:
+        listed = ", ".join(repr(str(known)) for known in table.columns)
+        raise DataError(
+            f"{path}: no column is called {name!r}; the columns are {listed}. Say in the "
+            f"problem file which one it is (data.{key})"
+        )
+    return table[name]

@@ -1,4 +1,4 @@
-"""A simulated online market: the steps of a real one, with reports and answers that are drawn."""
+"""A simulated online market: the steps of a real one; what the file does not say is drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convexmarket.lab.kinds.online_market.market import (
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
-from convexmarket.lab.kinds.online_market.rows import owned_rows
+from convexmarket.lab.kinds.online_market.rows import own_reports, owned_rows
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online.market import OnlineMarket
@@ -28,7 +28,7 @@ _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
 def run_online_market(
     problem: OnlineMarketProblem, progress: Progress | None = None
 ) -> Result[OnlineMarketProblem]:
-    """Simulate a market: sellers drawn, quoted, answering by chance; then close it.
+    """Simulate a market: sellers arriving, quoted, answering by chance; then close it.
 
     Everything runs through the database of a real market, in a temporary folder.
 
@@ -56,9 +56,13 @@ def run_online_market(
     policy = online_policy(problem)
     ids = owned_rows(problem).ids
     arriving = _arriving(problem, ids)
-    reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS))
+    own = own_reports(problem)
+    if own is None:
+        reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS)).tolist()
+    else:
+        reports = [own[owner] for owner in arriving]
     room = min(len(arriving), policy.expected_sellers)
-    stream = list(zip(arriving, reports.tolist(), strict=True))[:room]
+    stream = list(zip(arriving, reports, strict=True))[:room]
     seed = problem.run.stream(_NOISE)
     train = partial(release_model, problem, seed=seed)
     away = len(arriving) - room
