@@ -27,11 +27,12 @@ from convexmarket.errors import ParameterError
 from convexmarket.lab.classification import Trial, best_liked, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import LOGISTIC, ClassificationTradeoff
 from convexmarket.lab.kinds.tradeoff.purchases import Measured, Plan, Purchase, Row, seeds, told_of
+from convexmarket.lab.scenarios import classification_rows as rows_of
 from convexmarket.lab.stages import Stages
 from convexmarket.learners import PrivateSearch
 from convexmarket.privacy import Guarantee, Simulation
 
-__all__ = ["measure", "plans"]
+__all__ = ["measure", "plans", "rows_of"]
 
 Floats = NDArray[np.float64]
 
@@ -85,7 +86,7 @@ class Choice:
         )
 
 
-def plans(problem: ClassificationTradeoff) -> list[Plan]:
+def plans(problem: ClassificationTradeoff, _: MarketData) -> list[Plan]:
     """Return what the mechanism tries for each gamma, and then the naive model."""
     objective, naive = problem.objective, problem.naive
 

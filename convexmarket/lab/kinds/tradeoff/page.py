@@ -87,37 +87,47 @@ def tradeoff_report(result: Result[Any]) -> Report:
 
     Two gammas are two buyers, so none is better; the middle one is nobody's choice.
     """
-    numbers = isinstance(result.problem, RegressionTradeoff)
-    told = (_of_numbers if numbers else _of_classes)(result)
-    curve, key, headers = result.tables["curve"], told.pop("key"), told.pop("headers")
-    certified = pd.to_numeric(told.pop("certified").gap)
-    certificate = certificate_section(
-        result.certificates, max(0.0, float(certified.max())), key, headers
-    )
+    numbers, sellers = isinstance(result.problem, RegressionTradeoff), result.tables["sellers"]
+    curve = _in_units(result) if numbers else result.tables["curve"]
+    mechanism, offers, scenario = _spoken_of(curve), _spoken_of(sellers), curve.scenario.iloc[0]
+    first = select(mechanism, scenario=scenario).sort_values("gamma")
+    point, few = first.iloc[len(first) // 2], _few(sorted(set(curve.gamma)))
+    told = (_of_numbers if numbers else _of_classes)(result, curve, point)
+    key, headers = (RIDGE_KEY, HEADERS) if numbers else (KEY, GREEK)
+    gap = max(0.0, float(pd.to_numeric((curve if numbers else mechanism).gap).max()))
+    certificate = certificate_section(result.certificates, gap, key, headers)
     audit = audit_section(result.tables["audits"], float(curve.payments.max()), headers)
-    offers, few = told.pop("offers"), _few(sorted(set(curve.gamma)))
-    first = select(offers, scenario=told["scenario_shown"])
-    sellers = result.tables["sellers"]
+    sold = [select(offers, scenario=scenario, gamma=gamma) for gamma in few]
+    n_sellers = len(sold[0])
+    bought = f"{int(point.n_bought):,} of {n_sellers:,}"
     return page(
         "convexmarket.lab.kinds.tradeoff",
         result,
+        facts=[(f"sellers bought from, at {told['where']}", bought), *told.pop("facts")],
         tables=[*certificate.tables, *audit.tables, *told.pop("tables")],
         figures=[
             *told.pop("figures"),
-            *_sold_figures(
-                offers[offers.gamma.isin(few)], few, told.pop("at"), told["scenario_shown"]
-            ),
+            *_sold_figures(offers[offers.gamma.isin(few)], few, told.pop("at"), scenario),
         ],
         of_sellers=isinstance(result.problem.data, OwnTable),
         own=own_data_words(result.problem, result.provenance),
         numbers=numbers,
         certificate=certificate,
         audit=audit,
-        bought=[_bought(select(first, gamma=gamma)) for gamma in few],
+        scenario_shown=scenario,
+        point=point,
+        n_sellers=n_sellers,
+        has_correlated=CORRELATED in set(curve.scenario),
+        bought=[_bought(one) for one in sold],
         kept=float(np.max(sellers.guarantee - sellers.epsilon)),
         short=short,
         **told,
     )
+
+
+def _spoken_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the mechanism, or of a regression those at the marked lambda."""
+    return frame[frame.model == MECHANISM] if "model" in frame else frame[frame.marked]
 
 
 def _few(gammas: list[float]) -> list[float]:
@@ -165,21 +175,23 @@ def _sold_figures(
 # ------------------------------------------------------------------- a learner of classes
 
 
-def _of_classes(result: Result[ClassificationTradeoff]) -> dict[str, Any]:
-    curve, problem = result.tables["curve"], result.problem
-    mechanism = select(curve, scenario=curve.scenario.iloc[0], model=MECHANISM)
-    point = mechanism.sort_values("gamma").iloc[len(mechanism) // 2]
+def _of_classes(
+    result: Result[ClassificationTradeoff], curve: pd.DataFrame, point: pd.Series[Any]
+) -> dict[str, Any]:
+    problem, mechanism, where = result.problem, _spoken_of(curve), equals("γ", point.gamma)
     there = {name: point[name] for name in KEY}
-    n_sellers = len(select(result.tables["sellers"], **there))
-    correlated = select(curve, model=MECHANISM, scenario=CORRELATED, gamma=point.gamma)
-    has_correlated = CORRELATED in set(curve.scenario) and point.scenario != CORRELATED
+    correlated = select(mechanism, scenario=CORRELATED, gamma=point.gamma)
+    no_lie_pays = bool(result.tables["audits"].incentive_compatible.all())
+    gap = max(0.0, float(pd.to_numeric(mechanism.gap).max()))
     return {
-        "key": KEY,
-        "headers": GREEK,
-        "certified": select(curve, model=MECHANISM),
-        "offers": select(result.tables["sellers"], model=MECHANISM),
         "at": ("", "money"),
-        "facts": _facts(result, point, n_sellers),
+        "facts": [
+            (f"total payments, at {where}", format_number(point.payments)),
+            (f"test error, at {where}", format_percent(point.error_mean)),
+            ("test error without privacy", format_percent(result.numbers["baseline_error"])),
+            ("largest certified gap", format_number(gap, digits=2)),
+            ("no lie of one seller pays, in the audit", "yes" if no_lie_pays else "no"),
+        ],
         "tables": _tables(result, point),
         "figures": curve_figures(
             curve,
@@ -189,46 +201,24 @@ def _of_classes(result: Result[ClassificationTradeoff]) -> dict[str, Any]:
             "costs in accuracy.",
             "total payments",
         ),
-        "scenario_shown": point.scenario,
-        "where": equals("γ", point.gamma),
-        "point": point,
-        "n_sellers": n_sellers,
+        "where": where,
         "n_draws": len(select(result.tables["draws"], **there)),
         "scenarios": [
-            (name, select(rows, model=MECHANISM).sort_values("gamma").to_dict("records"))
-            for name, rows in curve.groupby("scenario", sort=False)
+            (name, rows.sort_values("gamma").to_dict("records"))
+            for name, rows in mechanism.groupby("scenario", sort=False)
         ],
-        "edges": at_edges(problem, select(curve, model=MECHANISM)),
-        "n_chosen": int((curve.model == MECHANISM).sum()),
+        "edges": at_edges(problem, mechanism),
+        "n_chosen": len(mechanism),
         "charged": _charged(result),
         "accounted": float(point.guarantee_max) <= float(point.epsilon_max) * (1 + 1e-9),
         "promise": promise_words(float(point.guarantee_max)),
         "wins": _wins(result),
         "accounting": ACCOUNTING_WORDS[problem.learner.accounting],
         "incentives": INCENTIVES,
-        "has_correlated": has_correlated,
-        "correlated": correlated.iloc[0].to_dict() if has_correlated and len(correlated) else None,
+        "correlated": None
+        if correlated.empty or point.scenario == CORRELATED
+        else correlated.iloc[0].to_dict(),
     }
-
-
-def _facts(
-    result: Result[ClassificationTradeoff], row: pd.Series[Any], n_sellers: int
-) -> list[tuple[str, str]]:
-    where = f"at {equals('γ', row.gamma)}"
-    no_lie_pays = bool(result.tables["audits"].incentive_compatible.all())
-    return [
-        (f"sellers bought from, {where}", f"{int(row.n_bought):,} of {n_sellers:,}"),
-        (f"total payments, {where}", format_number(row.payments)),
-        (f"test error, {where}", format_percent(row.error_mean)),
-        ("test error without privacy", format_percent(result.numbers["baseline_error"])),
-        (
-            "largest certified gap",
-            format_number(
-                max(0.0, float(select(result.tables["curve"], model=MECHANISM).gap.max())), digits=2
-            ),
-        ),
-        ("no lie of one seller pays, in the audit", "yes" if no_lie_pays else "no"),
-    ]
 
 
 def _wins(result: Result[ClassificationTradeoff]) -> list[tuple[str, int, int]]:
@@ -368,20 +358,17 @@ def _sellers_table(result: Result[ClassificationTradeoff], point: pd.Series[Any]
 # ------------------------------------------------------------------- a learner of numbers
 
 
-def _of_numbers(result: Result[RegressionTradeoff]) -> dict[str, Any]:
-    """Say it at the marked lambda."""
-    curve, problem = _in_units(result), result.problem
-    units, learner = problem.units, problem.learner
+def _of_numbers(
+    result: Result[RegressionTradeoff], curve: pd.DataFrame, point: pd.Series[Any]
+) -> dict[str, Any]:
+    units, learner = result.problem.units, result.problem.learner
     constant = result.numbers["constant_rmse"] * units.per_label
     baselines = result.tables["baselines"]
     baselines = baselines.assign(rmse=baselines.rmse * units.per_label)
-    first = select(curve, scenario=curve.scenario.iloc[0])
-    marked = select(first, marked=True).sort_values("gamma")
-    point = marked.iloc[len(marked) // 2]
+    first = select(curve, scenario=point.scenario)
     plain = select(baselines, regularization=point.regularization).rmse.iloc[0]
-    audits, sellers = result.tables["audits"], result.tables["sellers"]
+    audits = result.tables["audits"]
     honest = bool(audits.incentive_compatible.all() and audits.individually_rational.all())
-    n_sellers = int(result.provenance["rows"]["train"])
 
     def errors(value: float) -> str:
         return f"{format_number(value)} {units.label}"
@@ -391,13 +378,8 @@ def _of_numbers(result: Result[RegressionTradeoff]) -> dict[str, Any]:
 
     where = f"{equals('γ', point.gamma)} and {equals('λ', point.regularization)}"
     return {
-        "key": RIDGE_KEY,
-        "headers": HEADERS,
-        "certified": curve,
-        "offers": select(sellers, marked=True),
         "at": (" and the λ marked there", units.money or "money"),
         "facts": [
-            (f"sellers bought from, at {where}", f"{int(point.n_bought):,} of {n_sellers:,}"),
             ("total payments there", money(point.payments)),
             ("test RMSE there", errors(point.rmse)),
             ("without privacy, same λ", errors(plain)),
@@ -406,20 +388,16 @@ def _of_numbers(result: Result[RegressionTradeoff]) -> dict[str, Any]:
         ],
         "tables": _ridge_tables(result, curve, baselines, ",.0f" if constant >= 1000 else ".4g"),
         "figures": _ridge_figures(result, curve, baselines, constant),
-        "scenario_shown": point.scenario,
         "errors": errors,
         "money": money,
         "where": where,
-        "point": point,
         "plain": plain,
         "constant": constant,
-        "n_sellers": n_sellers,
         "largest_epsilon": float(curve.epsilon_max.max()),
         "best": select(first, gamma=point.gamma).sort_values("rmse").iloc[0],
         "overall": first.sort_values("rmse").iloc[0],
         "one_price": _one_price(curve),
         "deviation": _simulation_deviation(curve),
-        "has_correlated": CORRELATED in set(curve.scenario),
         "n_worse": int((curve.bound >= learner.coef_norm).sum()),
         "n_points": len(curve),
         "unit_of_money": units.money.removesuffix("s") or "unit",
@@ -464,7 +442,8 @@ def _ridge_figures(
     scenario = str(curve.scenario.iloc[0])
     first = select(curve, scenario=scenario)
     paid, error = f"total payments ({currency})", f"test RMSE ({units.label})"
-    levels = {"constant prediction": constant}
+    levels: dict[str, float] = {"constant prediction": constant}
+    wide: dict[str, Any] = {"log": "x", "wide": True}
     priced = first.melt(
         ["series", "payments"], ["rmse", "uniform_rmse"], var_name="buyer", value_name="error"
     ).replace({"buyer": {"rmse": "the market", "uniform_rmse": "one price for all"}})
@@ -484,8 +463,7 @@ def _ridge_figures(
                 y_label=error,
                 hue="series",
                 panels="scenario",
-                log="x",
-                wide=True,
+                **wide,
                 low="rmse_low",
                 high="rmse_high",
                 levels=levels | {"without privacy": float(baselines.rmse.min())},
@@ -505,8 +483,7 @@ def _ridge_figures(
                 y_label=error,
                 hue="buyer",
                 panels="series",
-                log="x",
-                wide=True,
+                **wide,
                 levels=levels,
             ),
             "Two lines over total payments, one panel per lambda. The numbers are in the table "
@@ -525,8 +502,7 @@ def _ridge_figures(
                 y_label="‖θ* − θ̂‖, at most",
                 hue="term",
                 panels="series",
-                log="x",
-                wide=True,
+                **wide,
                 levels={"the zero model's error": learner.coef_norm},
             ),
             "Three terms and their sum over gamma, one panel per lambda. The numbers are in the "

@@ -41,7 +41,10 @@ _NOISE = 1
 
 @dataclass(frozen=True)
 class Plan:
-    """What a buyer asks for: weights of its objective, constraints, and what a table calls it."""
+    """What a buyer asks for: weights of its objective, constraints, and what a table calls it.
+
+    ``marks`` are columns of tables besides, ``promised`` what is known before any report.
+    """
 
     labels: dict[str, Any]
     gamma: float
@@ -49,6 +52,8 @@ class Plan:
     sigma: float
     cap: float | None
     eta_range: tuple[float, float] | None
+    marks: dict[str, bool] = field(default_factory=dict)
+    promised: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +79,6 @@ class Row:
     purchase: Purchase
     measured: dict[str, Any]
     guarantee: Floats
-    marks: dict[str, Any] = field(default_factory=dict)
 
     def of_sellers(self) -> pd.DataFrame:
         """Return an offer for each seller."""
@@ -82,7 +86,7 @@ class Row:
         reports = np.asarray(market.sellers.sensitivities)
         return pd.DataFrame(
             self.purchase.labels
-            | self.marks
+            | self.purchase.plan.marks
             | {
                 "id": list(market.sellers.ids),
                 "sensitivity": reports,
@@ -175,7 +179,7 @@ def _curve_row(row: Row) -> dict[str, Any]:
     purchase, allocation = row.purchase, row.purchase.allocation
     return (
         purchase.labels
-        | row.marks
+        | purchase.plan.marks
         | {
             "mu": purchase.plan.mu,
             "sigma": purchase.plan.sigma,

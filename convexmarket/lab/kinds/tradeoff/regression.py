@@ -40,7 +40,7 @@ from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
 
-__all__ = ["measure", "offers_of", "plain_ridge", "plans", "regression_rows"]
+__all__ = ["measure", "plain_ridge", "plans", "rows_of"]
 
 Floats = NDArray[np.float64]
 
@@ -62,19 +62,6 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What the buyer asks for at a gamma and a regularisation; from public things alone."""
-
-    gamma: float
-    regularization: float
-    mu: float
-    sigma: float
-    bias: float
-    expected_objective: float
-    marked: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Trial:
     """The test error of what was bought and of the naive purchase, and the guarantee kept."""
@@ -83,7 +70,7 @@ class Trial:
     guarantee: Guarantee
 
 
-def regression_rows(problem: RegressionTradeoff) -> tuple[RegressionData, People | None]:
+def rows_of(problem: RegressionTradeoff) -> tuple[RegressionData, People | None]:
     """Return the rows of a market, and whose they are where the file is the user's own."""
     data = problem.data
     if isinstance(data, OwnRegression):
@@ -104,35 +91,34 @@ def _rmse(residuals: Floats) -> float:
 # ------------------------------------------------------------------- the regularisation, in public
 
 
-def offers_of(problem: RegressionTradeoff, rows: RegressionData) -> list[Offer]:
-    """Return what Theorem 3.6 promises for every gamma and regularisation, from public things."""
+def plans(problem: RegressionTradeoff, rows: RegressionData) -> list[Plan]:
+    """Return a plan for every gamma and regularisation, from public things alone.
+
+    With it goes what Theorem 3.6 promises in a market at the prior's quantiles: its bias, and that
+    with the objective; the best of a gamma is marked.
+    """
     n_sellers, n_features = rows.X_train.shape
     quantiles = problem.prior.quantile((np.arange(n_sellers) + 0.5) / n_sellers)
-    typical = Sellers(quantiles, problem.prior)
-    offers = []
-    for gamma in problem.objective.gamma:
-        promised = [
-            _offer(problem, typical, gamma, value, n_features)
-            for value in problem.learner.regularization
+    typical, buyer, found = Sellers(quantiles, problem.prior), problem.objective, []
+    for gamma in buyer.gamma:
+        promised = []
+        for value in problem.learner.regularization:
+            mu, sigma = problem.risk(plain_ridge(problem, value), n_features)
+            labels = {"gamma": gamma, "regularization": value}
+            plan = Plan(labels, gamma, mu, sigma, buyer.cap, buyer.eta_range)
+            allocation = allocate(market_of(plan, typical))
+            bias = _bound(problem, allocation, value, n_features).bias
+            promised.append((bias + allocation.objective, bias, plan))
+        best = min(promised, key=lambda promise: promise[0])[2]
+        found += [
+            replace(
+                plan,
+                marks={"marked": plan is best},
+                promised={"bias": bias, "expected_objective": expected},
+            )
+            for expected, bias, plan in promised
         ]
-        best = min(promised, key=lambda offer: offer.expected_objective)
-        offers += [replace(offer, marked=offer is best) for offer in promised]
-    return offers
-
-
-def _offer(
-    problem: RegressionTradeoff,
-    typical: Sellers,
-    gamma: float,
-    regularization: float,
-    n_features: int,
-) -> Offer:
-    mu, sigma = problem.risk(plain_ridge(problem, regularization), n_features)
-    offer = Offer(gamma, regularization, mu, sigma, np.nan, np.nan, marked=False)
-    (plan,) = plans(problem, [offer])
-    allocation = allocate(market_of(plan, typical))
-    bias = _bound(problem, allocation, regularization, n_features).bias
-    return replace(offer, bias=bias, expected_objective=bias + allocation.objective)
+    return found
 
 
 def _bound(
@@ -156,29 +142,12 @@ def _bound(
     )
 
 
-def plans(problem: RegressionTradeoff, offers: list[Offer]) -> list[Plan]:
-    """Return a plan for each offer."""
-    objective = problem.objective
-    return [
-        Plan(
-            {"gamma": offer.gamma, "regularization": offer.regularization},
-            offer.gamma,
-            offer.mu,
-            offer.sigma,
-            objective.cap,
-            objective.eta_range,
-        )
-        for offer in offers
-    ]
-
-
 # ---------------------------------------------------------------------------- training and errors
 
 
 def measure(
     problem: RegressionTradeoff,
     rows: RegressionData,
-    offers: list[Offer],
     purchases: list[Purchase],
     stages: Stages,
 ) -> Measured:
@@ -188,21 +157,19 @@ def measure(
     typical = problem.learner.typical_label
     constant = float(np.mean(problem.learner.target_range)) if typical is None else typical
     constant_rmse = _rmse(rows.y_test - constant)
-    marks = [{"marked": offer.marked} for offer in offers] * (len(purchases) // len(offers))
     return Measured(
         rows=[
             Row(
                 purchase,
                 _measured(problem, rows, purchase, trial, constant_rmse),
                 trial.guarantee.epsilon,
-                mark,
             )
-            for purchase, trial, mark in zip(purchases, trials, marks, strict=True)
+            for purchase, trial in zip(purchases, trials, strict=True)
         ],
         certified=purchases,
         audited=purchases,
         tables={
-            "choices": pd.DataFrame([asdict(offer) for offer in offers]),
+            "choices": _choices(purchases),
             "baselines": _baselines(problem, rows),
         },
         numbers={
@@ -273,6 +240,17 @@ def _uniform_errors(
         epsilon=epsilon,
     )
     return {"uniform_epsilon": epsilon, "uniform_rmse": float(np.sqrt(loss.mean))}
+
+
+def _choices(purchases: list[Purchase]) -> pd.DataFrame:
+    """Return what was promised of every plan, before any report was known."""
+    first = [one.plan for one in purchases if one.scenario == purchases[0].scenario]
+    return pd.DataFrame(
+        [
+            plan.labels | {"mu": plan.mu, "sigma": plan.sigma} | plan.promised | plan.marks
+            for plan in first
+        ]
+    )
 
 
 def _baselines(problem: RegressionTradeoff, rows: RegressionData) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from convexmarket.lab.kinds.tradeoff.problem import RegressionTradeoff, Tradeoff
 from convexmarket.lab.kinds.tradeoff.purchases import Measured, audited, bought, curve_of
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
-from convexmarket.lab.scenarios import classification_rows, sellers_by_scenario
+from convexmarket.lab.scenarios import sellers_by_scenario
 from convexmarket.lab.stages import Progress, Stages
 
 __all__ = ["run_tradeoff"]
@@ -93,14 +93,16 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
 
 
 def _measured(problem: TradeoffProblem, stages: Stages) -> Measured:
-    branch, told = problem.run.stream(_SENSITIVITIES), (problem.sellers, problem.prior)
-    if isinstance(problem, RegressionTradeoff):
-        numbers, people = regression.regression_rows(problem)
-        offers = regression.offers_of(problem, numbers)
-        markets = sellers_by_scenario(*told, numbers.X_train, numbers.feature_names, branch, people)
-        purchases = bought(markets, regression.plans(problem, offers), stages)
-        return regression.measure(problem, numbers, offers, purchases, stages)
-    rows, people = classification_rows(problem)
-    markets = sellers_by_scenario(*told, rows.X_train, rows.feature_names, branch, people)
-    purchases = bought(markets, classification.plans(problem), stages)
-    return classification.measure(problem, rows, purchases, stages)
+    side: Any = regression if isinstance(problem, RegressionTradeoff) else classification
+    rows, people = side.rows_of(problem)
+    markets = sellers_by_scenario(
+        problem.sellers,
+        problem.prior,
+        rows.X_train,
+        rows.feature_names,
+        problem.run.stream(_SENSITIVITIES),
+        people,
+    )
+    purchases = bought(markets, side.plans(problem, rows), stages)
+    measured: Measured = side.measure(problem, rows, purchases, stages)
+    return measured

@@ -12,7 +12,7 @@ from convexmarket.lab.kinds.tradeoff.problem import (
     RegressionTradeoff,
     TradeoffProblem,
 )
-from convexmarket.lab.kinds.tradeoff.regression import plain_ridge, regression_rows
+from convexmarket.lab.kinds.tradeoff.regression import plain_ridge, rows_of
 from convexmarket.lab.problem.classification import ClassificationMarket
 from convexmarket.lab.scenarios import classification_rows
 from convexmarket.lab.study.families import (
@@ -43,7 +43,7 @@ def subproblems(problem: TradeoffProblem) -> list[Family]:
 
 def _ridge_families(problem: RegressionTradeoff) -> list[Family]:
     learner, buyer = problem.learner, problem.objective
-    regularization, (rows, _) = middle(learner.regularization), regression_rows(problem)
+    regularization, (rows, _) = middle(learner.regularization), rows_of(problem)
     mu, sigma = problem.risk(plain_ridge(problem, regularization), rows.X_train.shape[1])
     market_of = partial(papers_market, problem.prior, mu, sigma, middle(buyer.gamma), buyer.cap)
 
