@@ -148,8 +148,11 @@ def problems_page() -> str:
         "A TOML file says its `kind` and what that kind needs. `convexmarket schema` prints "
         "what stands here as JSON Schema, for editors.",
     ]
-    mapping = schema["discriminator"]["mapping"].items()
-    kinds = {at.rsplit("/", 1)[-1]: f'`kind = "{kind}"`' for kind, at in mapping}
+    kinds = {}
+    for kind, at in schema["discriminator"]["mapping"].items():
+        models = [one["$ref"] for one in at["oneOf"]] if isinstance(at, dict) else [at]
+        for name in (model.rsplit("/", 1)[-1] for model in models):
+            kinds[name] = f'`kind = "{kind}"`' + f" ({name})" * (len(models) > 1)
     for name in [*sorted(kinds), *sorted(set(definitions) - set(kinds))]:
         if "properties" not in definitions[name]:
             parts.append(f"## {name}\n\n{kind_of(definitions[name])}")
