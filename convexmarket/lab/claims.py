@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import linregress, ttest_1samp
 from scipy.stats import t as student
@@ -21,6 +22,7 @@ __all__ = [
     "PowerFit",
     "Verdict",
     "check_shape",
+    "mean_interval",
     "paired_change",
     "power_fit",
 ]
@@ -218,3 +220,16 @@ def power_fit(sizes: ArrayLike, values: ArrayLike) -> PowerFit:
         half = float(student.ppf((1.0 + CONFIDENCE) / 2.0, x.size - 2) * error)
     slope = float(line.slope)
     return PowerFit(slope, slope - half, slope + half, last, int(x.size))
+
+
+def mean_interval(values: pd.Series[Any], name: str) -> dict[str, float]:
+    """Return mean and 95% interval of what is finite; no interval of a single value."""
+    known = values.to_numpy(dtype=float)
+    known = known[np.isfinite(known)]
+    if known.size == 0:
+        return {name: np.nan, f"{name}_low": np.nan, f"{name}_high": np.nan}
+    mean, half = float(known.mean()), np.nan
+    if known.size > 1:
+        deviation = float(known.std(ddof=1)) / np.sqrt(known.size)
+        half = float(student.ppf((1.0 + CONFIDENCE) / 2.0, known.size - 1)) * deviation
+    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}

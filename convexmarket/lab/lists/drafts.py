@@ -37,6 +37,8 @@ FIRST_ROWS = 1_000
 _IDS = (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client")
 _REPORTS = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost", "price")
 _LABELS = ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y")
+#: What makes of "patient" the name of a column of ids, as in "Patient-Nr." or "patient_no".
+_NUMBER_OF = re.compile(r"[\W_]+(id|nr|no|number|code)\W*$")
 #: Control characters that JSON leaves as they are, and TOML does not.
 _UNESCAPED = re.compile("[\x7f]")
 
@@ -139,6 +141,10 @@ def _roles(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     for role, common in (("id", _IDS), ("report", _REPORTS), ("label", _LABELS)):
         called = {name.strip().lower(): name for name in reversed(columns)}
         exact = [called[name] for name in common if name in called]
+        if role == "id":
+            exact += [
+                name for name in columns if _NUMBER_OF.sub("", name.strip().lower()) in common
+            ]
         alike = [name for name, known in sale.items() if known == role]
         if exact or alike:
             found[role] = (exact or alike)[0]

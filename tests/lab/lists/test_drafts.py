@@ -149,3 +149,11 @@ def test_what_is_no_parquet(tmp_path):
         draft_problem(tmp_path / "rows.parquet", tmp_path)
     with pytest.raises(DataError, match="No such file"):
         draft_problem(tmp_path / "none.parquet", tmp_path)
+
+
+def test_a_numbered_id_is_an_id_and_a_feature_is_none(tmp_path) -> None:
+    for column, found in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
+        (tmp_path / "t.csv").write_text(f"{column};x\n1;2\n")
+        assert draft_problem(tmp_path / "t.csv", tmp_path).roles == (
+            {"id": column} if found else {}
+        )

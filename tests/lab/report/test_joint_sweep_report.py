@@ -147,6 +147,8 @@ def test_figures_show_the_means_and_their_intervals(result) -> None:
     assert objective.get_title("left") == "Objective (log scale beyond ±1)"
     np.testing.assert_allclose(objective.get_lines()[0].get_ydata().astype(float), points.objective)
     assert len(variance.containers) == 2
+    at_eta = points.assign(x=points.eta)
+    assert len(drawn(build_report(altered(result, points=at_eta)), "purchase").axes) == 3
     (errors,) = drawn(report, "errors").axes
     for container, name in zip(
         errors.containers, ("train_error", "test_error", "noiseless_test_error"), strict=True

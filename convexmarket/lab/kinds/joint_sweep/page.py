@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from convexmarket.lab.claims import CONFIDENCE
 from convexmarket.lab.kinds.joint_sweep.problem import JointSweepProblem
 from convexmarket.lab.report.claims import JOINT_WARNING
 from convexmarket.lab.report.figures import WIDE
@@ -60,7 +61,6 @@ MODEL = ["train_error", "test_error", "noiseless_test_error", "empirical_loss", 
 SHOWN = {"errors": MODEL[:3], "losses": MODEL[3:], "purchase": list(WORDS)}
 JOINT, BLIND = "joint problem", "chosen without looking at the data"
 BARS = "Error bars: 95% interval of the mean over draws."
-_CONFIDENCE = 0.95
 
 
 def joint_sweep_report(result: Result[JointSweepProblem]) -> Report:
@@ -156,6 +156,9 @@ def _figures(points: pd.DataFrame, label: str) -> list[Figure]:
             "objective": {"what": "Objective", "by": JOINT},
         },
     )
+    panels, eta = "Four", "η, "
+    if np.allclose(points.eta, points.x):  # η is the axis, and both curves its diagonal
+        bought, panels, eta = bought[~bought.what.str.startswith("η")], "Three", ""
     return [
         Figure(
             "errors",
@@ -175,21 +178,21 @@ def _figures(points: pd.DataFrame, label: str) -> list[Figure]:
         ),
         Figure(
             "purchase",
-            f"What is bought over {label}: η, sellers bought from, how much the weights differ, "
+            f"What is bought over {label}: {eta}sellers bought from, how much the weights differ, "
             "and the objective. Dashed: the mechanism that chooses weights and η without looking "
             f"at the data; where the lines part, looking changes the purchase. {BARS}",
             Curve(
                 bought, hue="by", panels="what", free="y", columns=2, height=2.5, wide=True, **over
             ),
-            "Four panels: η, number of sellers, variance of the weights, objective. The numbers "
-            "are in the table points.",
+            f"{panels} panels: {eta}number of sellers, variance of the weights, objective. The "
+            "numbers are in the table points.",
         ),
     ]
 
 
 def _curves(points: pd.DataFrame, names: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
     """Return the means of some measures with the 95% intervals of these, one below the other."""
-    factor = student.ppf((1 + _CONFIDENCE) / 2, np.maximum(points.solved.to_numpy() - 1, 1))
+    factor = student.ppf((1 + CONFIDENCE) / 2, np.maximum(points.solved.to_numpy() - 1, 1))
     curves = []
     for name, about in names.items():
         half = points[f"{name}_se"].fillna(0.0) * factor

@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 from joblib import delayed
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from convexmarket.allocation import allocate, loss_limit
-from convexmarket.lab.claims import CONFIDENCE, power_fit
+from convexmarket.lab.claims import mean_interval, power_fit
 from convexmarket.lab.kinds.online_study.claims import study_claims
 from convexmarket.lab.kinds.online_study.problem import KNOWING, OnlineStudyProblem, StudyMeasure
 from convexmarket.lab.provenance import provenance_of
@@ -216,18 +215,6 @@ def _floor(problem: OnlineStudyProblem) -> float:
 # ---------------------------------------------------------------------------------- what is found
 
 
-def _interval(values: pd.Series, name: str) -> dict[str, float]:
-    """Return mean and 95% interval; no interval of a single value."""
-    known = values[np.isfinite(values)].to_numpy(dtype=float)
-    if known.size == 0:
-        return {name: np.nan, f"{name}_low": np.nan, f"{name}_high": np.nan}
-    mean, half = float(known.mean()), np.nan
-    if known.size > 1:
-        deviation = float(known.std(ddof=1)) / np.sqrt(known.size)
-        half = float(student.ppf((1.0 + CONFIDENCE) / 2.0, known.size - 1)) * deviation
-    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
-
-
 def _points(problem: OnlineStudyProblem, draws: pd.DataFrame) -> pd.DataFrame:
     """Average every policy, fraction and size over its draws."""
     # Algorithm 3 is refused where the assumption fails, so where it runs the limit is known.
@@ -241,12 +228,12 @@ def _points(problem: OnlineStudyProblem, draws: pd.DataFrame) -> pd.DataFrame:
             "arrived": int(rows.arrived.iloc[0]),
             "draws": len(rows),
             "empty": len(rows) - len(bought),
-            **_interval(rows.offline, "offline"),
+            **mean_interval(rows.offline, "offline"),
             "ratio_median": float(rows.ratio.median()),
             "ratio_limit": limit,
         }
         for name in MEASURES:
-            row |= _interval(bought[name], name)
+            row |= mean_interval(bought[name], name)
         table.append({**row, "seconds": float(rows.seconds.mean())})
     return pd.DataFrame(table)
 

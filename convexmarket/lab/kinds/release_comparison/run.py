@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from joblib import delayed
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from convexmarket.errors import ParameterError
+from convexmarket.lab.claims import mean_interval
 from convexmarket.lab.kinds.release_comparison.draws import Rows, make_releases, rows_to_test
 from convexmarket.lab.kinds.release_comparison.problem import (
     CirclesData,
@@ -43,7 +43,6 @@ from convexmarket.release.semi_interactive import LARGEST as MOST_POINTS
 __all__ = ["run_release_comparison"]
 
 Floats = NDArray[np.float64]
-CONFIDENCE = 0.95
 #: Of one draw, averaged over draws.
 MEASURED = ("error", "worst", "updates", "answered")
 #: Of one release of one model, the same in all draws.
@@ -170,15 +169,6 @@ def _ordered(problem: ReleaseComparisonProblem, rows: Rows, columns: list[str]) 
     return pd.DataFrame(rows, columns=columns)
 
 
-def _interval(values: pd.Series, name: str) -> dict[str, float]:
-    """Return mean and 95% interval; no interval of a single value."""
-    mean, half = float(values.mean()), math.nan
-    if len(values) > 1:
-        deviation = float(values.std(ddof=1)) / math.sqrt(len(values))
-        half = float(student.ppf((1.0 + CONFIDENCE) / 2.0, len(values) - 1)) * deviation
-    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
-
-
 def _keys(problem: ReleaseComparisonProblem) -> Iterator[tuple[int, float, str]]:
     for size in problem.study.sizes:
         for epsilon in problem.study.epsilons:
@@ -200,7 +190,7 @@ def _points(
     for key in _keys(problem):
         refused = next((text for text in said[key].refused if text), "")
         rows = nothing if refused else measured[key]
-        accuracy = _interval(rows.accuracy, "accuracy")
+        accuracy = mean_interval(rows.accuracy, "accuracy")
         row = dict(zip(KEY, key, strict=True)) | accuracy
         row |= {name: float(rows[name].mean()) for name in MEASURED}
         row |= {name: math.nan if refused else float(said[key][name].mean()) for name in STATED}
