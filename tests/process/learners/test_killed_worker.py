@@ -1,0 +1,50 @@
+"""A worker of Dask that is killed in the middle of a fit changes nothing."""
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.lab.dask_workers import client_of
+from convexmarket.privacy import Simulation
+
+pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+
+N_ROWS, N_PARTS = 4_000, 8
+
+
+def block(reads: Path | None, _: object, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """Return a block of rows; at the second time that one of them is read, its worker dies."""
+    if reads is not None and block_id[0] == 3:
+        times = len(list(reads.iterdir()))
+        (reads / str(times)).touch()
+        if times == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return np.random.default_rng(block_id[0]).uniform(0.0, 0.5, (N_ROWS // N_PARTS, 3))
+
+
+@pytest.fixture(scope="module")
+def client():
+    with client_of("local") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "learner", [cm.PrivateLogisticRegression(0.01), cm.PersonalizedRidge(0.1)], ids=repr
+)
+def test_the_model_is_that_of_workers_who_live(learner, tmp_path, client):
+    chunks = ((N_ROWS // N_PARTS,) * N_PARTS, (3,))
+    y = np.random.default_rng(0).choice([-1, 1], N_ROWS)
+    models = []
+    before = set(client.run(os.getpid).values())
+    for reads in (None, tmp_path):
+        X = da.zeros((N_ROWS, 3), chunks=chunks).map_blocks(partial(block, reads), dtype=float)
+        learner.fit(X, y, epsilon=np.full(N_ROWS, 0.5), random_state=Simulation(1))
+        models.append(learner.coef_)
+    assert set(client.run(os.getpid).values()) != before
+    np.testing.assert_array_equal(*models)
