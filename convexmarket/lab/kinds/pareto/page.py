@@ -34,7 +34,13 @@ def pareto_report(result: Result[ParetoProblem]) -> Report:
     """Describe the frontier of a market."""
     points, keys = result.tables["points"], list(result.problem.axes)
     solved = points[points.status == "solved"]
-    best = {name: solved.sort_values(name).iloc[0].to_dict() for name in CRITERIA if len(solved)}
+    best = {
+        name: solved.sort_values([name, *(other for other in CRITERIA if other != name)])
+        .iloc[0]
+        .to_dict()
+        for name in CRITERIA
+        if len(solved)
+    }
     frontier = points[points.efficient]
     failed = points[points.status != "solved"]
     return page(
@@ -81,11 +87,12 @@ def pareto_report(result: Result[ParetoProblem]) -> Report:
 
 
 def _at_edges(result: Result[ParetoProblem], best: dict[str, dict[Any, Any]]) -> list[str]:
-    """Return the swept keys at whose ends a best point lies."""
+    """Return the swept keys at whose ends lie the points that the page names."""
+    named = [best[name] for name in ("error", "expected_payments") if name in best]
     return [
         key
         for key, values in result.problem.axes.items()
-        if any(row[key] in (values[0], values[-1]) for row in best.values())
+        if any(row[key] in (values[0], values[-1]) for row in named)
     ]
 
 
