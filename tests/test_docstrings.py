@@ -1,13 +1,16 @@
 """What every public name says of itself: parameters, results, errors, an example that runs."""
 
+import ast
 import importlib
 import inspect
 import re
+import textwrap
 import typing
 
 import pytest
 
 import convexmarket as cm
+from convexmarket import errors
 from convexmarket.learners import Loss
 from convexmarket.terms import Piece, PrivacyCost
 
@@ -52,3 +55,36 @@ def test_a_class_says_what_it_is_and_how_it_is_built(kind):
     bases = (*BUILT, typing.Protocol)
     if issubclass(kind, BUILT) and kind not in bases and not inspect.isabstract(kind):
         assert "Examples" in sections(kind.__doc__)
+
+
+def errors_raised(function):
+    """Return the names of the package's errors in the raise statements of a function."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    made = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
+    names = {ast.unparse(each.func) for each in made if isinstance(each, ast.Call)}
+    return names & set(errors.__all__)
+
+
+def documented():
+    """Return every public function, constructor and method, with the docstring that tells of it."""
+    found = [(each, each.__doc__) for each in FUNCTIONS]
+    for kind in CLASSES:
+        for name, method in vars(kind).items():
+            method = getattr(method, "__func__", method)
+            if inspect.isfunction(method) and method.__code__.co_filename == inspect.getfile(kind):
+                if name == "__init__":
+                    found.append((method, kind.__doc__))
+                elif not name.startswith("_"):
+                    found.append((method, method.__doc__))
+    return found
+
+
+def test_every_error_in_a_public_body_is_in_its_raises_section():
+    missing = []
+    for function, document in documented():
+        _, _, told = inspect.cleandoc(document or "").partition("\nRaises\n------\n")
+        told = re.split(r"^\w+\n-+$", told, maxsplit=1, flags=re.MULTILINE)[0]
+        headings = re.findall(r"^(\w+(?:, \w+)*)$", told, re.MULTILINE)
+        names = errors_raised(function) - {name for each in headings for name in each.split(", ")}
+        missing += [f"{function.__module__}.{function.__qualname__}: {name}" for name in names]
+    assert not missing

@@ -48,6 +48,8 @@ def declare(
         parameter of the market's own.
     ParameterError
         If eta or formulation is not one of the values allowed.
+    CurvatureError
+        If a term or constraint is not convex by CVXPY's rules.
     InfeasibleMarketError
         If the sellers with finite virtual costs cannot carry all the weight.
 

@@ -168,6 +168,8 @@ def first_order_residuals(
     ------
     NotSupportedError
         If the market has other pieces than the theorem.
+    ParameterError
+        If the model or the weights have another shape, or the weights are all zero.
 
     Examples
     --------

@@ -66,6 +66,8 @@ def joint_payments(
     NotSupportedError
         If an optimum, at the truth or at another report, is not proven global; or if truthful
         payments are not known to exist in the market.
+    ParameterError
+        If an argument is out of its range, or the allocation is of another market.
 
     Examples
     --------

@@ -373,7 +373,13 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of right labels, or of numbers the coefficient of determination."""
+        """Return the share of right labels, or of numbers the coefficient of determination.
+
+        Raises
+        ------
+        DataError
+            If y is not one-dimensional.
+        """
         if np.ndim(y) != 1:
             raise DataError(f"y has shape {np.shape(y)}; give one label for each row")
         measure = accuracy_score if hasattr(self, "classes_") else r2_score

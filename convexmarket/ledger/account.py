@@ -49,6 +49,11 @@ class LedgerAccount:
     ids : tuple of str
     release : str or None
 
+    Raises
+    ------
+    ParameterError
+        If there are no ids, or one is there twice.
+
     Examples
     --------
     >>> import tempfile, pathlib

@@ -193,6 +193,11 @@ class OnlineMarket:
         Offer
             Only once it is stored. An error, as of :meth:`quote`, is raised after the offers of
             all sellers before the one that it is about.
+
+        Raises
+        ------
+        ParameterError
+            If batch is not a whole number >= 1.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise ParameterError(f"batch is {batch!r}; give a whole number >= 1")

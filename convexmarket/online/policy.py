@@ -237,6 +237,8 @@ class OnlinePolicy:
         ------
         PriorError
             If a report lies outside the support.
+        ParameterError
+            If a report is not a number.
         """
         low, high = self.support
         if isinstance(sensitivity, float) and self._closed is not None:
@@ -300,7 +302,13 @@ class OnlinePolicy:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Self:
-        """Return the policy that :meth:`to_dict` describes, with the very same terms."""
+        """Return the policy that :meth:`to_dict` describes, with the very same terms.
+
+        Raises
+        ------
+        ParameterError
+            If an entry is missing, or has a value that no policy has.
+        """
         try:
             plan = described["plan"]
             terms = Terms(

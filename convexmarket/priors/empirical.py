@@ -121,7 +121,13 @@ class EmpiricalPrior(Prior):
         return np.append(0, self._below)[position] / self._below[-1]
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Raise PriorError: a discrete prior has no density."""
+        """Refuse: a discrete prior has no density.
+
+        Raises
+        ------
+        PriorError
+            Always.
+        """
         raise PriorError(
             f"{self!r} is discrete and has no density; use cdf, or fit a continuous prior"
         )

@@ -144,6 +144,11 @@ def suggest_updates(
         At least 1; with probability ``1 - failure_probability`` no
         :class:`UpdatesExhaustedError` is raised.
 
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range, or more updates are needed than are ever useful.
+
     Examples
     --------
     >>> suggest_updates(2e-4, 1.0, 1e-6, max_queries=1000, max_norm=2.6)

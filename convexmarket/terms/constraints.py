@@ -103,7 +103,13 @@ class MaxEpsilon(ByValue, Constraint):
         object.__setattr__(self, "epsilon", given)
 
     def check(self, n_sellers: int) -> None:
-        """Check that there is one bound, or one for each seller, and that somebody may sell."""
+        """Check that there is one bound, or one for each seller, and that somebody may sell.
+
+        Raises
+        ------
+        ParameterError
+            If the number of bounds is not that of the sellers, or every bound is 0.
+        """
         super().check(n_sellers)
         if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
             raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")

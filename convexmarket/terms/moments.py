@@ -118,7 +118,13 @@ class EffectiveSize(Constraint):
             )
 
     def check(self, n_sellers: int) -> None:
-        """Check that there are so many sellers."""
+        """Check that there are so many sellers.
+
+        Raises
+        ------
+        ParameterError
+            If the effective size exceeds the number of sellers.
+        """
         if self.n > n_sellers:
             raise ParameterError(
                 f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "

@@ -168,7 +168,13 @@ class RobustCosts(ByValue, Term):
             )
 
     def check(self, n_sellers: int) -> None:
-        """Check that there is one radius, or one for each seller, and no more off than sellers."""
+        """Check that there is one radius, or one for each seller, and no more off than sellers.
+
+        Raises
+        ------
+        ParameterError
+            If the number of radii is not that of the sellers, or the budget exceeds it.
+        """
         super().check(n_sellers)
         if self.budget is not None and self.budget > n_sellers:
             raise ParameterError(
