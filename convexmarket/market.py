@@ -173,7 +173,13 @@ class Market(Shown):
         cap: float | None = None,
         eta_range: tuple[float, float] | None = None,
     ) -> Market:
-        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap."""
+        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap.
+
+        Raises
+        ------
+        ParameterError
+            If mu or sigma is negative, gamma is not positive, or eta_range is not a pair.
+        """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
         gamma = check_positive("gamma", gamma)
         constraints: list[Constraint] = []

@@ -165,6 +165,11 @@ class Sellers(Shown):
     ) -> Sellers:
         """Draw sellers who report the truth, each from its own prior.
 
+        Raises
+        ------
+        ParameterError
+            If n_sellers is not a whole number >= 1.
+
         Examples
         --------
         >>> import convexmarket as cm
@@ -267,6 +272,11 @@ class Sellers(Shown):
         """Return the same sellers by their virtual costs alone, one of which is another.
 
         At +inf the seller is out of the market.
+
+        Raises
+        ------
+        SellersError
+            If the virtual cost is negative or not a number.
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost is {virtual_cost!r}; give a number >= 0, or inf")

@@ -25,7 +25,8 @@ BUILT = (Piece, PrivacyCost, cm.Prior, Loss)
 def public():
     """Return every public function and class, by its name."""
     rooms = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
-    found = {id(each): each for room in rooms for each in map(room.__dict__.get, room.__all__)}
+    every = (getattr(room, name) for room in rooms for name in room.__all__)  # some are lazy
+    found = {id(each): each for each in every}
     return [each for each in found.values() if inspect.isfunction(each) or inspect.isclass(each)]
 
 
