@@ -159,7 +159,7 @@ def test_curves_are_compared_at_equal_payments(curves) -> None:
     text = words(report)
     assert "Along “over gamma” (weight γ of payments from 0.002 to 0.1) expected" in text
     assert text.startswith(
-        "With simulated reports: At equal expected payments (all 3 points) the error of "
+        "With simulated reports: at equal expected payments (all 3 points) the error of "
         "“over budget”"
     )
     assert "“over budget” is that of “over gamma”, within" in text
@@ -219,7 +219,7 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
     (limits,) = (figure for figure in report.figures if figure.name == "limits")
     assert limits.draw().axes
     assert re.match(
-        r"With simulated reports: At equal largest guarantees \(.*\) the objective of “over cap”",
+        r"With simulated reports: at equal largest guarantees \(.*\) the objective of “over cap”",
         words(report),
     )
     assert report.figures[0] is limits
