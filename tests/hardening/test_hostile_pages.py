@@ -51,7 +51,7 @@ FREE = {"title", "description", "notes", "name", "label", "says", "remark", "mon
 #: What tells one kind of table from another, though it may be called like a name.
 TAGS = {"kind", "method"}
 #: What tells one kind of learner from another.
-TOLD = {"PersonalizedRidge"}
+TOLD = {"PersonalizedRidge", "PrivateLogisticRegression"}
 ID = re.compile(r"p\d{3}|row-\d+")
 
 
