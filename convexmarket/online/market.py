@@ -13,7 +13,7 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import pandas as pd
 
@@ -238,9 +238,7 @@ class OnlineMarket:
         OfferError
             If the seller was not quoted, nothing was bought from it, or it declined.
         """
-        id = checked_id(id)
-        with self._store.writing() as connection:
-            return answer_offer(connection, id, "accepted")
+        return self.answer([id], "accepted")[0]
 
     def decline(self, id: str) -> Offer:
         """Take down that a seller declines its offer; again, if it was taken down before.
@@ -250,9 +248,28 @@ class OnlineMarket:
         OfferError
             If the seller was not quoted, nothing was bought from it, or it accepted.
         """
-        id = checked_id(id)
+        return self.answer([id], "declined")[0]
+
+    def answer(self, ids: Iterable[str], answer: Literal["accepted", "declined"]) -> list[Offer]:
+        """Take down the same answer of several sellers in one step: all of them, or none.
+
+        Parameters
+        ----------
+        ids : iterable of str
+        answer : {"accepted", "declined"}
+
+        Raises
+        ------
+        OfferError
+            As of :meth:`accept` and :meth:`decline`, for one of the sellers.
+        ParameterError
+            If the answer is neither, or an id cannot be one.
+        """
+        if answer not in ("accepted", "declined"):
+            raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
+        checked = [checked_id(id) for id in ids]
         with self._store.writing() as connection:
-            return answer_offer(connection, id, "declined")
+            return [answer_offer(connection, id, answer) for id in checked]
 
     def offer(self, id: str) -> Offer:
         """Return the offer of a seller who was quoted.

@@ -61,6 +61,19 @@ def test_a_quote_is_what_the_policy_says_and_is_remembered_to_the_last_bit(marke
     assert frame["payment"].tolist() == [offer.payment for offer in told]
 
 
+def test_several_answers_are_taken_down_together_or_not_at_all(market):
+    for id in ("a", "b", "c"):
+        market.quote(id, BOUGHT)
+    assert [offer.status for offer in market.answer(["a", "b", "a"], "accepted")] == [
+        "accepted"
+    ] * 3
+    with pytest.raises(OfferError, match="has accepted its offer"):
+        market.answer(["c", "a"], "declined")
+    assert market.counts() | {"accepted": 2, "declined": 0, "offered": 1} == market.counts()
+    with pytest.raises(ParameterError, match="answer must be"):
+        market.answer(["c"], "lapsed")
+
+
 def test_a_seller_is_quoted_once(market):
     first = market.quote("s17", BOUGHT)
     market.quote("s18", BOUGHT)

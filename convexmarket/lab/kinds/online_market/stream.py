@@ -6,10 +6,9 @@ was done already when a list is given again stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,7 @@ Answer = Literal["accepted", "declined"]
 #: The status of a seller who was offered nothing.
 NOTHING = "nothing bought"
 
-#: Sellers of a list who are quoted in one transaction.
+#: Sellers of a list who are quoted, or answer, in one transaction.
 TOGETHER = 10_000
 
 
@@ -166,11 +165,11 @@ def answer_list(
         bad = np.flatnonzero(wrong)
         if bad.size:
             raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
-    record: Callable[[str], Any] = market.accept if answer == "accepted" else market.decline
-    for done, owner in enumerate(ids, start=1):
-        record(owner)
+    for start in range(0, len(ids), TOGETHER):
+        together = ids.iloc[start : start + TOGETHER]
+        market.answer(together, answer)
         if progress is not None:
-            progress("answer", done, len(ids))
+            progress("answer", start + len(together), len(ids))
     return len(ids)
 
 
