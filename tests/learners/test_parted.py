@@ -108,6 +108,7 @@ RIDGES = [
     cm.PersonalizedRidge(0.1, rounding=None),
     cm.learners.SampledRidge(0.1, threshold=1.0),
     cm.learners.StatisticsRidge(0.1),
+    cm.learners.NonPersonalizedRidge(0.1),
 ]
 
 
