@@ -187,6 +187,7 @@ def within_norm(data_norm: float, rows: Matrix) -> Matrix:
 class PartedObjective(PerturbedObjective):
     """The objective of rows in partitions; each value, Hessian and error bound is a pass."""
 
+    # No matrix: every method that reads rows is one of this class.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:

@@ -64,6 +64,25 @@ def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector)
 
     Rows in partitions are summed where they are, in one pass. No chain of roundings becomes longer
     by that: sums of partitions are added exactly, and rounded once.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_features), or PartedRows
+        Or anything with that shape that gives an ndarray when sliced by rows.
+    work : callable
+        From some rows, and their part of each column, to a new array of a shape that does not
+        depend on how many they are. Sent to the partitions.
+    *columns : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    ndarray
+        Of the shape that the work gives.
+
+    Raises
+    ------
+    DataError
+        If rows in a partition are not what the learner wants.
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
@@ -103,6 +122,11 @@ def solve_ridge(X: Rows | PartedRows, y: Vector, weights: Vector, regularization
     Returns
     -------
     ndarray of shape (n_features,)
+
+    Raises
+    ------
+    NotSupportedError
+        If rows in partitions need an orthogonal factorisation, which is for memory.
 
     Notes
     -----
