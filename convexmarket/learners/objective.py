@@ -193,11 +193,13 @@ class ObjectiveRelease(BaseEstimator):
             charge = admit(guarantee, names=names, random_state=random_state)
         charge()
         weights = granted.weights()
+        if not (kept := weights > 0).all():  # a share can round to zero
+            matrix, targets, weights = matrix[kept], targets[kept], weights[kept]
         blur = self._blur(granted, matrix.shape[1])
         coef, gradient_norm = perturbed_minimum(
-            matrix[weights > 0],
-            targets[weights > 0],
-            weights[weights > 0],
+            matrix,
+            targets,
+            weights,
             noise_eta,
             self.regularization,
             data_norm=data_norm,

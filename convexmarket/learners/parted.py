@@ -117,8 +117,6 @@ class PartedRows:
 
     def __getitem__(self, kept: NDArray[np.bool_]) -> PartedRows:
         """Return some of the rows."""
-        if kept.all():
-            return self
         used = self._used.copy()
         used[used] = kept
         return PartedRows(self._X, used, self._checked).fetched()

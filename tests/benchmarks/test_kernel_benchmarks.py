@@ -1,12 +1,6 @@
-"""The kernel fit against its own declaration in CVXPY, and against solvers of other makers.
-
-Run with ``pytest tests/benchmarks --benchmark-only``. The ratio of the best times and what either
-solver is off by are recorded in ``extra_info``; the clock decides no assertion.
-"""
+"""Models with kernels."""
 
 from __future__ import annotations
-
-import time
 
 import cvxpy as cp
 import numpy as np
@@ -18,6 +12,7 @@ from sklearn.svm import SVC
 
 from convexmarket.data.datasets import scale_rows
 from convexmarket.learners import KernelERM
+from tests.benchmarks.timing import ratio
 
 REGULARIZATION = 0.01
 
@@ -27,17 +22,6 @@ def problem(n_rows: int, n_features: int = 5) -> tuple[np.ndarray, np.ndarray]:
     X = scale_rows(rng.standard_normal((n_rows, n_features)) / np.sqrt(n_features))
     margins = np.sin(4 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(n_rows)
     return X, np.where(margins > 0, 1, -1)
-
-
-def ratio_of_best_times(run, reference, repetitions: int) -> float:
-    """Alternate the two, so that whatever else the machine does burdens both."""
-    best = [np.inf, np.inf]
-    for _ in range(repetitions):
-        for which, action in enumerate((run, reference)):
-            start = time.perf_counter()
-            action()
-            best[which] = min(best[which], time.perf_counter() - start)
-    return best[0] / best[1]
 
 
 def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -59,10 +43,10 @@ def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
     return beta
 
 
-@pytest.mark.benchmark(group="kernel")
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
+    """A fit of 150 rows, beside its declaration in CVXPY."""
     X, y = problem(150)
     erm = KernelERM(loss, regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -70,20 +54,20 @@ def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
     def declared() -> float:
         return float(erm.declare(X, y).solve(solver=cp.CLARABEL))
 
-    ratio = ratio_of_best_times(lambda: erm.fit(X, y), declared, 3)
+    times = ratio(lambda: erm.fit(X, y), declared, rounds=3)
     f = erm.decision_function(X)
     losses = np.logaddexp(0, -y * f) if loss == "logistic" else np.maximum(0, 1 - y * f)
     value = losses.mean() + REGULARIZATION / 2 * erm.norm_**2
     gap = REGULARIZATION / 2 * erm.prediction_error_**2
-    benchmark.extra_info["time_ratio_to_cvxpy"] = ratio
-    benchmark.extra_info["objective_less_cvxpys"] = value - declared()
+    benchmark.extra_info["/ CVXPY"] = times
+    benchmark.extra_info["objective less CVXPY's"] = value - declared()
     benchmark.extra_info["rank"] = len(erm.pivots_)
     assert value <= declared() + gap + 1e-6
 
 
-@pytest.mark.benchmark(group="kernel")
 @pytest.mark.parametrize("gamma", [0.03, 0.3])
 def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
+    """A fit of 1500 rows, beside Newton's method at full rank."""
     X, y = problem(1500)
     erm = KernelERM("logistic", regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -92,37 +76,37 @@ def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
         gram = erm.kernel_(X, X)
         return gram @ dense_newton(gram, y)
 
-    ratio = ratio_of_best_times(lambda: erm.fit(X, y), dense, 3)
+    times = ratio(lambda: erm.fit(X, y), dense, rounds=3)
     off = np.abs(erm.decision_function(X) - dense()).max()
-    benchmark.extra_info["time_ratio_to_dense_newton"] = ratio
+    benchmark.extra_info["/ Newton"] = times
     benchmark.extra_info["rank"] = len(erm.pivots_)
     benchmark.extra_info["off"] = off
     assert off <= erm.prediction_error_ + 1e-8
 
 
-@pytest.mark.benchmark(group="kernel")
 def test_hinge_against_the_support_vector_machine(benchmark) -> None:
+    """A hinge loss on 1500 rows, beside scikit-learn's SVC (which has an intercept besides)."""
     X, y = problem(1500)
     erm = KernelERM("hinge", regularization=REGULARIZATION, gamma=0.3)
     reference = SVC(kernel="rbf", gamma=0.3, C=1 / (REGULARIZATION * len(X)), tol=1e-4)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
-    ratio = ratio_of_best_times(lambda: erm.fit(X, y), lambda: reference.fit(X, y), 3)
-    benchmark.extra_info["time_ratio_to_svc"] = ratio
+    times = ratio(lambda: erm.fit(X, y), lambda: reference.fit(X, y), rounds=3)
+    benchmark.extra_info["/ SVC"] = times
     agree = np.mean(erm.predict(X) == reference.predict(X))
-    benchmark.extra_info["labels_in_common"] = agree  # the machine has an intercept besides
+    benchmark.extra_info["labels in common"] = agree
     assert agree > 0.95
 
 
-@pytest.mark.benchmark(group="kernel")
 def test_many_rows_against_newton_in_the_primal(benchmark) -> None:
+    """A linear kernel on 50,000 rows, beside scikit-learn's newton-cholesky."""
     X, y = problem(50_000, 20)
     erm = KernelERM("logistic", "linear", REGULARIZATION, data_norm=1.0)
     reference = LogisticRegression(
         C=1 / (REGULARIZATION * len(X)), fit_intercept=False, solver="newton-cholesky", tol=1e-10
     )
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
-    ratio = ratio_of_best_times(lambda: erm.fit(X, y), lambda: reference.fit(X, y), 5)
+    times = ratio(lambda: erm.fit(X, y), lambda: reference.fit(X, y), rounds=5)
     off = np.abs(erm.decision_function(X) - reference.decision_function(X)).max()
-    benchmark.extra_info["time_ratio_to_newton_cholesky"] = ratio
+    benchmark.extra_info["/ newton-cholesky"] = times
     benchmark.extra_info["off"] = off
     assert off <= erm.prediction_error_ + 1e-8

@@ -1,12 +1,6 @@
-"""The private fit against scikit-learn's lbfgs, on 10^5 rows of 50 features.
-
-Run with ``pytest tests/benchmarks --benchmark-only``. The ratio of the best times and both gradient
-norms are recorded in ``extra_info``; the clock decides no assertion.
-"""
+"""Private logistic regression."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from convexmarket.data.datasets import scale_rows
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Simulation
+from tests.benchmarks.timing import ratio
 
 N_ROWS, N_FEATURES = 100_000, 50
 
@@ -29,22 +24,10 @@ def problem(design: str) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(rng.random(N_ROWS) < expit(8 * X @ rng.standard_normal(N_FEATURES)), 1, -1)
 
 
-def seconds(run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def ratio_of_best_times(run, reference, repetitions: int = 9) -> float:
-    """Alternate the two, so that whatever else the machine does burdens both."""
-    pairs = [(seconds(run), seconds(reference)) for _ in range(repetitions)]
-    return min(own for own, _ in pairs) / min(other for _, other in pairs)
-
-
-@pytest.mark.benchmark(group="logistic")
 @pytest.mark.parametrize("design", ["independent", "correlated"])
 @pytest.mark.parametrize("regularization", [1e-1, 1e-2, 1e-3, 1e-4])
 def test_private_logistic_against_lbfgs(benchmark, design, regularization) -> None:
+    """10^5 rows of 50 features, beside scikit-learn's lbfgs."""
     X, y = problem(design)
     reference = LogisticRegression(
         solver="lbfgs",
@@ -59,13 +42,14 @@ def test_private_logistic_against_lbfgs(benchmark, design, regularization) -> No
         rounds=5,
         warmup_rounds=1,
     )
-    ratio = ratio_of_best_times(
+    times = ratio(
         lambda: private.fit(X, y, epsilon=1e4 / len(X), random_state=Simulation(0)),
         lambda: reference.fit(X, y),
+        rounds=9,
     )
     w = reference.coef_[0]
     gradient = regularization * w - X.T @ (y * expit(-y * (X @ w))) / N_ROWS
-    benchmark.extra_info["time_ratio_to_lbfgs"] = ratio
-    benchmark.extra_info["gradient_norm"] = private.gradient_norm_
-    benchmark.extra_info["gradient_norm_lbfgs"] = float(np.linalg.norm(gradient))
+    benchmark.extra_info["/ lbfgs"] = times
+    benchmark.extra_info["gradient norm"] = private.gradient_norm_
+    benchmark.extra_info["lbfgs' gradient norm"] = float(np.linalg.norm(gradient))
     assert private.gradient_norm_ <= 1e-9

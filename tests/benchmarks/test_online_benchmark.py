@@ -1,9 +1,8 @@
-"""Quotes of an online market that survive the end of a process, and the loss of power.
+"""Online markets on disk.
 
-Run with ``pytest tests/benchmarks/test_online_benchmark.py --benchmark-only``. No time is asserted;
-what is: no quote is lost, and none doubled. What counts is how long the disk takes to confirm a
-sync, of which a step needs five, so that time is reported as well; it grows a lot where other
-programs keep all cores busy.
+What is asserted: no quote is lost, and none doubled. What counts is how long the disk takes to
+confirm a sync, of which a step needs five, so that time is reported as well; it grows a lot where
+other programs keep all cores busy.
 """
 
 import itertools
@@ -75,8 +74,8 @@ def quote_at_once(market, n_processes):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
-@pytest.mark.benchmark(group="durable quotes, one per step")
 def test_one_per_step(benchmark, new_market, tmp_path, n_processes):
+    """Two thousand durable quotes, one to a transaction."""
     market = benchmark.pedantic(
         lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
     )
@@ -84,8 +83,9 @@ def test_one_per_step(benchmark, new_market, tmp_path, n_processes):
 
 
 @pytest.mark.parametrize("batch", [10, 100])
-@pytest.mark.benchmark(group="durable quotes, several per step")
 def test_several_per_step(benchmark, new_market, tmp_path, batch):
+    """Two thousand durable quotes, several to a transaction."""
+
     def quote(market):
         for _ in market.quote_many(((f"s{i}", c) for i, c in enumerate(REPORTS)), batch):
             pass

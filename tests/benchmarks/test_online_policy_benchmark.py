@@ -1,4 +1,4 @@
-"""Quotes through the library: per second by the array, microseconds one by one, time of a plan."""
+"""Online policies, in memory."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ N = 10**7
 
 
 @pytest.mark.parametrize("name", PRIORS)
-@pytest.mark.benchmark(group="quotes by the array")
 def test_many_quotes(benchmark, name):
+    """Quotes by the array: 10^7 for the uniform prior, 10^5 for others."""
     prior = PRIORS[name]
     n = N if name == "uniform" else N // 100
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
@@ -27,8 +27,8 @@ def test_many_quotes(benchmark, name):
 
 
 @pytest.mark.parametrize("name", PRIORS)
-@pytest.mark.benchmark(group="one quote")
 def test_one_quote(benchmark, name):
+    """One quote."""
     prior = PRIORS[name]
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
     report = float(prior.quantile(0.001))
@@ -37,8 +37,8 @@ def test_one_quote(benchmark, name):
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("name", PRIORS)
-@pytest.mark.benchmark(group="a plan")
 def test_a_plan(benchmark, name, cap):
+    """A plan for 10^5 sellers."""
     policy = benchmark.pedantic(
         cm.OnlinePolicy, (PRIORS[name], 10**5), {**UNIT, "cap": cap}, rounds=3
     )

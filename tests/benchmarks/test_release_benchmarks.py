@@ -1,12 +1,7 @@
-"""Cost of releases: a question, a fit to noisy predictions, a round on a large net.
-
-Run with ``pytest tests/benchmarks --benchmark-only``. Ratios are in ``extra_info``; the clock
-decides no assertion.
-"""
+"""Releases of predictions."""
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import numpy as np
@@ -16,6 +11,7 @@ import convexmarket as cm
 from convexmarket.privacy import Simulation
 from convexmarket.release.fit import declare_fit
 from convexmarket.release.semi_interactive import fit_coefficients
+from tests.benchmarks.timing import ratio, seconds
 
 N_ROWS = 20_000
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
@@ -29,19 +25,13 @@ def model() -> cm.KernelERM:
     return cm.KernelERM(regularization=0.1, data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
 
 
-def seconds(run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def questions(n_points: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-0.7, 0.7, (n_points, 2))
 
 
 @pytest.mark.parametrize("threshold", ["usual", "zero"])
-@pytest.mark.benchmark(group="1,000 questions, one after another")
 def test_interactive_questions(benchmark, threshold) -> None:
+    """A thousand questions, one after another; with threshold 0 as many as there are updates."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
     own = 0.0 if threshold == "zero" else None
@@ -60,8 +50,8 @@ def test_interactive_questions(benchmark, threshold) -> None:
 
 
 @pytest.mark.parametrize("n_points", [50, 500])
-@pytest.mark.benchmark(group="fit to noisy predictions")
 def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
+    """Fit to noisy predictions."""
     X = questions(n_points)
     gram = model().kernel_(X, X)
     noisy = np.random.default_rng(2).laplace(size=n_points)
@@ -73,15 +63,15 @@ def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
         problem.solve(solver="CLARABEL")
         return problem
 
-    exact = min(seconds(lambda: fit_coefficients(gram, noisy, 1.0)) for _ in range(5))
-    benchmark.extra_info["CLARABEL / exact"] = seconds(solve) / exact
+    exact = ratio(solve, lambda: fit_coefficients(gram, noisy, 1.0), rounds=5)
+    benchmark.extra_info["CLARABEL / exact"] = exact
     value = ((gram @ fit_coefficients(gram, noisy, 1.0) - noisy) ** 2).sum()
     assert value == pytest.approx(solve().value, rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
-@pytest.mark.benchmark(group="1,000 public points")
 def test_test_set(benchmark, noise) -> None:
+    """Release at a thousand public points."""
     erm, X = model(), questions(1000)
     release = benchmark.pedantic(
         lambda: cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=SEED), rounds=3
@@ -90,8 +80,8 @@ def test_test_set(benchmark, noise) -> None:
     assert release.noisy_predictions.shape == (1000,)
 
 
-@pytest.mark.benchmark(group="50 rounds on a net of about 50,000 points")
 def test_public(benchmark) -> None:
+    """Fifty rounds on a net."""
     erm = model()
     release = benchmark.pedantic(
         lambda: cm.release.PublicRelease(
@@ -100,13 +90,13 @@ def test_public(benchmark) -> None:
         rounds=3,
     )
     benchmark.extra_info["net"] = release.net_size
-    benchmark.extra_info["error_bound"] = release.error_bound
+    benchmark.extra_info["error bound"] = release.error_bound
     assert 40_000 < release.net_size < 60_000
 
 
 @pytest.mark.parametrize("batch", [1, 1000])
-@pytest.mark.benchmark(group="1,000 answers of a function")
 def test_function(benchmark, batch) -> None:
+    """A thousand answers of a released function, in batches."""
     erm, X = model(), questions(1000)
 
     def ask():

@@ -1,4 +1,4 @@
-"""Tables 1 to 4 of the ridge paper in closed form, against a simulation of the same cells."""
+"""Tables 1 to 4 of the ridge paper."""
 
 from pathlib import Path
 
@@ -37,13 +37,13 @@ def simulation(problems):
                     ridge._simulate(problem, scene, float(alpha), method, rng, SIMULATED_DRAWS)
 
 
-@pytest.mark.benchmark(group="tables 1 to 4")
 def test_closed_forms(benchmark, problems):
+    """All columns in closed form."""
     benchmark.pedantic(closed_forms, args=(problems,), rounds=5, warmup_rounds=1)
 
 
-@pytest.mark.benchmark(group="tables 1 to 4")
 def test_simulation(benchmark, problems):
+    """Three of the seven columns by simulation."""
     benchmark.extra_info["draws"] = SIMULATED_DRAWS
     benchmark.extra_info["draws of the paper"] = PUBLISHED_DRAWS
     benchmark.pedantic(simulation, args=(problems,), rounds=2)

@@ -1,0 +1,21 @@
+"""Times of two actions, taken turn by turn, so that a busy machine slows both alike."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def seconds(action: Callable[[], Any]) -> float:
+    """Return how long an action takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def ratio(action: Callable[[], Any], reference: Callable[[], Any], rounds: int) -> float:
+    """Return the median time of an action over that of a reference."""
+    times = [(seconds(action), seconds(reference)) for _ in range(rounds)]
+    own, other = np.median(times, axis=0)
+    return float(own / other)
