@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from convexmarket.data.csv_format import encoding_of, numbers_in, separator_of
 from convexmarket.errors import DataError
 
 __all__ = ["as_frame", "read_table"]
@@ -48,7 +49,8 @@ def read_table(table: Any) -> pd.DataFrame:
     Parameters
     ----------
     table : path, or what :func:`as_frame` takes
-        A path that ends in .parquet is read as Parquet, any other as CSV with a header.
+        A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose
+        separator and decimal commas are recognised.
 
     Raises
     ------
@@ -61,6 +63,23 @@ def read_table(table: Any) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path)
+        return _csv(path)
+    except UnicodeError as error:
+        raise DataError(f"{path} cannot be read as text: {error}; save it as UTF-8") from error
     except (OSError, ValueError, ImportError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    """Return the table of a CSV file; a column in which each filled cell is a number is numbers."""
+    with path.open("rb") as file:
+        encoding = encoding_of(file.read(4))
+    with path.open(encoding=encoding, newline="") as text:
+        separator = separator_of(text)
+    table = pd.read_csv(path, sep=separator, encoding=encoding)
+    for name in table.select_dtypes(exclude=["number", "bool"]):
+        filled = table[name].dropna()
+        numbers = numbers_in(filled)
+        if len(filled) and numbers.notna().all():
+            table[name] = numbers.reindex(table.index)
+    return table

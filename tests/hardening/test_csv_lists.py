@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convexmarket.data.csv_format import numbers_in
 from convexmarket.errors import DataError
 from convexmarket.lab.lists import reading as lists
 from convexmarket.lab.lists.csv_rows import LONGEST_LINE, csv_rows
 from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import numbers_in, read_list, read_reports, trimmed_id
+from convexmarket.lab.lists.reading import read_list, read_reports, trimmed_id
 from convexmarket.priors import Uniform
 
 PRIOR = Uniform(0.0, 10.0)

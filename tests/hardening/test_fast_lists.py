@@ -72,7 +72,7 @@ def test_plain_lists_are_read_as_columns(tmp_path, monkeypatch, names):
     careful, _ = both(path, 1, group_column="g")
     monkeypatch.setattr(fast_lists, "WORTH_IT", 1)
     monkeypatch.setattr(fast_lists, "_BLOCK", 7)  # fields and characters across the ends of blocks
-    monkeypatch.setattr("convexmarket.lab.lists.reading._Numbers", None)  # rows are not read
+    monkeypatch.setattr("convexmarket.lab.lists.reading.Numbers", None)  # rows are not read
     found = read_list(path, PRIOR, group_column="g")
     pd.testing.assert_frame_equal(found, careful, check_index_type=False)
 

@@ -6,26 +6,23 @@ memory, and what could be read in two ways is refused.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
 from convexmarket.data.csv_cells import unguarded
+from convexmarket.data.csv_format import FIRST_LINES, encoding_of, separator_of
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.files import open_regular
 
-__all__ = ["csv_rows", "separator_of"]
+__all__ = ["csv_rows"]
 
-SEPARATORS = ",;\t|"
 #: Characters of a line; a table of 10,000 columns has fewer.
 LONGEST_LINE = 4_000_000
-#: Lines that the separator is told from.
-FIRST_LINES = 10
 
 
 def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
@@ -46,19 +43,12 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
         with open_regular(path) as binary:
             start = binary.read(4)
             binary.seek(0)
-            text = io.TextIOWrapper(binary, encoding=_encoding(start), newline="")
+            text = io.TextIOWrapper(binary, encoding=encoding_of(start), newline="")
             yield from _fitting(_records(_lines(text, place), place), place)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
     except UnicodeError as error:
         raise DataError(f"{path}: {error}; save the file as UTF-8") from None
-
-
-def _encoding(start: bytes) -> str:
-    """Return the encoding that the byte-order mark announces; UTF-8 without one."""
-    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
@@ -79,7 +69,7 @@ def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
 def _records(lines: Iterator[str], place: str) -> Iterator[tuple[int, list[str], str]]:
     """Yield the line that a row begins at, its fields and the separator, but for blank rows."""
     first = list(islice(lines, FIRST_LINES))
-    separator = _separator(first)
+    separator = separator_of(first)
     reader = csv.reader(chain(first, lines), delimiter=separator, strict=True)
     while True:
         begin = reader.line_num + 1
@@ -93,25 +83,6 @@ def _records(lines: Iterator[str], place: str) -> Iterator[tuple[int, list[str],
             ) from None
         if "".join(row).strip():
             yield begin, row, separator
-
-
-def separator_of(text: str) -> str:
-    """Return the separator that :func:`csv_rows` tells from the beginning of a text."""
-    return _separator(list(islice(io.StringIO(text, newline=""), FIRST_LINES)))
-
-
-def _separator(lines: Sequence[str]) -> str:
-    """Return the separator that splits the first rows most often, and alike where one does."""
-
-    def fit(separator: str) -> tuple[bool, int]:
-        try:
-            rows = [row for row in csv.reader(lines, delimiter=separator) if any(row)][:2]
-        except csv.Error:
-            rows = []
-        widths = [len(row) for row in rows] or [0]
-        return len(set(widths)) == 1 and widths[0] > 1, widths[0]
-
-    return max(SEPARATORS, key=fit)
 
 
 def _fitting(

@@ -8,6 +8,7 @@ which is at fault.
 from __future__ import annotations
 
 import codecs
+import io
 import mmap
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from convexmarket.data.csv_cells import may_be_guarded
+from convexmarket.data.csv_format import separator_of
 from convexmarket.errors import ParameterError
 from convexmarket.ids import LONGEST, forms_of, warn_of_lookalikes
-from convexmarket.lab.lists.csv_rows import separator_of
 from convexmarket.lab.problem.files import open_regular
 from convexmarket.priors import Prior
 
@@ -54,7 +55,8 @@ def plain_csv(
             return None
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
-        separator = separator_of(content[:WORTH_IT].decode("utf-8-sig", "replace"))
+        beginning = content[:WORTH_IT].decode("utf-8-sig", "replace")
+        separator = separator_of(io.StringIO(beginning, newline=""))
         lines = _plain_lines(np.frombuffer(content, dtype=np.uint8), ord(separator))
         names = [str(place) for place in range(width)]
         wanted = [str(place) for place in columns if place is not None]

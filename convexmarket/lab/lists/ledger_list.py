@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
+from convexmarket.data.csv_format import numbers_in
 from convexmarket.errors import DataError
 from convexmarket.lab.lists.reading import (
     blame,
     checked_ids,
     column_named,
     digest,
-    numbers_in,
     read_reports,
 )
 from convexmarket.ledger import Ledger

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.data.csv_format import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError
@@ -26,7 +27,6 @@ from convexmarket.lab.lists.reading import (
     checked_ids,
     clipped,
     is_class,
-    numbers_in,
     read_reports,
     report_faults,
 )

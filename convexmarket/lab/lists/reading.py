@@ -7,8 +7,6 @@ a wrong payment there.
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.csv_format import Numbers, numbers_in
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
 from convexmarket.lab.lists.csv_rows import csv_rows
@@ -36,14 +35,12 @@ __all__ = [
     "column_named",
     "digest",
     "is_class",
-    "numbers_in",
     "read_list",
     "read_reports",
     "report_faults",
     "trimmed_id",
 ]
 
-THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
 #: Cells of a table that is held in memory, in which each takes some 60 bytes.
 MOST_CELLS = 50_000_000
@@ -135,7 +132,7 @@ def read_list(
     plain = plain_csv(path, len(header), (id_at, report_at, group_at), prior)
     if plain is not None:
         return plain
-    lines, numbers = array("q"), _Numbers()
+    lines, numbers = array("q"), Numbers()
     ids: list[str] = []
     groups: list[str] = []
     filled = (
@@ -347,64 +344,11 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
     )
 
 
-def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
-    """Return texts as numbers, NaN where they are not numbers for certain.
-
-    A number is written with the digits 0 to 9. Commas are decimal commas where no number has a
-    point, and one of them is not in a place where it could separate thousands.
-    """
-    if pd.api.types.is_numeric_dtype(texts):
-        return pd.to_numeric(texts).astype(float)
-    numbers = _Numbers()
-    numbers.add([str(text) for text in texts])
-    return pd.Series(numbers.found(), index=texts.index, dtype=float)
-
-
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
     """Say which labels are this class: as numbers if it is one, else as they are written."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()
-
-
-class _Numbers:
-    """Numbers that are read piece by piece: what their commas mean is known at the end."""
-
-    def __init__(self) -> None:
-        self._pieces: list[NDArray[np.float64]] = []
-        self._commas: list[NDArray[np.bool_]] = []
-        self._has_points = False
-        self._has_decimals = False
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Read more texts, with their commas as decimal commas."""
-        has_comma = np.array(["," in text for text in texts], dtype=bool)
-        self._has_points = self._has_points or any("." in text for text in texts)
-        self._has_decimals = self._has_decimals or not all(
-            THOUSANDS.fullmatch(texts[place].strip())
-            for place in np.flatnonzero(has_comma).tolist()
-        )
-        self._pieces.append(np.array([_number(text.replace(",", ".")) for text in texts], float))
-        self._commas.append(has_comma)
-
-    def found(self) -> NDArray[np.float64]:
-        """Return all numbers; NaN where a text is none, or may be another."""
-        if not self._pieces:
-            return np.empty(0)
-        numbers, has_comma = np.concatenate(self._pieces), np.concatenate(self._commas)
-        if self._has_points or not self._has_decimals:
-            numbers[has_comma] = np.nan
-        return numbers
-
-
-def _number(text: str) -> float:
-    """Return a number of ASCII digits, without the underscores that Python takes for nothing."""
-    if "_" in text or not text.isascii():
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.data.csv_format import numbers_in
 from convexmarket.errors import DataError
 from convexmarket.ids import warn_of_lookalikes
 from convexmarket.lab.kinds.online_market.problem import CsvRows, OnlineMarketProblem
@@ -19,7 +20,6 @@ from convexmarket.lab.lists.reading import (
     blame,
     checked_ids,
     is_class,
-    numbers_in,
     read_reports,
     report_faults,
 )
