@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,9 @@ class IncentiveAudit(Shown):
         Misreports tried per seller, at least.
     tolerance : float
         Gains and losses up to this, in the currency of the payments, count as rounding.
-    total_payment, expected_payment : float
-        Sum of the truthful payments of all sellers, and sum of psi(c_i)*u(eps_i), which equals it
-        in expectation over the prior (A, Eq. 9). The first is NaN where not all were audited and
-        the market is not the papers' problem.
+    expected_payment : float
+        Sum of psi(c_i)*u(eps_i), which equals ``total_payment`` in expectation over the prior (A,
+        Eq. 9).
     coalitions : CoalitionAudit or None
         What pairs gain who lie together, where it was asked for. All else here is about sellers
         who lie alone.
@@ -103,8 +102,8 @@ class IncentiveAudit(Shown):
     n_sellers: int
     n_misreports: int
     tolerance: float
-    total_payment: float
     expected_payment: float
+    _total: Callable[[], float]
     coalitions: CoalitionAudit | None = None
 
     def to_frame(self) -> pd.DataFrame:
@@ -137,6 +136,14 @@ class IncentiveAudit(Shown):
         ax.axhline(self.tolerance, color="0.6", lw=1, label="rounding")
         ax.legend()
         return ax
+
+    @cached_property
+    def total_payment(self) -> float:
+        """Sum of the truthful payments of all sellers, computed when asked for.
+
+        NaN where not all were audited and the market is not the papers' problem.
+        """
+        return self._total()
 
     @property
     def max_gain(self) -> float:
@@ -303,10 +310,6 @@ def audit_incentives(
         _row(market, int(i), trial, rule, rounding) for i, trial in zip(who, trials, strict=True)
     ]
     table = pd.DataFrame(rows).drop(columns="largest_payment")
-    if exact:
-        total = float(payments(market, allocation).sum())
-    else:
-        total = float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
     pairs = None
     if coalitions:
         pairs = audit_pairs(
@@ -329,10 +332,17 @@ def audit_incentives(
         n_sellers=len(market.sellers),
         n_misreports=min(trial.report.size for trial in trials) - 1,
         tolerance=rounding * largest,
-        total_payment=total,
         expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
+        _total=partial(_total_payment, market, allocation if exact else None, table),
         coalitions=pairs,
     )
+
+
+def _total_payment(market: Market, exact: Allocation | None, table: pd.DataFrame) -> float:
+    """Return the sum of all payments: by the exact rule, or of all sellers in the table."""
+    if exact is not None:
+        return float(payments(market, exact).sum())
+    return float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
 
 
 def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:

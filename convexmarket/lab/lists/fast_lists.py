@@ -88,7 +88,7 @@ def plain_columns(ids: Any, reports: Any, groups: Any = None, *, prior: Prior) -
     numbers = reports.to_numpy()
     low, high = prior.support
     within = max(low, 0.0) <= numbers.min() and numbers.max() <= min(high, np.finfo(float).max)
-    if not (within and _are_plain(ids) and pc.count_distinct(ids).as_py() == len(ids)):
+    if not (within and _are_plain(ids) and len(pc.unique(ids)) == len(ids)):
         return None
     columns = {"id": pd.Series(pd.array(ids, dtype="str")), "sensitivity": numbers}
     if groups is not None:
@@ -96,7 +96,7 @@ def plain_columns(ids: Any, reports: Any, groups: Any = None, *, prior: Prior) -
         if labels.null_count or not pc.min(pc.utf8_length(labels)).as_py():
             return None
         columns["group"] = labels.dictionary_encode().to_pandas().astype(object)
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _plain_lines(content: NDArray[np.uint8], separator: int) -> int:

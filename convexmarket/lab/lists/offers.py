@@ -208,7 +208,8 @@ def price_offers(
             "weight": allocation.weights,
             "payment": paid,
             "surplus": paid - listed["sensitivity"].to_numpy() * allocation.epsilon,
-        }
+        },
+        copy=False,
     )
     certificate = {
         "statements": statements(prior, wanted, budget, at_least or {}, allocation.method),
