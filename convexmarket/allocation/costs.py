@@ -213,6 +213,11 @@ class GroupedCosts(SortedCosts):
         """Return numbers, means and squares of the k smallest costs."""
         return self._numbers[:k], self._means[:k], self._squares[:k]
 
+    def row(self, psi: Floats) -> Ints:
+        """Return where sellers of these costs are; behind all rows if they are too dear."""
+        found = np.searchsorted(self.psi, psi, side="right") - 1
+        return np.where(psi >= self.psi[-1], self.psi.size, found)
+
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
         return self._n[k]
@@ -316,30 +321,32 @@ class ReplacedInGroups:
     old : ndarray, shape (n,)
         Costs of the sellers who are replaced.
     psi : ndarray, shape (n,)
-        What they cost instead; +inf removes them.
+        What they cost instead; +inf removes them. One for all where all are of one row, so that
+        only sums tell these markets apart.
     """
 
     def __init__(self, base: GroupedCosts, old: Floats, psi: Floats) -> None:
         self.base, self.offset, self.psi = base, base.offset, psi
         self.old, self.y = base.scaled(old), base.scaled(psi)
         rows = base.psi.size
-        self.row = np.searchsorted(base.psi, old, side="right") - 1
-        self.row[old >= base.psi[-1]] = rows  # too dear to be there
+        self.row = base.row(old[: psi.size])
         self.place = np.searchsorted(base.psi, psi)
         self.size = rows + 1 - np.isinf(psi).astype(np.intp)
-        self.count = psi.size
+        self.count = old.size
         self.stretches = None
         if base.stretches is not None:
             _, *ends = base.stretches
-            begin, end = (k + (self.place[:, None] <= k) for k in ends)
-            e = np.repeat(np.arange(psi.size), begin.shape[1])
+            begin, end = (
+                np.broadcast_to(k + (self.place[:, None] <= k), (self.count, k.size)) for k in ends
+            )
+            e = np.repeat(np.arange(self.count), begin.shape[1])
             self.stretches = e, begin.ravel(), end.ravel()
 
     def _among(self, e: Ints, k: Ints) -> tuple[Ints, Any, Any]:
         """Return how many rows of the base are among the first k, if one has left and if come."""
-        has_new = k > self.place[e]
+        has_new = k > of_market(self.place, e)
         rows = k - has_new
-        return rows, rows > self.row[e], has_new
+        return rows, rows > of_market(self.row, e), has_new
 
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
@@ -351,29 +358,32 @@ class ReplacedInGroups:
 
         def without(number: Ints) -> Ints:
             more = self.base.position(e, number + 1)
-            return np.where(more > self.row[e], more, self.base.position(e, number))
+            own = of_market(self.row, e)
+            return np.where(more > own, more, self.base.position(e, number))
 
         behind = without(number - 1) + 1
-        place = self.place[e]
+        place = of_market(self.place, e)
         return np.where(behind > place, behind, np.minimum(without(number), place))
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
-        return np.where(k == self.place[e], self.y[e], self.base.scaled(self._row(e, k)))
+        found = self.base.scaled(self._row(e, k))
+        return np.where(k == of_market(self.place, e), of_market(self.y, e), found)
 
     def _row(self, e: Ints, k: Ints) -> Floats:
-        return self.base.psi[np.minimum(k - (k > self.place[e]), self.base.psi.size - 1)]
+        place = of_market(self.place, e)
+        return self.base.psi[np.minimum(k - (k > place), self.base.psi.size - 1)]
 
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
         rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, of_market(self.y, e), 0.0)
         return self.base.s1[rows] - old + y
 
     def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
         """Return the sum of the k smallest costs, and that of their squares."""
         rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, of_market(self.y, e), 0.0)
         return self.base.s1[rows] - old + y, self.base.s2[rows] - old * old + y * y
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:

@@ -38,7 +38,7 @@ from convexmarket.allocation.path import (
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-__all__ = ["CurvePoints", "OwnReportCurve"]
+__all__ = ["CurvePoints", "OwnReportCurve", "chunks"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -131,8 +131,7 @@ class OwnReportCurve:
         Most of these markets differ in sums alone, not in any rank that matters, and the weights
         need not be known.
         """
-        ranged = (self.form.eta_low, self.form.eta_high) != (0, np.inf)
-        if ranged or self._common is None:
+        if self._is_ranged or self._common is None:
             return self(seller, np.full(seller.size, psi)).value
         ordered, psi = self._base.psi, psi if psi <= self._limit else np.inf
         ranks = np.minimum(self._rank[seller], ordered.size)  # one for all who are never bought
@@ -140,7 +139,7 @@ class OwnReportCurve:
         wanted[ranks] = True
         value = np.empty(wanted.size)
         for number, group in enumerate(np.split(np.arange(wanted.size), self._borders)):
-            for some in _chunks(group[wanted[group]]):
+            for some in chunks(group[wanted[group]]):
                 alike = number % 2 == 0 and psi > ordered[some[-1]]
                 costs = (
                     ReplacedAlike(self._base, some, psi)
@@ -149,6 +148,10 @@ class OwnReportCurve:
                 )
                 value[some] = self._optimum(costs).value
         return self.form.mu * value[ranks]
+
+    @property
+    def _is_ranged(self) -> bool:
+        return (self.form.eta_low, self.form.eta_high) != (0, np.inf)
 
     @cached_property
     def _borders(self) -> Ints:
@@ -168,8 +171,7 @@ class OwnReportCurve:
         return np.append(np.clip(borders, 0, psi.size), psi.size)
 
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
-        chunks = _chunks(np.arange(seller.size))
-        found = [self._solve(seller[some], psi[some]) for some in chunks]
+        found = [self._solve(seller[some], psi[some]) for some in chunks(np.arange(seller.size))]
         return CurvePoints.joined(found or [CurvePoints(*np.empty((3, 0)))])
 
     def can_do_without(self) -> bool:
@@ -243,7 +245,8 @@ class OwnReportCurve:
         )
 
 
-def _chunks(index: Ints) -> list[Ints]:
+def chunks(index: Ints) -> list[Ints]:
+    """Return sellers in chunks whose markets are solved at once."""
     return [index[start : start + _CHUNK] for start in range(0, index.size, _CHUNK)]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation import parted
+from convexmarket.allocation import parted, path
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
 
 da = pytest.importorskip("dask.array")
@@ -50,14 +50,18 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parted, "_MOST", 3)
+        patch.setattr(parted, "_MANY", 2)
         assert_paid_alike(np.array(reports), chunks, **wanted)
 
 
 @pytest.mark.parametrize(
     ("mu", "cap"), [(1.0, None), (100.0, None), (1.0, 5.0), (100.0, 5.0), (1.0, 1.5)]
 )
-def test_many_sellers_are_paid_the_same(mu, cap, monkeypatch):
+@pytest.mark.parametrize("most_shared", [0, 8])
+def test_many_sellers_are_paid_the_same(mu, cap, most_shared, monkeypatch):
     monkeypatch.setattr(parted, "_MOST", 500)
+    monkeypatch.setattr(parted, "_MANY", 20)
+    monkeypatch.setattr(path, "_MOST_SHARED", most_shared)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
     assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
     assert_paid_alike(np.round(reports, 3), 1_700, mu=mu, cap=cap)
