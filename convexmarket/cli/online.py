@@ -156,7 +156,7 @@ def open_(
 ) -> None:
     """Check a problem file and all it names, and open its market."""
     from convexmarket.lab.kinds.online_market.market import open_market
-    from convexmarket.lab.kinds.online_market.problem import CsvRows, OnlineMarketProblem
+    from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
     from convexmarket.lab.kinds.online_market.terminal import terms_table
     from convexmarket.lab.problem.loading import load_problem
 
@@ -169,9 +169,9 @@ def open_(
         with open_market(problem, folder) as market:
             terms = terms_table(market)
     out.print(terms)
-    if isinstance(problem.data, CsvRows) and not problem.file(problem.data.rows).exists():
+    if isinstance(problem.data, OwnSellers) and not problem.file(problem.data.file).exists():
         out.print(
-            f"{problem.data.rows} is not there yet; the market needs it to close", markup=False
+            f"{problem.data.file} is not there yet; the market needs it to close", markup=False
         )
     out.print(f"Opened {folder}", highlight=False, soft_wrap=True, markup=False)
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)

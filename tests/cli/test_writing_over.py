@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sellers.csv").write_text("id,sensitivity\nAnn,1.1\nBob,2.5\n")
     (tmp_path / "market.toml").write_text(TRAINED_MARKET)
-    (tmp_path / "rows.csv").write_text("id,a,b,label\nAnn,0.1,0.2,yes\nBob,0.2,0.1,no\n")
+    (tmp_path / "rows.csv").write_text("id,one,two,label\nAnn,0.1,0.2,yes\nBob,0.2,0.1,no\n")
     a_database(tmp_path / "books.sqlite")
     assert invoke("online", "open", "m", "market.toml").exit_code == 0
     return tmp_path

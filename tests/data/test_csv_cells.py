@@ -93,7 +93,7 @@ def test_every_text_is_quoted_and_numbers_are_bare():
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "market.toml").write_text(TRAINED_MARKET.replace("= 8", "= 80"))
-    (tmp_path / "rows.csv").write_text("id,a,b,label\nAnn,0.1,0.2,yes\n")
+    (tmp_path / "rows.csv").write_text("id,one,two,label\nAnn,0.1,0.2,yes\n")
     ids = [*NASTY, *PLAIN]
     table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
     with open(tmp_path / "sellers.csv", "w", newline="") as file:

@@ -38,8 +38,10 @@ sigma = 1.0
 gamma = 0.01
 [data]
 source = "csv"
-rows = "rows.csv"
+file = "rows.csv"
+label = "label"
 classes = ["no", "yes"]
+features = { x = [-1, 1] }
 [learner]
 regularization = 0.1
 """
@@ -291,7 +293,7 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
     said = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
     assert (
-        "mine.csv: line 2: the cell of the column 'label' is none of the classes"
+        "mine.csv: line 2: the cell of the column 'label' of 'a' is none of the classes"
         in said.stderr.replace("\n", " ")
     )
 

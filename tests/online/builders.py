@@ -27,8 +27,10 @@ sigma = 10.0
 gamma = 0.1
 [data]
 source = "csv"
-rows = "rows.csv"
+file = "rows.csv"
+label = "label"
 classes = ["no", "yes"]
+features = { one = [-1, 1], two = [-1, 1] }
 [learner]
 regularization = 1.0
 """

@@ -36,7 +36,7 @@ from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.priors import Prior
 
-__all__ = ["REPORTED", "SOLD", "People", "read_columns", "read_people"]
+__all__ = ["REPORTED", "SOLD", "People", "read_columns", "read_people", "read_public"]
 
 Floats = NDArray[np.float64]
 
@@ -79,21 +79,25 @@ class People:
         """Who sells, in the order of the file."""
         return self.parts[SOLD].index.tolist()
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What the features of a row are called."""
+        return tuple(map(str, self.features.get_feature_names_out()))
+
+    def signed_rows(self, part: str) -> tuple[Floats, Floats]:
+        """Return rows of a ball, and labels -1 and 1, of the sellers or of public rows."""
+        table, positive = self.parts[part], None if self.classes is None else self.classes[1]
+        is_positive = (table[self.label] == positive).to_numpy(bool)
+        return self.features.transform(table), np.where(is_positive, 1.0, -1.0)
+
     def classification(self) -> MarketData:
         """Return rows of a ball with labels -1 and 1."""
-        positive = None if self.classes is None else self.classes[1]
-
-        def part(name: str) -> tuple[Floats, Floats]:
-            table = self.parts[name]
-            is_positive = (table[self.label] == positive).to_numpy(bool)
-            return self.features.transform(table), np.where(is_positive, 1.0, -1.0)
-
         norm = self.features.data_norm or 1.0
         return MarketData(
-            *part(SOLD),
-            *part("validation"),
-            *part("test"),
-            feature_names=self._names(),
+            *self.signed_rows(SOLD),
+            *self.signed_rows("validation"),
+            *self.signed_rows("test"),
+            feature_names=self.feature_names,
             data_norm=norm,
             description=self.description,
         )
@@ -108,12 +112,9 @@ class People:
         return RegressionData(
             *part(SOLD),
             *part("test"),
-            feature_names=self._names(),
+            feature_names=self.feature_names,
             description=self.description,
         )
-
-    def _names(self) -> tuple[str, ...]:
-        return tuple(map(str, self.features.get_feature_names_out()))
 
 
 def read_people(problem: ProblemModel, group: str | None = None) -> People:
@@ -142,11 +143,7 @@ def read_people(problem: ProblemModel, group: str | None = None) -> People:
         reports = table.reports(data.report, problem.prior, ids)  # type: ignore[attr-defined]
     people = table.people(data, ids, getattr(learner, "target_range", None))
     groups = None if group is None else table.words(group, "the group", ids)
-    parts = _drawn(people, data.public_shares, problem.run.seed, path)
-    for part, name in data.public_files.items():
-        public = _Table.read(data, problem.file(name))
-        public.check_size(data)
-        parts[part] = public.people(data, None, None)
+    parts = _drawn(people, data.public_shares, problem.run.seed, path) | read_public(problem)
     sold = people.index.isin(parts[SOLD].index)
     return People(
         parts=parts,
@@ -160,6 +157,23 @@ def read_people(problem: ProblemModel, group: str | None = None) -> People:
             "declares, and nothing about them was computed from the rows."
         ),
     )
+
+
+def read_public(problem: ProblemModel) -> dict[str, pd.DataFrame]:
+    """Read the public rows that stand in files of their own, by what they are for.
+
+    Raises
+    ------
+    DataError
+        As :func:`read_people`.
+    """
+    data: OwnTable = problem.data  # type: ignore[attr-defined]
+    parts = {}
+    for part, name in data.public_files.items():
+        table = _Table.read(data, problem.file(name))
+        table.check_size(data)
+        parts[part] = table.people(data, None, None)
+    return parts
 
 
 def _drawn(

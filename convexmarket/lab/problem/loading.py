@@ -157,7 +157,7 @@ def rows_setting(problem: ProblemModel, path: str | Path) -> str:
     Parameters
     ----------
     problem : Problem
-        One that names a file of rows, in ``data.rows`` or ``data.file``.
+        One that names a file of rows, in ``data.file``.
     path : path of a CSV or Parquet file
         As seen from here; the override names it as seen from the problem file.
 
@@ -166,9 +166,7 @@ def rows_setting(problem: ProblemModel, path: str | Path) -> str:
     ProblemFileError
         If the problem names no file of rows, or the path is not that of a file.
     """
-    data = getattr(problem, "data", None)
-    key = next((key for key in ("rows", "file") if hasattr(data, key)), None)
-    if key is None:
+    if not hasattr(getattr(problem, "data", None), "file"):
         raise ProblemFileError(
             f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; those "
             'with data.source = "csv" or "parquet" do'
@@ -179,7 +177,7 @@ def rows_setting(problem: ProblemModel, path: str | Path) -> str:
         raise ProblemFileError(f"--data {path}: {error.strerror}; give a file of rows") from None
     folder = Path(problem.source.path).parent if problem.source else Path()
     seen = os.path.relpath(Path(path).resolve(), folder.resolve())
-    return f"data.{key}={json.dumps(seen, ensure_ascii=False)}"
+    return f"data.file={json.dumps(seen, ensure_ascii=False)}"
 
 
 def json_schema() -> dict[str, Any]:

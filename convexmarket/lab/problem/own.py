@@ -18,6 +18,7 @@ __all__ = [
     "ColumnName",
     "FileName",
     "Label",
+    "OwnClasses",
     "OwnClassification",
     "OwnRegression",
     "OwnTable",
@@ -162,6 +163,8 @@ class OwnTable(TableModel):
 
     @model_validator(mode="after")
     def _something_public(self) -> Self:
+        if "public" not in type(self).model_fields:  # bought without a trial before
+            return self
         files = [part for part in ("validation", "test") if part in type(self).model_fields]
         given = list(self.public_files)
         if bool(self.public_shares) == bool(given) or (given and given != files):
@@ -195,13 +198,11 @@ class PublicTest(TableModel):
     test: Share
 
 
-class OwnClassification(OwnTable):
+class OwnClasses(OwnTable):
     """A table whose labels are one of two classes, [negative, positive]."""
 
     classes: Classes
     data_norm: Positive = 1.0
-    public: PublicParts | None = None
-    validation: FileName | None = None
     test: FileName | None = None
 
     @property
@@ -218,6 +219,13 @@ class OwnClassification(OwnTable):
     def _two_classes(self) -> Self:
         check_classes(self.classes)
         return self
+
+
+class OwnClassification(OwnClasses):
+    """A table of two classes, of which public rows choose parameters and measure errors."""
+
+    public: PublicParts | None = None
+    validation: FileName | None = None
 
 
 class OwnRegression(OwnTable):

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and leave
 QUICKSTART = PROBLEMS / "quickstart.toml"
 SMALL = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
 SMALL += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1"]
-ROWS = "id,a,b,label\n" + "".join(f"{i},0.{k},0.1,{'yes' if k % 2 else 'no'}\n" for k, i in
+ROWS = "id,one,two,label\n" + "".join(f"{i},0.{k},0.1,{'yes' if k % 2 else 'no'}\n" for k, i in
                                   enumerate("abcd", start=1))  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.kinds.online_market.market import (
@@ -51,6 +52,7 @@ regularization = 0.5
 arrivals = 30
 acceptance = 0.7
 """
+SEED = np.random.SeedSequence(3)
 
 
 def run(*overrides: str) -> Result:
@@ -171,16 +173,16 @@ def test_the_same_file_gives_the_same_market(result):
     again = run_problem(parse_problem(SMALL))
     for name in ("offers", "plans", "curves", "audits"):
         pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
-    assert again.numbers["release"] == result.numbers["release"]
-    assert run("run.seed=1").numbers["release"] != result.numbers["release"]
+    assert again.numbers["model"] == result.numbers["model"]
+    assert run("run.seed=1").numbers["model"] != result.numbers["model"]
 
 
 def test_the_result_is_json_as_it_is(result, as_json):
     written = as_json(result)
     assert written["numbers"]["summary"]["counts"] == result.numbers["summary"]["counts"]
-    assert written["numbers"]["release"] == result.numbers["release"]
+    assert written["numbers"]["model"] == result.numbers["model"]
     assert written["provenance"]["problem_file"]["text"] == SMALL
-    assert json.loads(result.numbers["release"])["guarantees"].keys() == set(
+    assert result.numbers["model"]["guarantees"].keys() == set(
         result.tables["offers"].id[result.tables["offers"].status == "accepted"]
     )
 
@@ -213,51 +215,85 @@ def test_a_market_that_sells_nothing_says_so():
 # ------------------------------------------------------------------------------ rows and release
 
 
+OWN = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={x=[-1, 1]}}"
+#: What is public of the columns that :func:`mixed` writes.
+MIXED = "data.features={age=[20, 80], ward=['north', 'south']}"
+
+
 def clinic(folder, rows: str, *overrides: str):
     (folder / "rows.csv").write_text(rows)
-    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1]}"
-    return parse_problem(SMALL, [data, *overrides], path=str(folder / "market.toml"))
+    return parse_problem(SMALL, [OWN, *overrides], path=str(folder / "market.toml"))
+
+
+def mixed(folder, source: str):
+    """Return a market of rows with a number and a category, in a file of this format."""
+    table = pd.DataFrame({"id": list("abc"), "age": [20.0, 42.5, 90.0]})
+    table["ward"], table["ill"] = ["north", "south", "south"], [0, 1, 1]
+    if source == "parquet":
+        table.to_parquet(folder / "rows.parquet")
+    else:
+        table.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
+    told = [OWN, MIXED, f"data.source='{source}'", f"data.file='rows.{source}'"]
+    return parse_problem(SMALL, told, path=str(folder / "market.toml"))
+
+
+def test_ranges_and_categories_make_the_same_rows_of_csv_and_parquet(tmp_path):
+    problems = [mixed(tmp_path, source) for source in ("csv", "parquet")]
+    of_csv, of_parquet = map(owned_rows, problems)
+    assert of_csv.ids == of_parquet.ids == list("abc")
+    assert of_csv.feature_names == ("age", "ward=north", "ward=south", "intercept")
+    np.testing.assert_allclose(
+        np.sqrt(3) * of_csv.X, [[-1, 1, 0, 1], [-0.25, 0, 1, 1], [1, 0, 1, 1]]
+    )
+    np.testing.assert_array_equal(of_csv.X, of_parquet.X)
+    np.testing.assert_array_equal(of_csv.y, of_parquet.y)
+    sold = pd.DataFrame({"id": list("abc"), "epsilon": [4.0, 8.0, 6.0]})
+    one, other = (json.loads(release_model(problem, sold, seed=SEED)) for problem in problems)
+    assert one["coef"] == other["coef"]
+    declared = one["public_features"]
+    columns = {name: tuple(public) for name, public in declared.pop("columns").items()}
+    assert columns == {"age": (20, 80), "ward": ("north", "south")}
+    assert cm.PublicFeatures({"age": (20, 80), "ward": ["north", "south"]}).get_params() == {
+        **declared,
+        "columns": {"age": (20, 80), "ward": ["north", "south"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("d;young;north;0", "line 5: the cell of the column 'age' of 'd' is no finite number"),
+        ("d;44;;0", "line 5: the cell of the column 'ward' of 'd' is empty"),
+        ("d;44;north;2", "line 5: the cell of the column 'ill' of 'd' is none of the classes"),
+        ("a;44;north;0", "line 5: 'a' is the id of an earlier line"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_line_and_column(tmp_path, row, said):
+    problem = mixed(tmp_path, "csv")
+    with (tmp_path / "rows.csv").open("a") as file:
+        file.write(row + "\n")
+    with pytest.raises(DataError) as caught:
+        owned_rows(problem)
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.csv'}: {said}")
 
 
 def test_classes_that_are_numbers_are_compared_as_numbers(tmp_path):
-    rows = owned_rows(clinic(tmp_path, "ill;id;x;y\n1.0;a;0,5;0,1\n0;b;-0,5;0,2\n"))
-    assert rows.ids == ("a", "b")
+    rows = owned_rows(clinic(tmp_path, "ill;id;x\n1.0;a;0,5\n0;b;-0,5\n"))
+    assert rows.ids == ["a", "b"]
     np.testing.assert_array_equal(rows.y, [1.0, -1.0])
-    np.testing.assert_array_equal(rows.X, [[0.5, 0.1], [-0.5, 0.2]])
-    assert rows.feature_names == ("x", "y")
     assert rows.y_test.size == 0
-
-
-def test_a_report_beside_the_measurements_is_not_trained_on(tmp_path):
-    problem = clinic(tmp_path, "id,x,sensitivity,ill\na,0.1,3.1,0\nb,0.2,2.5,1\n")
-    rows = owned_rows(problem)
-    assert rows.feature_names == ("x",)
-    assert "Not used as features: sensitivity (report)." in rows.description
-    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [4.0, 8.0]})
-    released = json.loads(release_model(problem, sold))
-    assert released["features"] == ["x"]
-    assert "sensitivity (report)" in released["data"]
-
-
-def test_a_report_of_another_name_is_told_by_the_file(tmp_path):
-    table = "id,x,price,ward,ill\na,0.1,0.5,0.2,0\nb,0.2,0.3,0.1,1\n"
-    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], "
-    problem = clinic(tmp_path, table, data + "report='price', group='ward'}")
-    assert owned_rows(problem).feature_names == ("x",)
-    named = clinic(tmp_path, table, data + "group='ward', features=['ward', 'x']}")
-    assert owned_rows(named).feature_names == ("ward", "x")
 
 
 def test_rows_follow_the_ids_and_not_the_file(tmp_path):
     rows = owned_rows(clinic(tmp_path, "id,x,ill\na,0.1,0\nb,0.2,1\nc,0.3,0\n"))
     X, y = rows.of(["c", "a"])
-    np.testing.assert_array_equal(X, [[0.3], [0.1]])
+    np.testing.assert_allclose(np.sqrt(2) * X, [[0.3, 1.0], [0.1, 1.0]])
     np.testing.assert_array_equal(y, [-1.0, -1.0])
 
 
 def test_ids_are_compared_in_one_form_of_unicode(tmp_path):
     rows = owned_rows(clinic(tmp_path, "id,x,ill\nZoe\u0308,0.1,0\n"))
-    assert rows.ids == ("Zo\u00eb",)
+    assert rows.ids == ["Zo\u00eb"]
 
 
 def test_a_release_is_noise_around_the_same_answer(tmp_path):
@@ -267,19 +303,20 @@ def test_a_release_is_noise_around_the_same_answer(tmp_path):
     sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(1, 8, 8)})
     coefs = [json.loads(release_model(problem, sold))["coef"][0] for _ in range(3)]
     assert len(set(coefs)) == 3  # a fresh seed each time
-    seeded = [release_model(problem, sold, seed=np.random.SeedSequence(3)) for _ in range(2)]
+    seeded = [release_model(problem, sold, seed=SEED) for _ in range(2)]
     assert seeded[0] == seeded[1]
 
 
-@pytest.mark.parametrize("seed", [None, np.random.SeedSequence(3)])
+@pytest.mark.parametrize("seed", [None, SEED])
 def test_only_a_simulation_tells_what_the_model_is_without_noise(tmp_path, seed):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) / 5
     y = (X[:, 0] + 0.1 * rng.normal(size=60) > 0).astype(int)
     lines = [f"s{k},{a},{b},{ill}" for k, ((a, b), ill) in enumerate(zip(X, y, strict=True))]
     (tmp_path / "public.csv").write_text("\n".join(["id,x,z,ill", *lines[40:]]), encoding="utf-8")
-    data = "data={source='csv', rows='rows.csv', label='ill', classes=[0, 1], test='public.csv'}"
-    problem = clinic(tmp_path, "\n".join(["id,x,z,ill", *lines[:40]]), data)
+    told = ["data.features={x=[-1, 1], z=[-1, 1]}", "data.test='public.csv'"]
+    problem = clinic(tmp_path, "\n".join(["id,x,z,ill", *lines[:40]]), *told)
+    X = cm.PublicFeatures({"x": (-1, 1), "z": (-1, 1)}).transform({"x": X[:, 0], "z": X[:, 1]})
     sold = pd.DataFrame({"id": [f"s{k}" for k in range(40)], "epsilon": np.linspace(1, 8, 40)})
     released = json.loads(release_model(problem, sold, seed=seed))
     scores = X[40:] @ released["coef"]
@@ -320,9 +357,9 @@ def test_what_the_learner_adds_is_said_where_the_file_asks_for_it(tmp_path):
 
 
 def test_a_market_needs_public_rows_that_can_be_read_before_it_opens(tmp_path):
-    (tmp_path / "test.csv").write_text("x,ill\n2.0,0\n")
+    (tmp_path / "test.csv").write_text("x,ill\ntall,0\n")
     problem = clinic(tmp_path, "", "data.test='test.csv'")
-    with pytest.raises(DataError, match=r"line 2: the norm of the row is above data_norm = 1"):
+    with pytest.raises(DataError, match=r"line 2: the cell of the column 'x' is no finite number"):
         open_market(problem, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
@@ -332,9 +369,7 @@ def test_sellers_of_a_file_are_quoted_by_their_own_reports(tmp_path):
     lines = [f"p{k};0,{k % 7};{str(ask).replace('.', ',')};{k % 2}" for k, ask in enumerate(asks)]
 
     def problem(lines):
-        (tmp_path / "rows.csv").write_text("\n".join(["id;x;ask;ill", *lines]))
-        data = "data={source='csv', rows='rows.csv', label='ill', report='ask', classes=[0, 1]}"
-        return parse_problem(SMALL, [data], str(tmp_path / "market.toml"))
+        return clinic(tmp_path, "\n".join(["id;x;ask;ill", *lines]), "data.report='ask'")
 
     result = run_online_market(problem(lines))
     offers = result.tables["offers"].set_index("id").sensitivity
@@ -343,5 +378,5 @@ def test_sellers_of_a_file_are_quoted_by_their_own_reports(tmp_path):
     page = markdown_page(build_report(result))
     assert "**In this simulated market of sellers who report themselves, " in page
     assert "drawn from the prior and answers" not in page
-    with pytest.raises(DataError, match="line 3: the report is outside the support"):
+    with pytest.raises(DataError, match="line 3: the report of 'p1' is outside"):
         run_online_market(problem([lines[0], "p1;0,1;7;0", *lines[2:]]))

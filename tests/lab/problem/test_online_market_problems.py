@@ -33,7 +33,7 @@ n_features = 2
 [learner]
 regularization = 0.5
 """
-CSV = "data={source='csv', rows='rows.csv', classes=[0, 1]"
+CSV = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={age=[18, 100]}"
 
 
 def refusal(*overrides: str) -> str:
@@ -68,7 +68,7 @@ def test_defaults_keep_what_was_sold():
 
 def test_files_are_found_from_the_problem_file():
     problem = parse_problem(BASE, [CSV + "}"], path="some/where/my.toml")
-    assert problem.file(problem.data.rows) == Path("some/where/rows.csv")
+    assert problem.file(problem.data.file) == Path("some/where/rows.csv")
 
 
 @pytest.mark.parametrize("name", ["online-wdbc.toml", "online-clinic/market.toml"])
@@ -84,7 +84,7 @@ def test_the_schema_knows_the_kind():
     assert "online-market" in schema["discriminator"]["mapping"]
     tables = schema["$defs"]["OnlineMarketProblem"]["properties"]
     assert {"prior", "buyer", "plan", "data", "learner", "simulation"} <= set(tables)
-    assert schema["$defs"]["CsvRows"]["additionalProperties"] is False
+    assert schema["$defs"]["OwnSellers"]["additionalProperties"] is False
 
 
 @for_each(
@@ -103,14 +103,11 @@ def test_the_schema_knows_the_kind():
         ("simulation.arrivals=21", "simulation: arrivals is 21, and the data have rows of 20"),
         ("learner.regularization=[0.1]", "learner.regularization is [0.1]"),
         ("data.source='cvs'", "data.source is 'cvs'; did you mean 'csv'?"),
-        (CSV + ", id='label'}", "data: the column 'label' is named twice"),
-        (CSV + ", features=['a', 'a']}", "data: the column 'a' is named twice"),
-        (CSV + ", features=['a', 'ask']}", "data: the feature 'ask' is what the sellers report"),
-        (CSV + ", features=['a'], report='a'}", "data: the feature 'a' is what the sellers report"),
-        ("data={source='csv', rows='r.csv', classes=['a', 'a']}", "data: classes are twice 'a'"),
-        ("data={source='csv', rows='r.csv', classes=['a', true]}", "True is no label"),
-        ("data={source='csv', rows='r.csv', classes=['a', 1]}", "give two texts or two numbers"),
-        ("data={source='csv', classes=['a', 'b']}", "data.rows is missing"),
+        (CSV + ", id='ill'}", "data: the column 'ill' is named twice among id, report, label"),
+        (CSV + ", report='age'}", "data: the column 'age' is report, and so no feature"),
+        (CSV + ", public={test=0.2}}", "data.public is not a known key"),
+        (CSV.replace("file=", "rows=") + "}", "data.rows is not a known key"),
+        ("data={source='csv', classes=['a', 'a']}", "data.file is missing"),
     ],
 )
 def test_mistakes_are_named(override, said):

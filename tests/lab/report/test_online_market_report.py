@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,10 @@ def replanned() -> Result:
 def test_the_released_model_stands_beside_its_report(result, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(render, "save_figure", save_a_frame)
     page = write_report(result, tmp_path / "report")
-    assert (page.parent / "model.json").read_text(encoding="utf-8") == result.numbers["release"]
+    released = json.loads((page.parent / "model.json").read_text(encoding="utf-8"))
+    assert released == result.numbers["model"]
+    results = (page.parent / "results.json").read_text(encoding="utf-8")
+    assert results.count(str(released["coef"][0])) == 1, "results hold the model once"
     assert 'href="model.json"' in page.read_text(encoding="utf-8")
     write_report(result, tmp_path / "report")  # a report with a model can be replaced
 

@@ -90,7 +90,7 @@ def test_lists_and_exports_are_for_their_owner(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sellers.csv").write_text("id,sensitivity\nAnn,1.1\nBob,2.5\n")
     (tmp_path / "market.toml").write_text(TRAINED_MARKET)
-    (tmp_path / "rows.csv").write_text("id,a,b,label\nAnn,0.1,0.2,yes\n")
+    (tmp_path / "rows.csv").write_text("id,one,two,label\nAnn,0.1,0.2,yes\n")
     price_offers(tmp_path / "sellers.csv", cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write(
         tmp_path / "offers.csv"
     )

@@ -322,8 +322,6 @@ def close_and_describe(
         model : dict
             What was released, see
             :func:`convexmarket.lab.kinds.online_market.release.release_model`.
-        release : str
-            The same as the text that was stored when the market closed.
         audits
             plan, sellers_audited, max_gain, min_surplus, tolerance, incentive_compatible,
             individually_rational.
@@ -333,9 +331,8 @@ def close_and_describe(
             Whether the sellers were drawn.
     """
     with stages("train", 1) as advance:
-        release = market.close(train, lapse, guarantee)
+        model = json.loads(market.close(train, lapse, guarantee))
         advance()
-    model = json.loads(release)
     with stages("audit", 1) as advance:
         plans = market.plans()
         audits = audits_of(plans)
@@ -354,7 +351,6 @@ def close_and_describe(
         numbers={
             "summary": comparison(offers, plans, start_of(market.policy), prior, turned_away),
             "model": model,
-            "release": release,
             "fraction": len(offers) / problem.buyer.expected_sellers,
             "simulated": simulated,
         },

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
+from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
+from convexmarket.lab.kinds.online_market.release import model_text
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
@@ -78,7 +79,8 @@ def online_market_report(result: Result[OnlineMarketProblem]) -> Report:
         facts=facts,
         tables=_tables(result),
         figures=_figures(result),
-        model=result.numbers["release"],
+        model=model_text(model),
+        of_sellers=isinstance(problem.data, OwnSellers),
         expected=expected,
         counts=counts,
         realised=realised,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from convexmarket.data.columns import feature_columns, refuse_reports
 from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
 from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
 from convexmarket.lab.problem.limits import COPIES, PER_RECORD
-from convexmarket.lab.problem.own import ColumnName, FileName, Label, check_classes
+from convexmarket.lab.problem.own import ColumnName, OwnClasses
 from convexmarket.lab.problem.risk import WithRisk
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 
 __all__ = [
-    "CsvRows",
     "OnlineBuyerTable",
     "OnlineData",
     "OnlineLearnerTable",
     "OnlineMarketProblem",
+    "OwnSellers",
     "PlanTable",
     "SimulationTable",
 ]
@@ -33,51 +31,20 @@ MOST_SELLERS = 1_000_000_000
 Count = Annotated[int, Field(ge=1, le=MOST_SELLERS)]
 
 
-class CsvRows(TableModel):
-    """Rows in a CSV file: a column of ids, one of labels, and numbers.
+class OwnSellers(OwnClasses):
+    """A table of people who may sell; they are quoted by ``id`` before their rows are read.
 
-    File names are relative to the problem file. The rows are private and are read when the market
-    closes; the rows of ``test`` are public. No row may be longer than ``data_norm``. Where
-    ``features`` is left out, every column is one that is not about the sale: id, label, report,
-    group and quota, as named here or as they are commonly called. A report is never a feature;
-    where its column is named, a simulation quotes the sellers by it, and draws none.
+    The rows are read when the market closes; those of the file ``test`` are public, and are read
+    when it opens. Where ``report`` is named, a simulation quotes the sellers by it, and draws none.
     """
 
-    source: Literal["csv"]
-    rows: FileName
     id: ColumnName = "id"
-    label: ColumnName = "label"
-    report: ColumnName | None = None
-    group: ColumnName | None = None
-    quota: ColumnName | None = None
-    classes: Annotated[tuple[Label, Label], Field(strict=False)]
-    features: (
-        Annotated[tuple[ColumnName, ...], Field(strict=False, min_length=1, max_length=10_000)]
-        | None
-    ) = None
-    data_norm: Positive = 1.0
-    test: FileName | None = None
-
-    def feature_columns(self, columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """Return the features of a table, and in words what was left out and why."""
-        named = {"id": self.id, "report": self.report, "group": self.group, "quota": self.quota}
-        return feature_columns(columns, self.label, self.features, **named)
-
-    @model_validator(mode="after")
-    def _columns_differ(self) -> Self:
-        check_classes(self.classes)
-        named = [self.id, self.label, *(self.features or ())]
-        for name in named:
-            if named.count(name) > 1:
-                raise ValueError(f"the column {name!r} is named twice among id, label and features")
-        refuse_reports(self.features or (), report=self.report)
-        return self
 
 
 #: Where the rows come from: ``source`` says. Rows without names of their own are sold by sellers
 #: called row-0, row-1 and so on.
 OnlineData: TypeAlias = Annotated[
-    WdbcData | SyntheticData | InlineData | CsvRows, Field(discriminator="source")
+    WdbcData | SyntheticData | InlineData | OwnSellers, Field(discriminator="source")
 ]
 
 
@@ -177,12 +144,7 @@ class OnlineMarketProblem(ProblemModel):
         return simulation
 
     def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are.
-
-        A list of rows is bounded where it is read.
-        """
-        if isinstance(self.data, CsvRows):
-            return {"data.rows": 0}
+        """Return how many numbers a run holds at once, by the keys whose product they are."""
         return {
             "data.n_sellers x data.n_features": COPIES * self.data.numbers,
             "data.n_sellers": PER_RECORD * self.data.n_owned,
@@ -191,7 +153,7 @@ class OnlineMarketProblem(ProblemModel):
     @property
     def has_reports(self) -> bool:
         """Whether the file of rows says what the sellers report."""
-        return isinstance(self.data, CsvRows) and self.data.report is not None
+        return isinstance(self.data, OwnSellers) and self.data.report is not None
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers of this market.

@@ -23,7 +23,15 @@ from convexmarket.privacy import (
     Simulation,
 )
 
-__all__ = ["Purchase", "Training", "model_guarantee", "prepare", "release_model", "usable"]
+__all__ = [
+    "Purchase",
+    "Training",
+    "model_guarantee",
+    "model_text",
+    "prepare",
+    "release_model",
+    "usable",
+]
 
 Floats = NDArray[np.float64]
 
@@ -228,6 +236,7 @@ def release_model(
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "
         "coef times features is above 0",
         "features": list(rows.feature_names),
+        **({} if rows.features is None else {"public_features": rows.features.get_params()}),
         "coef": model.coef_.tolist(),
         "classes": list(rows.classes),
         "data_norm": rows.data_norm,
@@ -249,6 +258,11 @@ def release_model(
         "sellers sold, below, is not",
         "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
     }
+    return model_text(released)
+
+
+def model_text(released: dict[str, Any]) -> str:
+    """Return a released model as it is stored, and as ``model.json`` holds it."""
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -6,6 +6,7 @@ import tempfile
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds.online_market.market import (
@@ -14,7 +15,7 @@ from convexmarket.lab.kinds.online_market.market import (
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
 from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
-from convexmarket.lab.kinds.online_market.rows import own_reports, owned_rows
+from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online.market import OnlineMarket
@@ -54,15 +55,15 @@ def run_online_market(
     """
     stages = Stages(progress)
     policy = online_policy(problem)
-    ids = owned_rows(problem).ids
-    arriving = _arriving(problem, ids)
-    own = own_reports(problem)
-    if own is None:
-        reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS)).tolist()
+    rows = owned_rows(problem)
+    arriving = _arriving(problem, len(rows.ids))
+    if rows.reports is None:
+        reports = problem.prior.sample(len(arriving), _generator(problem, _REPORTS))
     else:
-        reports = [own[owner] for owner in arriving]
+        reports = rows.reports[arriving]
     room = min(len(arriving), policy.expected_sellers)
-    stream = list(zip(arriving, reports, strict=True))[:room]
+    ids = [rows.ids[place] for place in arriving]
+    stream = list(zip(ids, reports.tolist(), strict=True))[:room]
     seed = problem.run.stream(_NOISE)
     train = partial(release_model, problem, seed=seed)
     away = len(arriving) - room
@@ -93,19 +94,16 @@ def _trade(
             advance()
 
 
-def _arriving(problem: OnlineMarketProblem, ids: tuple[str, ...]) -> list[str]:
-    """Return who arrives, in random order."""
+def _arriving(problem: OnlineMarketProblem, owners: int) -> NDArray[np.intp]:
+    """Return who arrives, in random order: their places among the owners of rows."""
     wanted = problem.simulation.arrivals
-    if wanted is not None and wanted > len(ids):
+    if wanted is not None and wanted > owners:
         raise ProblemFileError(
-            f"simulation.arrivals is {wanted}, and the data have rows of {len(ids)} sellers; give "
+            f"simulation.arrivals is {wanted}, and the data have rows of {owners} sellers; give "
             "at most as many"
         )
-    if not ids:
-        raise ProblemFileError("the data have no rows yet, so nobody can arrive; add rows")
-    number = min(len(ids), problem.buyer.expected_sellers) if wanted is None else wanted
-    order = _generator(problem, _ARRIVAL).permutation(len(ids))[:number]
-    return [ids[place] for place in order]
+    number = min(owners, problem.buyer.expected_sellers) if wanted is None else wanted
+    return _generator(problem, _ARRIVAL).permutation(owners)[:number]
 
 
 def _generator(problem: OnlineMarketProblem, purpose: int) -> np.random.Generator:
