@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
+from convexmarket.lab.kinds.online_study.page import POLICIES
 from convexmarket.lab.kinds.online_study.run import run_online_study
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.render import markdown_page
-from convexmarket.lab.report.words import format_number
+from convexmarket.lab.report.words import fine_percent, format_number
 from convexmarket.lab.result import Result
-from tests.lab.report.builders import altered, facts, problem_text, stored, table, words
+from tests.lab.report.builders import (
+    altered,
+    facts,
+    plain,
+    plain_blanks,
+    problem_text,
+    stored,
+    table,
+    words,
+)
 
 ONE = 'study.policies=["expectation"]'
 FRACTIONS = [ONE, "study.fractions=[0.2, 0.5, 1.0]", "prior.low=0.0", "guess.low=0.0"]
@@ -109,6 +124,52 @@ def test_nothing_was_bought_at_all() -> None:
     report = build_report(nothing)
     assert "bought nothing in any draw" in words(report)
     assert not report.figures
+
+
+RATIOS = st.sampled_from([np.nan, 1.0, 1.0000001, 1.25, 3.0])
+
+
+@given(st.lists(RATIOS, min_size=12, max_size=12))
+def test_what_is_said_of_policies_follows_from_their_points(ratios) -> None:
+    found = stored("online-study")
+    points = found.tables["points"]
+    made = np.array(ratios)
+    nothing = np.isnan(made)
+    points = points.assign(
+        ratio=made,
+        ratio_low=made - 0.5,
+        ratio_high=made + 0.5,
+        loss=points.loss.where(~nothing),
+        regret=pd.Series(made - 1).where(points.regret.notna()),
+        empty=np.where(nothing, points.draws, np.where(made > 2, 1, 0)),
+    )
+    report = build_report(altered(found, points=points))
+    text, first = words(report), plain(report.lead[0])
+    bought = points[~nothing]
+    if bought.empty:
+        assert first.startswith("Nothing was bought in any draw.")
+    else:
+        last = bought[bought["size"] == bought["size"].max()]
+        size, name, more = re.match(
+            r"With m = ([\d,]+).*? expected, “(.*?)” loses (.*?) more", first
+        ).groups()
+        assert size == f"{last['size'].iloc[0]:,}"
+        assert more == plain_blanks(fine_percent(last.ratio.min() - 1))
+        policies = last.policy[last.ratio == last.ratio.min()].map(POLICIES)
+        assert name in set(policies)
+    for policy, rows in points.groupby("policy", sort=False):
+        shown, own = POLICIES[policy], rows[rows.ratio.notna()]
+        told = re.search(rf"the loss of “{shown}” is larger by (.*?) \(95% interval", text)
+        assert bool(told) == bool(len(own))
+        assert (f"“{shown}” bought nothing in any draw" in text) == (not len(own))
+        for row in own.iloc[[0, -1]].itertuples() if len(own) else ():
+            some = f" (over the {row.draws - row.empty} draws" if row.empty else ""
+            expected = f"{fine_percent(row.ratio - 1)} with m = {row.size:,}{some}"
+            assert plain_blanks(expected) in told[1]
+    above = points[(points.policy == "expectation") & points.loss.notna()]
+    assert ("It is " in text) == bool(len(above))
+    if len(above):
+        assert f"It is {format_number(above.loss.iloc[-1], 4)} with m =" in text
 
 
 def test_one_size_is_enough_for_a_report() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from convexmarket.lab import build_report, run_problem
 from convexmarket.lab.problem.loading import load_problem
@@ -94,6 +99,86 @@ def test_the_first_sentence_counts_the_published_cells_and_the_order(result) -> 
         assert f"holds in our medians at {first.sum()} of {len(first)} pairs of λ" in text
         said = f"Of the {(~close).sum()} published cells that are not close" in text
         assert said == (not close.all())
+
+
+LEVELS = st.sampled_from([0.25, 0.5, 1.0, 1.0 + 1e-12, 1.25, 40.0])
+
+
+@given(
+    ratios=arrays(float, 196, elements=LEVELS),
+    gained=arrays(float, 76, elements=LEVELS),
+    losses=arrays(float, 266, elements=LEVELS),
+    held=arrays(bool, (38, 3)),
+)
+def test_what_is_said_follows_from_the_tables(ratios, gained, losses, held) -> None:
+    result = stored("ridge-comparison")
+    close = (ratios >= 1 / 1.5) & (ratios <= 1.5)
+    published = result.tables["published"].assign(ratio=ratios, close=close)
+    cells = result.tables["cells"].assign(mean=losses, std=losses[::-1])
+    gains = result.tables["gains"].assign(ratio=gained)
+    orderings = result.tables["orderings"].assign(
+        ours=held[:, 0] & held[:, 1], in_order=held[:, 0], share_of_draws=held.mean(axis=1)
+    )
+    parts = {"published": published, "cells": cells, "gains": gains, "orderings": orderings}
+    text = words(build_report(altered(result, **parts)))
+    assert text.startswith(f"{close.sum()} of 196 published cells are within a factor of 1.5")
+    for number, over in ((0, "λ"), (1, "the ε of the conservatives")):
+        own = orderings[orderings.sweep == number]
+        holds = f"holds in our medians at {own.ours.sum()} of {len(own)} pairs of "
+        share = f"loss, in {100 * own.share_of_draws.mean():.1f}% of all draws"
+        assert re.search(rf"Over {over} it {holds}.*? and {share}\.", text)
+        others = f" {(own.in_order & ~own.ours).sum()} of the {(~own.ours).sum()} others have"
+        assert (others in text) or own.ours.all()
+        wide = cells[cells.sweep == number].pivot_table(
+            ["mean", "std"], ["value", "loss"], "method"
+        )
+        low = {
+            of: wide[of][["jorgensen_max", "jorgensen_mean"]].min(axis=1) for of in ("mean", "std")
+        }
+        steady = int((wide["std"].pdp_op < low["std"] * (1 - 1e-9)).sum())
+        assert f"below those of Jorgensen et al. at {steady} of {len(own)} pairs" in text
+        beaten = int((low["mean"] < wide["mean"].pdp_op * (1 - 1e-9)).sum())
+        baseline = f"At {beaten} pair{'s' * (beaten != 1)} a baseline of Jorgensen et al."
+        assert (baseline in text) == (beaten > 0)
+    for method, start in (
+        ("pdp_op_tight", "less noise. The ratio of expected losses is"),
+        ("pdp_op_optimal", "than pays. The ratio of expected losses is"),
+    ):
+        own = gains[gains.method == method].ratio
+        below, above = (own < 1 - 1e-9).sum(), (own > 1 + 1e-9).sum()
+        told = (
+            f"{start} below one at {below} of {len(own)} pairs of value and loss and above one at"
+        )
+        assert (f"{told} {above}; it lies between {short(own.min())} (" in text) == bool(
+            len(own) and (below + above or method == "pdp_op_tight")
+        )
+    mine = cells[(cells.parameter == "regularization") & (cells.method == "pdp_op")]
+    mine = mine[mine.loss == "unreg"]
+    at = mine.value[mine["mean"] == mine["mean"].min()]
+    told = re.search("smallest expected test loss of PDP-OP is at λ = (.*?), an end", text)
+    assert bool(told) == (at.iloc[0] in (mine.value.min(), mine.value.max()))
+    assert not told or float(told[1]) in set(at)
+
+
+def test_the_way_that_is_best_is_the_one_of_the_smallest_loss(result) -> None:
+    names = ["objective", "huber"]
+    learner = result.problem.learner.model_copy(update={"perturbations": tuple(names)})
+    problem = result.problem.model_copy(update={"learner": learner})
+    cells = result.tables["cells"]
+    known = cells[cells.method == "pdp_op"]
+    for factors in ((2.0, 3.0), (1.0, 1.0), (0.5, 0.5), (np.nan, 0.25)):
+        more = [
+            known.assign(method=name, mean=known["mean"] * factor)
+            for name, factor in zip(names, factors, strict=True)
+        ]
+        report = build_report(altered(result, problem=problem, cells=pd.concat([cells, *more])))
+        best = (
+            "PDP-OP" if np.nanmin(factors) >= 1 else ("objective perturbation", "Huber objective")
+        )
+        best = best if isinstance(best, str) else best[int(np.isnan(factors[0]))]
+        first = words(report)[: words(report).index(".", 100) + 3]
+        assert f"smallest with {best}" in first
+        assert (f"down to {np.nanmin(factors):g} times" in words(report)) == (best != "PDP-OP")
 
 
 def test_a_published_column_outside_all_draws_is_said_not_to_come_out(result) -> None:

@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.variants.comparing import CLOSE, at_equal, flat_pieces
@@ -14,13 +16,14 @@ from convexmarket.lab.kinds.variants.run import run_variants
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.parts import METHOD_WORDS, select, short
-from convexmarket.lab.report.words import fine_percent
+from convexmarket.lab.report.words import equals, fine_percent, format_number
 from convexmarket.lab.result import Result
 from tests.lab.report.builders import (
     altered,
     crowded,
     drawn,
     facts,
+    plain_blanks,
     problem_text,
     stored,
     table,
@@ -278,6 +281,74 @@ def test_what_a_comparison_says_follows_from_its_table(curves, seed: int) -> Non
             np.testing.assert_allclose(numbers[0], (sign * found).max(), rtol=0.01)
             assert ((sign * found).min() < 0) == ("nowhere more than" in said)
             assert (sign * found).min() >= -CLOSE
+
+
+LEVELS = st.sampled_from([0.25, 0.2501, 0.5, 2.0])
+
+
+@given(
+    points=st.lists(
+        st.tuples(st.booleans(), st.sampled_from([-2.0, -1.0, 1.0, 1.00001]), *[LEVELS] * 3),
+        min_size=7,
+        max_size=7,
+    ),
+    truthful=st.lists(st.booleans(), min_size=7, max_size=7),
+)
+def test_what_is_said_of_variants_follows_from_their_points(points, truthful) -> None:
+    found = stored("variants")
+    names = ["objective", "epsilon_max", "expected_payments", "n_effective"]
+    made = pd.DataFrame(points, columns=["known", *names])
+    rows = found.tables["points"].assign(
+        **{name: made[name].where(made.known) for name in names},
+        status=np.where(made.known, "solved", "infeasible"),
+        message="No.",
+        n_bought=7.0,
+        incentives=np.where(truthful, "by construction", "not guaranteed"),
+    )
+    report = build_report(altered(found, points=rows))
+    text = words(report)
+    per_variant = rows.assign(is_so=truthful).groupby("variant").is_so.min()
+    told = facts(report)["truthful prices by construction"]
+    assert told == f"{per_variant.sum()} of {len(per_variant)}"
+    single = rows[(rows.status == "solved") & (rows.variant != "over gamma")]
+    for column, subject, symbol in (
+        ("epsilon_max", "largest guarantee sold", "ε"),
+        ("expected_payments", "sum of expected payments", ""),
+    ):
+        said = re.search(rf"(?i)the {subject} (.*?)\.(?= |$)", text)
+        assert bool(said) == (len(single) > 1)
+        if said:
+            low, high = (
+                plain_blanks(equals(symbol, x) if symbol else format_number(x))
+                for x in (single[column].min(), single[column].max())
+            )
+            in_said = set(re.findall("“(.*?)”", said[1]))
+            if low == high:
+                assert said[1].startswith(f"is {low} in “")
+                assert in_said == set(single.variant)
+            else:
+                of = single.set_index("variant")[column]
+                assert re.fullmatch(rf"ranges from {low} in “.*?” to {high} in “.*?”", said[1])
+                assert of[list(in_said)].tolist() in (
+                    [of.min(), of.max()],
+                    [of.max(), of.min()],
+                )
+    uneven = len(single) > 1 and short(single.n_effective.min()) != short(single.n_effective.max())
+    assert ("most concentrated" in text) == ("It is most even" in text) == uneven
+    if uneven:
+        of = single.set_index("variant").n_effective
+        least, most = re.search("concentrated in “(.*?)”.*? most even in “(.*?)”", text).groups()
+        assert (of[least], of[most]) == (of.min(), of.max())
+    objective = single.set_index("variant").objective
+    constrained = [
+        name for name in ("capped", "impossible") if {"plain", name} <= {*objective.index}
+    ]
+    assert ("What a constraint costs" in text) == bool(constrained)
+    for name in constrained:
+        change = (objective[name] - objective["plain"]) / abs(objective["plain"])
+        how = f"{fine_percent(abs(change))} {'more' if change > 0 else 'less'}"
+        how = "within 0.01% of that" if abs(change) < 1e-4 else how
+        assert f"{how} in “{name}”" in text
 
 
 def test_negative_objectives_are_compared_by_their_size(curves) -> None:

@@ -68,7 +68,7 @@ def online_study_report(result: Result[OnlineStudyProblem]) -> Report:
     )
     main = points[points.fraction == max(study.fractions)]
     known = main[np.isfinite(main.ratio)]
-    last = known[known["size"] == study.sizes[-1]] if len(known) else known
+    last = known[known["size"] == known["size"].max()]
     first = main[(main.policy == POLICIES[study.policies[0]]) & np.isfinite(main.loss)]
     learners = [POLICIES[name] for name in study.policies if name in KNOWING]
     regrets = {name: _ends(main, name, "regret") for name in learners}
@@ -177,14 +177,14 @@ def _figures(
     }
     least = result.numbers["floor"]
     floor = {f"no loss is below {format_number(least)}": least} if least else {}
-    goes = "falls towards a bound above zero" if least else "falls along a straight line"
+    goes = "falls towards the dotted bound" if least else "falls along a straight line"
     figures = []
     if len(drawn):
         figures = [
             Figure(
                 "loss",
                 f"The loss{whose}, over the number m of sellers expected, both on log scales. What "
-                f"to see: it {goes}, and how far it stays above the optimum in hindsight (dashed). "
+                f"to see: whether it {goes}, and how far above the optimum in hindsight (dashed). "
                 f"{BARS}; {HOLLOW}.",
                 Curve(
                     drawn, y="loss", low="loss_low", high="loss_high", hollow="empty",
@@ -215,8 +215,8 @@ def _figures(
             Figure(
                 "fractions",
                 "The competitive ratio over the fraction ξ of the expected sellers who come. What "
-                "to see: how fast it rises as fewer come, and that curves of many sellers lie on "
-                "each other: the price of a wrong number of sellers does not grow with m. Dashed: "
+                "to see: how fast it rises as fewer come, and whether curves of many sellers lie "
+                "on each other: then the price of a wrong number does not grow with m. Dashed: "
                 f"where the ratio goes as m grows. {BARS}; {HOLLOW}.",
                 Curve(
                     some.assign(sellers=[equals("m", int(m)) for m in some["size"]]),

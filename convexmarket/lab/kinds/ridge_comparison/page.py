@@ -70,6 +70,9 @@ def ridge_comparison_report(result: Result[RidgeComparisonProblem]) -> Report:
         close=CLOSE,
         near=int(published.close.sum()) if len(published) else 0,
         twice=int(again.sum()),
+        rounding=int((published.close & ~published.ratio.between(1 / CLOSE, CLOSE)).sum())
+        if len(published)
+        else 0,
         far=published[~published.close] if len(published) else published,
         outside=[
             row
@@ -148,6 +151,7 @@ def _best(result: Result[RidgeComparisonProblem]) -> pd.DataFrame:
     wide = cells[cells.method.isin(names)].pivot_table(
         "mean", ["sweep", "parameter", "value", "loss"], "method"
     )
+    wide = wide[[name for name in names if name in wide]]  # of equal ones PDP-OP, the first
     return wide.assign(best=wide.idxmin(axis=1), ratio=wide.min(axis=1) / wide.pdp_op).reset_index()
 
 

@@ -223,7 +223,7 @@ def _facts(scene: Scene) -> list[tuple[str, str]]:
     ]
     if len(scene.solved):
         facts.append(("largest relative gap", format_number(scene.largest_gap, digits=2)))
-    truthful = points.drop_duplicates("variant").incentives == "by construction"
+    truthful = (points.incentives == "by construction").groupby(points.variant).all()
     facts.append(("truthful prices by construction", f"{truthful.sum()} of {len(scene.names)}"))
     if len(audited):
         honest = audited.incentive_compatible.all() and audited.individually_rational.all()
@@ -266,8 +266,8 @@ def _ranges(scene: Scene) -> list[dict[str, Any]]:
             low, high = str(rows.idxmin()), str(rows.idxmax())
             found.append(
                 {"subject": subject, "symbol": symbol, "low": rows[low], "in_low": low}
-                | {"high": rows[high], "in_high": high}
-                | {"one": rows[high] <= rows[low] + SAME * abs(rows[low])}
+                | {"high": rows[high], "in_high": high, "names": list(rows.index)}
+                | {"one": format_number(rows[low]) == format_number(rows[high])}
             )
     return found
 
