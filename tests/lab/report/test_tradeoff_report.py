@@ -6,14 +6,17 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab.kinds.tradeoff.page import ACCOUNTING_WORDS, tradeoff_report
 from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.render import markdown_page
+from convexmarket.lab.report.words import format_percent
 from convexmarket.lab.result import Result
 from convexmarket.privacy import Accounting
-from tests.lab.report.builders import altered, headings, plain, stored, table, words_of
+from tests.lab.report.builders import altered, headings, plain, stored, table, words, words_of
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,39 @@ def test_a_large_guarantee_is_called_weak(result) -> None:
     small = summary(altered(result, curve=curve))
     assert "weak promise" not in small
     assert "the accounting confirms" in small
+
+
+ERRORS = st.sampled_from([0.0, 0.25, 0.2501, 1.0])
+
+
+@given(
+    errors=st.lists(ERRORS, min_size=12, max_size=12),
+    overall=st.lists(st.one_of(ERRORS, st.just(np.nan)), min_size=12, max_size=12),
+    bought=st.lists(st.integers(0, 20), min_size=12, max_size=12),
+)
+def test_what_is_said_follows_from_the_curve(errors, overall, bought) -> None:
+    result = stored("tradeoff")
+    curve = result.tables["curve"].assign(
+        error_mean=errors, overall_mean=overall, n_bought=bought, sigma=[1.0, 30.0] * 6
+    )
+    report = tradeoff_report(altered(result, curve=curve))
+    text = words(report)
+    spoken = curve.set_index(["scenario", "model", "gamma"]).loc["independent", "mechanism", 0.1]
+    n = int(spoken.n_bought)
+    assert f"buys from {'all' if n == 20 else f'{n} of'} 20 seller" in text
+    assert f"misclassifies {format_percent(spoken.error_mean)} of the test rows" in text
+    for scenario, rows in curve.groupby("scenario", sort=False):
+        by = rows.pivot(index="gamma", columns="model", values="overall_mean").dropna()
+        below = int((by.mechanism < by.naive).sum())
+        told = f"at {below} of {len(by)} value{'s' * (len(by) != 1)} of γ with {scenario} sens"
+        assert told in text
+        course = select(rows, model="mechanism").sort_values("gamma").error_mean
+        told = (
+            f"test error from {format_percent(course.iloc[0])} to {format_percent(course.iloc[-1])}"
+        )
+        assert f"With {scenario} sensitivities, from γ = 0.01 to γ = 1" in text
+        assert told in text
+    assert "σ at 6 of 6 points of the mechanism's curve" in text
 
 
 def test_an_id_that_is_markup_stays_text(result) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convexmarket.lab import build_report
 from convexmarket.lab.kinds.tradeoff.problem import RegressionTradeoff
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.parts import select
+from convexmarket.lab.report.words import format_number, share
 from convexmarket.lab.result import Result
 from tests.lab.report.builders import altered, facts, problem_text, stored, table, words
 
@@ -49,6 +54,42 @@ def test_what_is_and_is_not_guaranteed_is_said(report: Report) -> None:
         "draws fresh noise",
     ):
         assert phrase in text, phrase
+
+
+RMSE = st.sampled_from([0.1, 0.25, 0.5])
+
+
+@given(
+    rmse=st.lists(RMSE, min_size=12, max_size=12),
+    one_price=st.lists(st.one_of(RMSE, st.just(np.nan)), min_size=12, max_size=12),
+    bound=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=12, max_size=12),
+)
+def test_what_is_said_follows_from_the_curve(rmse, one_price, bound) -> None:
+    found = stored("tradeoff-ridge")
+    curve = found.tables["curve"].assign(rmse=rmse, uniform_rmse=one_price, bound=bound)
+    text = words(build_report(altered(found, curve=curve)))
+    unit = found.problem.units.per_label
+    own = curve[curve.scenario == curve.scenario.iloc[0]]
+    middle = own[own.gamma == sorted(set(own.gamma))[1]]
+    marked = middle[middle.marked].iloc[0]
+    assert ("it has the smallest test error too" in text) == (marked.rmse == middle.rmse.min())
+    better = middle[middle.rmse == middle.rmse.min()].regularization
+    told = re.search("At this γ, λ = (.*?) has the smallest test error", text)
+    assert not told or float(told[1]) in set(better)
+    smallest = format_number(own.rmse.min() * unit)
+    place = re.search(rf"smallest error of all is {smallest} .*? at γ = (.*?) and λ = (.*?),", text)
+    there = own[own.rmse == own.rmse.min()]
+    assert tuple(map(float, place.groups())) in set(
+        zip(there.gamma, there.regularization, strict=True)
+    )
+    priced = curve.dropna(subset=["uniform_rmse"])
+    assert ("no price is one that nobody refuses" in text) == priced.empty
+    if len(priced):
+        wins = share(int((priced.rmse < priced.uniform_rmse).sum()), len(priced), "point")
+        assert f"its test error is larger at {wins} of the comparison" in text
+    above = int((curve.bound >= found.problem.learner.coef_norm).sum())
+    assert f"the error of the zero model, at {share(above, 12, 'point')}" in text
+    assert ("so it says something everywhere" in text) == (above == 0)
 
 
 def test_a_failed_audit_is_said_plainly(result) -> None:

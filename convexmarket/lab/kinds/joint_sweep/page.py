@@ -120,11 +120,12 @@ def _course(points: pd.DataFrame, name: str) -> dict[str, str]:
     values = points[name].to_numpy()
     lowest = int(values.argmin())
     write = format_percent if name.endswith("_error") else format_number
+    first, last, least = (write(values[place]) for place in (0, -1, lowest))
     return {
         "what": ("" if name.endswith("eta") else "the ") + TOLD.get(name, WORDS[name]),
-        "first": write(values[0]),
-        "last": write(values[-1]),
-        "least": write(values[lowest]) if values[lowest] < min(values[0], values[-1]) else "",
+        "first": first,
+        "last": last,
+        "least": least if least not in (first, last) else "",
         "where": format_number(points.x.iloc[lowest]),
     }
 

@@ -197,8 +197,7 @@ def _of_classes(
             curve,
             result.tables["sellers"],
             result.numbers["baseline_error"],
-            "A larger γ pays less and errs more; the distance from the dashed line is what privacy "
-            "costs in accuracy.",
+            "The distance from the dashed line is what privacy costs in accuracy.",
             "total payments",
         ),
         "where": where,
@@ -394,7 +393,9 @@ def _of_numbers(
         "plain": plain,
         "constant": constant,
         "largest_epsilon": float(curve.epsilon_max.max()),
-        "best": select(first, gamma=point.gamma).sort_values("rmse").iloc[0],
+        "best": select(first, gamma=point.gamma)
+        .sort_values(["rmse", "marked"], ascending=[True, False])
+        .iloc[0],
         "overall": first.sort_values("rmse").iloc[0],
         "one_price": _one_price(curve),
         "deviation": _simulation_deviation(curve),
@@ -453,7 +454,7 @@ def _ridge_figures(
             "tradeoff",
             "Expected test RMSE over total payments, one line per λ and one point per γ: the "
             "lowest line at a sum is the best use of it. Bars: 10% to 90% of "
-            f"{learner.draws} simulated releases. Dotted: predicting a constant and, lower, the "
+            f"{learner.draws} simulated releases. Dotted: predicting a constant, and the "
             "regression without privacy at its best λ.",
             Curve(
                 curve,
