@@ -352,8 +352,9 @@ class PartedSellers(Sellers):
     """Sellers in the partitions of a Dask collection; they stay where they are.
 
     ``Sellers(series, prior=...)`` gives them, for one column of a Parquet folder, for example.
-    :func:`~convexmarket.allocate` and :func:`~convexmarket.payments` serve their markets of
-    ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``, and return what stays there, too.
+    :func:`~convexmarket.allocate`, :func:`~convexmarket.payments` and
+    :func:`~convexmarket.audit_incentives` serve their markets of ``Spread``, ``Noise``,
+    ``Payments``, ``Cap`` and ``EtaRange``; weights and payments stay there, too.
 
     Parameters
     ----------
@@ -397,8 +398,7 @@ class PartedSellers(Sellers):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_parts", _parts_of(sensitivities))
         found = self.each_part(partial(_checked, prior.support))
-        sizes = [size for size, _ in found]
-        object.__setattr__(self, "_size", sum(sizes))
+        object.__setattr__(self, "_sizes", [size for size, _ in found])
         for number, (_, bad) in enumerate(found):
             if bad >= 0:
                 low, high = prior.support
@@ -406,24 +406,24 @@ class PartedSellers(Sellers):
                     f"{self.place(number, bad)} holds no number in the support [{low:g}, {high:g}] "
                     f"of {prior!r}; correct the report, or declare a prior that covers it"
                 )
-        if not self._size:
+        if not len(self):
             raise SellersError("there are no sellers in any partition; give at least one")
         if ids is not None:
-            self._check_ids(ids, sizes)
+            self._check_ids(ids, self._sizes)
 
     n_passes: int
     _parts: list[Any]
-    _size: int
+    _sizes: list[int]
 
     def __len__(self) -> int:
-        return self._size
+        return sum(self._sizes)
 
     @property
     def virtual_costs(self) -> NDArray[np.float64]:
         """In no one memory."""
         raise NotSupportedError(
-            "sellers in partitions are for allocate and payments in markets of Spread, Noise, "
-            "Payments, Cap and EtaRange; for anything else have them in memory: "
+            "sellers in partitions are for allocate, payments and audit_incentives in markets of "
+            "Spread, Noise, Payments, Cap and EtaRange; for anything else have them in memory: "
             "Sellers(sensitivities.compute(), prior)"
         )
 
@@ -450,6 +450,22 @@ class PartedSellers(Sellers):
         """
         object.__setattr__(self, "n_passes", self.n_passes + 1)
         return _computed(partial(_on_reports, work), self._parts)
+
+    def chosen(self, positions: NDArray[np.intp]) -> tuple[NDArray[np.float64], list[Any]]:
+        """Return the reports and ids of some sellers, by their positions in ascending order.
+
+        Only the partitions that they are in are read. Positions are ids where none were given.
+        """
+        ends = np.cumsum(self._sizes)
+        part = np.searchsorted(ends, positions, side="right")
+        own = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
+
+        def read(parts: list[Any]) -> list[Any]:
+            found = _computed(_rows, [(parts[k], rows) for k, rows in own.items()])
+            return [value for some in found for value in some]
+
+        reports = np.array(read(self._parts), dtype=float)
+        return reports, positions.tolist() if self.ids is None else read(_parts_of(self.ids))
 
     def each_row(self, work: Any, name: str) -> Any:
         """Return a Dask Series of what the work gives for sensitivities, computed where they are.
@@ -508,6 +524,11 @@ def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]
     import dask
 
     return dask.compute(*(dask.delayed(work, pure=False)(part) for part in parts))
+
+
+def _rows(part: tuple[Any, NDArray[np.intp]]) -> list[Any]:
+    column, rows = part
+    return column.iloc[rows].tolist()
 
 
 def _numbers(part: Any) -> NDArray[np.float64]:

@@ -71,6 +71,8 @@ class PartedAllocation:
     ----------
     eta, objective, lower_bound, multiplier, binding
         As in :class:`~convexmarket.allocation.Allocation`.
+    expected_payment : float
+        Sum of psi(c_i)*eps_i, what payments come to in expectation over the prior (A, Eq. 9).
     n_sellers, n_bought : int
     n_passes : int
         Passes over the partitions.
@@ -82,6 +84,7 @@ class PartedAllocation:
     lower_bound: float
     multiplier: float
     binding: tuple[str, ...]
+    expected_payment: float
     n_sellers: int
     n_bought: int
     n_passes: int
@@ -229,11 +232,12 @@ def allocate_parts(market: Market) -> PartedAllocation:
     def check(available: int) -> None:
         check_enough(form, available, m)
 
-    prior, dearest = sellers.priors[0], None
+    prior, instead = sellers.priors[0], None
     if _can_do_without_one(m, form):
-        top = prior.support[1]
+        low, top = prior.support
         dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
-    costs = survey(_Costs(sellers), form, ceiling, _MOST, check, dearest)
+        instead = float(prior.ironed_virtual_cost(low)), dearest
+    costs = survey(_Costs(sellers), form, ceiling, _MOST, check, instead)
     place = best_place(form, costs)
     total, norm, cost, n_bought = sums_of_weights(costs, place, form.max_weight)
     check_sum(total)
@@ -244,6 +248,7 @@ def allocate_parts(market: Market) -> PartedAllocation:
         lower_bound=bought.lower_bound,
         multiplier=bought.multiplier,
         binding=bought.binding,
+        expected_payment=bought.eta * cost,
         n_sellers=m,
         n_bought=n_bought,
         n_passes=sellers.n_passes - before,

@@ -87,7 +87,7 @@ def survey(
     ceiling: Callable[[float], float],
     most: int | None = None,
     check: Callable[[int], None] | None = None,
-    dearest: float | None = None,
+    instead: tuple[float, float] | None = None,
 ) -> GroupedCosts:
     """Return the costs with all that matters to an optimum known one by one.
 
@@ -104,19 +104,29 @@ def survey(
         How many sellers are fetched, unless more matter; an eighth where left out.
     check : callable, optional
         Called with the number of sellers at finite costs, before they are looked at further.
-    dearest : float, optional
-        Let one seller leave, or cost at most this instead.
+    instead : (float, float), optional
+        Let one seller leave, or cost anything from the one to the other instead.
     """
     most = parts.size // 8 if most is None else most
     cells = _counted(parts, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:
         check(int(cells.number.sum()))
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
-    spare = int(dearest is not None)
+    spare = int(instead is not None)
     full = int(np.searchsorted(np.cumsum(cells.number), filling + spare))
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
     cells = _Cells(*(part[_value(cells.low) <= limit] for part in vars(cells).values()))
-    dearest = None if dearest is None else min(dearest, limit)
+    dearest = None
+    if instead is not None:
+        floor, dearest = int(_keys(np.array(instead[:1]))[0]), min(instead[1], limit)
+        if floor < cells.low[0]:
+            empty = floor, int(cells.low[0]), 0
+            cells = _Cells(
+                *(
+                    np.append(one, part)
+                    for one, part in zip(empty, vars(cells).values(), strict=True)
+                )
+            )
     for counts in range(1, _COUNTS + 1):
         stationary, matters, endless = _judged(cells, form, filling, dearest)
         runs = _runs(matters)
@@ -139,7 +149,8 @@ def survey(
         order = np.argsort(joined[0])
         cells = _Cells(*(part[order] for part in joined))
     wanted = [bool(stationary[a:b].any()) for a, b in runs]
-    return _fetched(parts, spans, wanted, int(cells.low[0]), int(cells.high[-1]), endless, limit)
+    ends = int(cells.low[0]), int(cells.high[-1])
+    return _fetched(parts, spans, wanted, ends, endless, limit, cheaper=instead is not None)
 
 
 def _value(key: Any) -> Any:
@@ -275,12 +286,16 @@ def _fetched(
     parts: Parts,
     spans: Sequence[tuple[int, int]],
     wanted: Sequence[bool],
-    first: int,
-    end: int,
+    ends: tuple[int, int],
     endless: bool,
     limit: float,
+    cheaper: bool,
 ) -> GroupedCosts:
-    """Fetch the sellers in spans, and put them in a row with groups of the others."""
+    """Fetch the sellers in spans, and put them in a row with groups of the others.
+
+    ``cheaper`` says whether one of them may cost less than the cheapest instead.
+    """
+    first, end = ends
     found = parts.each(partial(_fetch, spans, end if endless else spans[-1][1]))
     sums = found[0][2]
     for _, _, more in found[1:]:
@@ -303,7 +318,7 @@ def _fetched(
     for place, ((low, high), is_wanted) in enumerate(zip(spans, wanted, strict=True)):
         a, b = np.searchsorted(costs, _value([low, high]))
         begin = length
-        edge = costs[a] if low == first and a < b else _value(low)
+        edge = costs[a] if low == first and a < b and not cheaper else _value(low)
         group(int(np.asarray(edge).view(np.int64)), (0, 0, 0))
         add(costs[a:b], numbers[a:b], costs[a:b], np.zeros(b - a))
         if is_wanted:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import (
     check_callable,
@@ -28,7 +29,7 @@ from convexmarket.arguments import (
     check_share,
     generator_of,
 )
-from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
 from convexmarket.incentives.rents import (
     Chords,
@@ -56,7 +57,7 @@ from convexmarket.incentives.trials import (
 from convexmarket.market import Market
 from convexmarket.notebook import Shown, axes
 from convexmarket.priors import Prior
-from convexmarket.sellers import PriorOrPriors, Sellers
+from convexmarket.sellers import PartedSellers, PriorOrPriors, Sellers
 
 __all__ = [
     "Build",
@@ -64,6 +65,7 @@ __all__ = [
     "PaymentIdentity",
     "PaymentRule",
     "audit_incentives",
+    "audit_parts",
     "check_payment_identity",
     "truthful_payment",
     "virtual_cost_payment",
@@ -202,7 +204,8 @@ def audit_incentives(
     """Try misreports of every seller (or of a sample) and report the largest gain and loss.
 
     Each seller is tried alone, all others telling the truth; pairs who lie together gain in most
-    markets, and ``coalitions`` says how much.
+    markets, and ``coalitions`` says how much. Of sellers in partitions the sample is fetched, in
+    part of a pass; ``build`` and ``coalitions`` are for sellers in memory.
 
     Parameters
     ----------
@@ -248,6 +251,8 @@ def audit_incentives(
     ParameterError
         If ``build`` returns something else than a market of sellers with the reports it was
         given, or another market than ``market`` at the truth.
+    NotSupportedError
+        If ``build`` or ``coalitions`` are given and sellers are in partitions.
     ConvexMarketError
         Of the kind that was raised, naming the seller and the report, if a market that was built
         at a misreport has no optimum or no payments.
@@ -278,7 +283,13 @@ def audit_incentives(
     """
     check_instance("market", market, Market)
     check_callable("build", build)
-    exact = market.standard_form is not None and build is None
+    parted = isinstance(market.sellers, PartedSellers)
+    if parted and (build is not None or coalitions):
+        raise NotSupportedError(
+            "build and coalitions are for sellers in memory: leave them out, or give "
+            "Sellers(sensitivities.compute(), prior)"
+        )
+    exact = parted or (market.standard_form is not None and build is None)
     if misreports is None:
         misreports = 33 if exact else 6 if build is None else 12
     if max_sellers is None:
@@ -293,23 +304,25 @@ def audit_incentives(
     if coalitions and len(market.sellers) < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
-    who = np.arange(reports_of(market).size)
-    if who.size > max_sellers:
-        who = np.sort(rng.choice(who, max_sellers, replace=False))
-    allocation = allocate(market, gap=gap)
+    allocation: Any = allocate(market, gap=gap)
+    if parted:
+        return audit_parts(
+            market, allocation, rule, misreports=misreports, max_sellers=max_sellers, rng=rng
+        )
+    who = _sample(reports_of(market).size, max_sellers, rng)
     if build is not None:
         _check_build(build, market, allocation, gap)
     if exact:
-        trials = _exact_trials(market, who, misreports)
+        curve = OwnReportCurve(standard_form_of(market, "the exact audit"))
+        by_prior = [(prior, who[place]) for prior, place in market.sellers.by_prior(who)]
+        found = _exact_trials(curve, by_prior, reports_of(market), misreports)
+        trials = [found[i] for i in who.tolist()]
     else:
         tries = _solved_trial if build is None else partial(_built_trial, build)
         trial_of = partial(tries, market, allocation, misreports, gap)
         trials = for_each_seller(trial_of, who, jobs, progress)
     rounding = 1e-9 if exact else 1e-6
-    rows = [
-        _row(market, int(i), trial, rule, rounding) for i, trial in zip(who, trials, strict=True)
-    ]
-    table = pd.DataFrame(rows).drop(columns="largest_payment")
+    ids = [market.sellers.ids[i] for i in who]
     pairs = None
     if coalitions:
         pairs = audit_pairs(
@@ -326,22 +339,72 @@ def audit_incentives(
         )
     sold = market.privacy_cost(allocation.epsilon)
     bought = allocation.weights > 0
-    largest = max(row["largest_payment"] for row in rows)
+    expected = float(market.sellers.virtual_costs[bought] @ sold[bought])
+    total = allocation if exact else None
+    return _audit_of(market, total, expected, ids, trials, rule, rounding, pairs)
+
+
+def audit_parts(
+    market: Market,
+    allocation: PartedAllocation,
+    rule: PaymentRule = truthful_payment,
+    *,
+    misreports: int = 33,
+    max_sellers: int = 200,
+    rng: np.random.Generator | int = 0,
+) -> IncentiveAudit:
+    """Audit the papers' problem for a sample of sellers in partitions, who are fetched.
+
+    What the allocation fetched serves the markets in which one of them reports anything else.
+
+    Raises
+    ------
+    NotSupportedError
+        If the cap leaves no seller out.
+    """
+    assert isinstance(market.sellers, PartedSellers)
+    who = _sample(len(market.sellers), max_sellers, generator_of(rng))
+    reports, ids = market.sellers.chosen(who)
+    curve, everyone = allocation.curve(reports), np.arange(who.size)
+    found = _exact_trials(curve, [(allocation.prior, everyone)], reports, misreports)
+    trials = [found[i] for i in everyone.tolist()]
+    return _audit_of(market, allocation, allocation.expected_payment, ids, trials, rule, 1e-9)
+
+
+def _sample(m: int, most: int, rng: np.random.Generator) -> Ints:
+    """Return the positions of some sellers, in order; of all where there are few."""
+    return np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
+
+
+def _audit_of(
+    market: Market,
+    exact: Any,
+    expected: float,
+    ids: list[Any],
+    trials: list[_Trial],
+    rule: PaymentRule,
+    rounding: float,
+    pairs: CoalitionAudit | None = None,
+) -> IncentiveAudit:
+    """Return what trials found; ``exact`` is the allocation, where payments are exact."""
+    rows = [_row(id, trial, rule, rounding) for id, trial in zip(ids, trials, strict=True)]
+    table = pd.DataFrame(rows).drop(columns="largest_payment")
     return IncentiveAudit(
         _table=table,
         n_sellers=len(market.sellers),
         n_misreports=min(trial.report.size for trial in trials) - 1,
-        tolerance=rounding * largest,
-        expected_payment=float(market.sellers.virtual_costs[bought] @ sold[bought]),
-        _total=partial(_total_payment, market, allocation if exact else None, table),
+        tolerance=rounding * max(row["largest_payment"] for row in rows),
+        expected_payment=expected,
+        _total=partial(_total_payment, market, exact, table),
         coalitions=pairs,
     )
 
 
-def _total_payment(market: Market, exact: Allocation | None, table: pd.DataFrame) -> float:
+def _total_payment(market: Market, exact: Any, table: pd.DataFrame) -> float:
     """Return the sum of all payments: by the exact rule, or of all sellers in the table."""
     if exact is not None:
-        return float(payments(market, exact).sum())
+        total = payments(market, exact).sum()
+        return float(total.compute() if hasattr(total, "compute") else total)
     return float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
 
 
@@ -380,9 +443,7 @@ class _Trial:
     sold_doubt: Floats
 
 
-def _row(
-    market: Market, seller: int, trial: _Trial, rule: PaymentRule, rounding: float
-) -> dict[str, Any]:
+def _row(id: Any, trial: _Trial, rule: PaymentRule, rounding: float) -> dict[str, Any]:
     """Compare each report of one seller with its truth."""
     truth = float(trial.report[0])
     payment = rule(trial.report, trial.sold, trial.rent, trial.virtual)
@@ -399,7 +460,7 @@ def _row(
     rises = np.diff(epsilon) - (off * scale)[1:] - (off * scale)[:-1]
     rise = float(rises.max(initial=0.0))
     return {
-        "id": market.sellers.ids[seller],
+        "id": id,
         "sensitivity": truth,
         "epsilon": float(trial.epsilon[0]),
         "payment": float(payment[0]),
@@ -411,20 +472,20 @@ def _row(
     }
 
 
-def _exact_trials(market: Market, who: Ints, misreports: int) -> list[_Trial]:
+def _exact_trials(
+    curve: OwnReportCurve, by_prior: list[tuple[Prior, Ints]], reports: Floats, misreports: int
+) -> dict[int, _Trial]:
     """Solve at all misreports of all sellers at once."""
-    curve = OwnReportCurve(standard_form_of(market, "the exact audit"))
     trials = {}
-    for prior, place in market.sellers.by_prior(who):
-        own = who[place]
-        z = _misreports(curve, prior, own, reports_of(market)[own], misreports)
+    for prior, own in by_prior:
+        z = _misreports(curve, prior, own, reports[own], misreports)
         seller, virtual = np.repeat(own, z.shape[1]), np.asarray(prior.ironed_virtual_cost(z))
         sold = curve(seller, virtual.ravel()).epsilon.reshape(z.shape)
         rent = information_rents(curve, prior, seller, z.ravel()).reshape(z.shape)
         none = np.zeros(z.shape[1])
         for k, i in enumerate(own):
-            trials[i] = _Trial(z[k], virtual[k], sold[k], sold[k], rent[k], none, none)
-    return [trials[i] for i in who]
+            trials[int(i)] = _Trial(z[k], virtual[k], sold[k], sold[k], rent[k], none, none)
+    return trials
 
 
 def _misreports(

@@ -144,7 +144,7 @@ def test_what_needs_all_costs_in_one_memory_says_so():
     with pytest.raises(NotSupportedError, match="partitions are for markets of"):
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
     market = cm.Market(sellers, objective)
-    for unable in (cm.audit_incentives, cm.declare, lambda m: cm.allocate(m, "line_search")):
+    for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):
         with pytest.raises(NotSupportedError, match="have them in memory"):
             unable(market)
 

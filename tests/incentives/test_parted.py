@@ -2,15 +2,19 @@
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation import parted, path
+from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
+from convexmarket.incentives import virtual_cost_payment
 
 da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
 
 PRIOR = cm.Uniform(0.02, 0.10)
 STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
@@ -71,6 +75,60 @@ def test_priors_without_an_affine_virtual_cost(monkeypatch):
     monkeypatch.setattr(parted, "_MOST", 20)
     prior = cm.Beta(2, 5)
     assert_paid_alike(prior.sample(200, np.random.default_rng(0)), 90, prior, cap=4.0)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
+@pytest.mark.parametrize("rule", [cm.incentives.truthful_payment, virtual_cost_payment])
+def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
+    """Reports of a few are fetched, and every misreport is solved, far cheaper ones too."""
+    monkeypatch.setattr(parted, "_MOST", 20)
+    reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
+    ids = [f"s{k}" for k in range(200)]
+    frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
+    tried = {"max_sellers": 7, "misreports": 9, "rule": rule, "random_state": 1}
+    sellers = cm.Sellers(reports, prior, ids), cm.Sellers(frame["report"], prior, frame["id"])
+    in_memory, found = (
+        cm.audit_incentives(cm.Market.standard(some, **STANDARD, cap=4.0), **tried)
+        for some in sellers
+    )
+    assert found.is_incentive_compatible is (rule is not virtual_cost_payment)
+    best = "best_misreport"  # any, where none gains
+    pd.testing.assert_frame_equal(
+        found.to_frame().drop(columns=best),
+        in_memory.to_frame().drop(columns=best),
+        rtol=1e-9,
+        atol=found.tolerance,
+    )
+    for name in ("n_sellers", "n_misreports", "total_payment", "expected_payment", "tolerance"):
+        assert getattr(found, name) == pytest.approx(getattr(in_memory, name), rel=1e-9), name
+
+
+@pytest.mark.parametrize("seed", range(26))
+def test_any_report_of_anyone_is_solved_the_same(seed, monkeypatch):
+    """Also one far below all others, where nothing that the truth needs would have been fetched."""
+    monkeypatch.setattr(parted, "_MOST", 1)
+    rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
+    reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
+    mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)
+    wanted = {"mu": mu, "sigma": sigma, "gamma": 0.25, "cap": rng.choice([None, 1.5, 3.0])}
+    expected = OwnReportCurve(market_of(reports, prior, **wanted).standard_form)
+    market = market_of(da.from_array(reports, chunks=40), prior, **wanted)
+    try:
+        found = cm.allocate(market).curve(reports)
+    except NotSupportedError:
+        assert not expected.can_do_without()
+        return
+    others = prior.ironed_virtual_cost([1e-6, 1e-3, 0.05, 0.2, 0.3, 0.5, 0.9])
+    seller, psi = np.repeat(np.arange(reports.size), 7), np.tile(others, reports.size)
+    value = expected(seller, psi).value
+    np.testing.assert_allclose(found(seller, psi).value, value, rtol=1e-11)
+
+
+def test_what_an_audit_needs_memory_for_is_refused():
+    market = market_of(da.from_array(np.full(9, 0.05), chunks=4))
+    for given_too in ({"build": lambda reports: market}, {"coalitions": 1}):
+        with pytest.raises(NotSupportedError, match="for sellers in memory"):
+            cm.audit_incentives(market, **given_too)
 
 
 @pytest.mark.parametrize("n_low", [1, 2, 30])

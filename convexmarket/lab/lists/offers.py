@@ -34,7 +34,15 @@ from convexmarket.sellers import Sellers
 from convexmarket.terms import GroupShare, Noise, Payments, Spread
 from convexmarket.writing import write_together
 
-__all__ = ["Clock", "Offers", "certificate_of", "price_offers", "read_reports", "statements"]
+__all__ = [
+    "Clock",
+    "Offers",
+    "audit_summary",
+    "certificate_of",
+    "price_offers",
+    "read_reports",
+    "statements",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +223,7 @@ def price_offers(
         "statements": statements(prior, wanted, budget, at_least or {}, allocation.method),
         "optimality": allocation.certificate(),
         "totals": _totals(table),
-        "audit": _audit_summary(audit),
+        "audit": audit_summary(audit),
         "objective": wanted | {"gamma": weight, "budget": budget, "at_least": dict(at_least or {})},
         "prior": prior.to_dict(),
         "input": origin,
@@ -225,7 +233,8 @@ def price_offers(
     return Offers(table, certificate)
 
 
-def _audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
+def audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
+    """Return what an audit found, as plain values for the certificate."""
     return {
         "sellers": audit.n_sellers,
         "sellers_audited": len(audit.to_frame()),

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from convexmarket.allocation import allocate
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.errors import AllocationError, DataError, ParameterError
+from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.parted import part_payments
 from convexmarket.incentives.rules import payments
-from convexmarket.lab.lists.offers import Clock, statements
+from convexmarket.lab.lists.offers import Clock, audit_summary, statements
 from convexmarket.lab.lists.reading import column_named
 from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.provenance import versions
@@ -148,8 +149,10 @@ def price_parts(
     wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
     market = Market.standard(sellers, gamma=gamma, **wanted)
     clock.start("allocating")
-    allocation = allocate(market)
+    allocation: Any = allocate(market)
     payments(market, allocation)  # refuses what cannot be paid before anything is written
+    clock.start("auditing")
+    audit = audit_summary(audit_parts(market, allocation))
     fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
     clock.start("paying")
     try:
@@ -164,6 +167,7 @@ def price_parts(
             "statements": statements(prior, wanted, None, {}, "exact"),
             "optimality": allocation.certificate(),
             "totals": totals,
+            "audit": audit,
             "objective": wanted | {"gamma": gamma},
             "prior": prior.to_dict(),
             "input": {"file": str(reports), "partitions": len(pieces)},

@@ -44,12 +44,13 @@ def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
         ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
         ("objective", f"{optimality['objective']:.10g}"),
     ]
-    audit = certificate.get("audit", totals)
-    if audit is not totals:
-        gain = audit["largest_gain_from_misreporting"]
-        pairs.append(("sellers audited", f"{audit['sellers_audited']:,}"))
-        pairs.append(("largest gain from lying alone", f"{gain:.1e}"))
-    pairs.append(("smallest surplus", f"{audit['smallest_surplus']:.4g}"))
+    audit = certificate["audit"]
+    gain = audit["largest_gain_from_misreporting"]
+    pairs += [
+        ("sellers audited", f"{audit['sellers_audited']:,}"),
+        ("largest gain from lying alone", f"{gain:.1e}"),
+        ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
+    ]
     return [finding, _facts("", pairs)]
 
 

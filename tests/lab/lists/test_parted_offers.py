@@ -51,6 +51,8 @@ def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
     assert found["optimality"]["gap"] < 1e-12
     for name, value in expected.certificate["totals"].items():
         assert found["totals"][name] == pytest.approx(value, rel=1e-9), name
+    audit = expected.certificate["audit"]
+    assert found["audit"] == pytest.approx(audit, rel=1e-9, abs=audit["tolerance"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["offers", "sellers"]
     with pytest.raises(ParameterError, match="is there already"):
         price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
