@@ -304,12 +304,13 @@ def audit_incentives(
     if coalitions and len(market.sellers) < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
-    allocation: Any = allocate(market, gap=gap)
     if parted:
+        allocated = allocate(market)
         return audit_parts(
-            market, allocation, rule, misreports=misreports, max_sellers=max_sellers, rng=rng
+            market, allocated, rule, misreports=misreports, max_sellers=max_sellers, rng=rng
         )
     who = _sample(reports_of(market).size, max_sellers, rng)
+    allocation = allocate(market, gap=gap)
     if build is not None:
         _check_build(build, market, allocation, gap)
     if exact:
@@ -346,7 +347,7 @@ def audit_incentives(
 
 def audit_parts(
     market: Market,
-    allocation: PartedAllocation,
+    allocation: Any,
     rule: PaymentRule = truthful_payment,
     *,
     misreports: int = 33,
@@ -362,7 +363,7 @@ def audit_parts(
     NotSupportedError
         If the cap leaves no seller out.
     """
-    assert isinstance(market.sellers, PartedSellers)
+    assert isinstance(market.sellers, PartedSellers) and isinstance(allocation, PartedAllocation)
     who = _sample(len(market.sellers), max_sellers, generator_of(rng))
     reports, ids = market.sellers.chosen(who)
     curve, everyone = allocation.curve(reports), np.arange(who.size)

@@ -149,7 +149,7 @@ def price_parts(
     wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
     market = Market.standard(sellers, gamma=gamma, **wanted)
     clock.start("allocating")
-    allocation: Any = allocate(market)
+    allocation = allocate(market)
     payments(market, allocation)  # refuses what cannot be paid before anything is written
     clock.start("auditing")
     audit = audit_summary(audit_parts(market, allocation))
