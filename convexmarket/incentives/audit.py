@@ -363,7 +363,8 @@ def audit_parts(
     NotSupportedError
         If the cap leaves no seller out.
     """
-    assert isinstance(market.sellers, PartedSellers) and isinstance(allocation, PartedAllocation)
+    assert isinstance(market.sellers, PartedSellers)
+    assert isinstance(allocation, PartedAllocation)
     who = _sample(len(market.sellers), max_sellers, generator_of(rng))
     reports, ids = market.sellers.chosen(who)
     curve, everyone = allocation.curve(reports), np.arange(who.size)
