@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.data.datasets import MarketData
+from convexmarket.privacy import Simulation
 
 __all__ = ["Trial", "best_liked", "row_counts", "try_out"]
 
@@ -58,15 +60,21 @@ def best_liked(candidates: Iterable[tuple[Key, float, float, Any]]) -> dict[Key,
     return {key: candidate for key, (_, candidate) in best.items()}
 
 
-def try_out(predictors: Iterable[Callable[[Floats], NDArray[Any]]], rows: MarketData) -> Trial:
-    """Return the shares of validation and test rows that each predictor gets wrong."""
-    errors = [
-        (
-            np.mean(predict(rows.X_validation) != rows.y_validation),
-            np.mean(predict(rows.X_test) != rows.y_test),
+def try_out(
+    model: Any, rows: MarketData, sold: Floats | float, seeds: Iterable[np.random.SeedSequence]
+) -> Trial:
+    """Train a learner under each seed; return the shares of public rows that it gets wrong."""
+    known = "random_state" in signature(model.fit).parameters
+    errors = []
+    for seed in seeds:
+        source = {"random_state": Simulation(seed)} if known else {}
+        model.fit(rows.X_train, rows.y_train, epsilon=sold, **source)
+        errors.append(
+            (
+                np.mean(model.predict(rows.X_validation) != rows.y_validation),
+                np.mean(model.predict(rows.X_test) != rows.y_test),
+            )
         )
-        for predict in predictors
-    ]
     validation, test = np.array(errors).T
     return Trial(validation, test)
 

@@ -14,7 +14,7 @@ from convexmarket.lab.kinds.joint_tradeoff.claims import compare_models, tradeof
 from convexmarket.lab.kinds.joint_tradeoff.run import run_joint_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.problem.rows import load_rows
-from convexmarket.privacy import gamma_sphere_noise
+from convexmarket.privacy.exact import gamma_sphere_draw
 
 SMALL = """
 kind = "joint-tradeoff"
@@ -74,7 +74,7 @@ def market_of(result, row, spread=cm.Spread):
 
 def noise_of(problem, rows, draw):
     seed = np.random.SeedSequence(problem.run.seed, spawn_key=(1, draw))
-    return gamma_sphere_noise(rows.X_train.shape[1], np.random.default_rng(seed))
+    return gamma_sphere_draw(rows.X_train.shape[1], np.random.default_rng(seed))
 
 
 def test_one_row_for_each_model_gamma_and_scenario(result):

@@ -8,27 +8,24 @@ given eta. Whatever was bought, the model that is released is trained on it with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation, allocate
 from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ConvexMarketError
 from convexmarket.joint import JointAllocation, JointMarket, allocate_jointly
-from convexmarket.joint.model_step import best_model
 from convexmarket.lab.classification import Trial, try_out
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
+from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.market import Market
-from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.terms import Cap, Constraint, EtaRange, Noise, Payments, Spread, SquaredSpread
 
 __all__ = ["Candidate", "Model", "Setting", "buy_and_train", "declare", "plan", "train_without"]
 
-Floats = NDArray[np.float64]
 Model = Literal["joint", "two-step", "naive"]
 
 # Purposes of random numbers: each has a branch of the seed to itself.
@@ -113,7 +110,8 @@ def _candidate(
     try:
         joint = plan(problem, rows, setting.market, regularization)
         purchase = _buy(problem, setting.model, joint)
-        trial = _release(problem, rows, joint, purchase)
+        seeds = [problem.run.stream(_NOISE, draw) for draw in range(problem.learner.draws)]
+        trial = try_out(_learner(problem, regularization), rows, purchase.epsilon, seeds)
     except ConvexMarketError as error:
         return Candidate(regularization, failure_status(error), str(error))
     return Candidate(regularization, _status(purchase), "", purchase, trial)
@@ -138,38 +136,19 @@ def _buy(
     return replace(found, trace=())
 
 
-def _release(
-    problem: JointTradeoffProblem,
-    rows: MarketData,
-    joint: JointMarket,
-    purchase: Allocation | JointAllocation,
-) -> Trial:
-    """Train on a purchase under every noise draw, the same draws for all."""
-    seeds = [problem.run.stream(_NOISE, draw) for draw in range(problem.learner.draws)]
-    n = rows.X_train.shape[1]
-    models = []
-    for seed in seeds:
-        noise = gamma_sphere_noise(n, np.random.default_rng(seed))
-        perturbed = JointMarket(
-            joint.market,
-            rows.X_train,
-            rows.y_train,
-            regularization=joint.regularization,
-            noise="realised",
-            noise_vector=problem.data.data_norm * noise,
-            max_norm=joint.max_norm,
-        )
-        models.append(best_model(perturbed, purchase.weights, purchase.eta))
-    return try_out(map(classifier, models), rows)
+def _learner(problem: JointTradeoffProblem, regularization: float) -> PrivateLogisticRegression:
+    """Return the learner of Algorithm 1 as printed: what was bought sets the noise.
+
+    ``joint.max_norm`` bounds the model that is planned; a shortened model predicts the same.
+    """
+    return PrivateLogisticRegression(
+        regularization,
+        data_norm=problem.data.data_norm,
+        calibration="noise",
+        minimum_epsilon=None,
+    )
 
 
-def train_without(rows: MarketData, market: Market, regularization: float) -> Trial:
+def train_without(problem: JointTradeoffProblem, rows: MarketData, regularization: float) -> Trial:
     """Train on all rows alike, without noise: the baseline, which pays nobody."""
-    joint = JointMarket(market, rows.X_train, rows.y_train, regularization=regularization)
-    m = len(market.sellers)
-    return try_out([classifier(best_model(joint, np.full(m, 1.0 / m), 1.0))], rows)
-
-
-def classifier(model: Floats) -> Any:
-    """Return what predicts labels with a model."""
-    return lambda X: np.where(X @ model > 0, 1.0, -1.0)
+    return try_out(_learner(problem, regularization), rows, np.inf, [problem.run.stream(_NOISE, 0)])

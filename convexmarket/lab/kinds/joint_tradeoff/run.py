@@ -153,7 +153,7 @@ def run_joint_tradeoff(
         problem.sellers, problem.prior, rows.X_train, rows.feature_names, branch, people
     )
     settings = _settings(problem, markets)
-    regularization, baseline = _baseline(problem, rows, settings[0], stages)
+    regularization, baseline = _baseline(problem, rows, stages)
     found = stages.parallel(
         "buy and train",
         problem.run.workers,
@@ -220,11 +220,11 @@ def _settings(problem: JointTradeoffProblem, markets: dict[str, Sellers]) -> lis
 
 
 def _baseline(
-    problem: JointTradeoffProblem, rows: MarketData, setting: Setting, stages: Stages
+    problem: JointTradeoffProblem, rows: MarketData, stages: Stages
 ) -> tuple[float, Trial]:
     """Return the Lambda that the validation rows like best without noise, and its errors."""
     values = problem.learner.regularization
-    calls = (delayed(train_without)(rows, setting.market, value) for value in values)
+    calls = (delayed(train_without)(problem, rows, value) for value in values)
     trials = stages.parallel("baseline", 1, calls)
     found: tuple[float, Trial] = best_liked(
         ("", trial.validation.mean(), value, (value, trial))

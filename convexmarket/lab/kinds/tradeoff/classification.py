@@ -12,9 +12,7 @@ is shared out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ from convexmarket.lab.kinds.tradeoff.purchases import Measured, Plan, Purchase, 
 from convexmarket.lab.scenarios import classification_rows as rows_of
 from convexmarket.lab.stages import Stages
 from convexmarket.learners import PrivateSearch
-from convexmarket.privacy import Guarantee, Simulation
+from convexmarket.privacy import Guarantee
 
 __all__ = ["measure", "plans", "rows_of"]
 
@@ -170,26 +168,10 @@ def _trained(
     sold = weights * eta if np.isfinite(eta) else np.inf
     model, draws = problem.learner_of(regularization), problem.learner.draws
     try:
-        trial = _tried(model, rows, sold, seeds(problem.run, draws if np.isfinite(eta) else 1))
+        trial = try_out(model, rows, sold, seeds(problem.run, draws if np.isfinite(eta) else 1))
     except ParameterError as refused:
         return refused
     return Trained(trial, model.guarantee_)
-
-
-def _tried(
-    model: Any, rows: MarketData, sold: Floats | float, drawn: list[np.random.SeedSequence]
-) -> Trial:
-    """Train a learner under each seed, and measure it on the public rows."""
-
-    def predictor(seed: np.random.SeedSequence) -> Callable[[Floats], NDArray[Any]]:
-        known = "random_state" in signature(model.fit).parameters
-        source = {"random_state": Simulation(seed)} if known else {}
-        predict: Callable[[Floats], NDArray[Any]] = model.fit(
-            rows.X_train, rows.y_train, epsilon=sold, **source
-        ).predict
-        return predict
-
-    return try_out(map(predictor, drawn), rows)
 
 
 def _searched(problem: ClassificationTradeoff, rows: MarketData, choice: Choice) -> Choice | None:
@@ -208,7 +190,7 @@ def _searched(problem: ClassificationTradeoff, rows: MarketData, choice: Choice)
         validation=(rows.X_validation, rows.y_validation),
         trials=float(len(candidates)),
     )
-    trial = _tried(search, rows, sold, seeds(problem.run, problem.learner.draws))
+    trial = try_out(search, rows, sold, seeds(problem.run, problem.learner.draws))
     plan = choice.purchase.plan
     plan = replace(plan, labels=plan.labels | {"model": "charged tuning"})
     purchase = replace(choice.purchase, plan=plan)
