@@ -30,6 +30,7 @@ from matplotlib.ticker import (
     PercentFormatter,
     SymmetricalLogLocator,
 )
+from numpy.typing import NDArray
 
 from convexmarket.lab.report.figures import (
     INK,
@@ -43,7 +44,7 @@ from convexmarket.lab.report.figures import (
 from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
-__all__ = ["Curve", "Dots", "Profile", "Scatter", "Tiles", "even_ticks"]
+__all__ = ["Curve", "Dots", "Profile", "Scatter", "Tiles", "even_ticks", "show_covered"]
 
 #: Ratio of the largest value to the smallest up to which a logarithmic y has even ticks.
 _NARROW = 8.0
@@ -51,6 +52,8 @@ _STEP, _SHIFT = 1.045, 0.008
 #: Ticks on the axes of all panels side by side, at most, and the steps between even ticks.
 _TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
 _GREY = (0, (8, 3))
+#: Points (of a page) up to which a line covers another; how wide and pale that one then is.
+_COVERED, _WIDER, _PALE = 1.0, 3.0, 0.45
 #: Points of a line that have a marker each, at most; and markers of a line of more.
 _MARKERS, _FEW = 25, 6
 #: Of the kinds of a tile, the best first.
@@ -620,6 +623,49 @@ def even_ticks(figure: Figure) -> None:
                 _logarithmic(axes, which, ends, place.get_geometry()[1] if place else 1)
             elif isinstance(axis.get_major_formatter(), LogFormatter):  # ticks of one's own
                 axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+
+
+def show_covered(figure: Figure) -> None:
+    """Draw a line wide and pale, and its markers, where later lines cover all of it."""
+    for axes in figure.axes:
+        lines = [
+            line
+            for line in axes.get_lines()
+            if line.get_transform() == axes.transData
+            and line.get_linestyle() != "None"
+            and line.get_drawstyle() == "default"  # steps are wider already
+        ]
+        axes.get_xlim(), axes.get_ylim()  # settles them
+        size = 72.0 * np.array(axes.get_window_extent().size) / figure.dpi
+        scale = axes.transScale + axes.transLimits
+        paths = [
+            size * scale.transform(np.asarray(line.get_xydata(), dtype=float)) for line in lines
+        ]
+        paths = [path[np.isfinite(path).all(axis=1)] for path in paths]
+        for place, (line, path) in enumerate(zip(lines, paths, strict=True)):
+            above = sum(
+                line.get_color() != other.get_color() and _covers(cover, path)
+                for other, cover in zip(lines[place + 1 :], paths[place + 1 :], strict=True)
+            )
+            if above:
+                line.set(
+                    linewidth=line.get_linewidth() + _WIDER * above,
+                    markersize=line.get_markersize() + _WIDER * above,
+                    alpha=_PALE,
+                )
+
+
+def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
+    """Say whether some points of a path, and points halfway between two, lie on another path."""
+    if min(len(above), len(path)) < 2:
+        return False
+    points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
+    points = points[:: 1 + len(points) // MANY_POINTS, None]
+    start, along = above[:-1], np.diff(above, axis=0)
+    length = np.maximum((along**2).sum(axis=1), 1e-12)
+    share = np.clip(((points - start) * along).sum(axis=2) / length, 0.0, 1.0)
+    apart = np.linalg.norm(points - start - share[..., None] * along, axis=2)
+    return bool(apart.min(axis=1).max() <= _COVERED)
 
 
 def _linear(axes: Axes, which: str, values: pd.Series, beside: int = 1, zero: bool = True) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from convexmarket.arguments import warn_user
 from convexmarket.lab.report.figures import INK, MUTED, RULE, SERIES, report_style
-from convexmarket.lab.report.marks import even_ticks
+from convexmarket.lab.report.marks import even_ticks, show_covered
 from convexmarket.lab.report.words import printable
 
 __all__ = ["compact_svg", "in_schemes", "inline_svg", "one_note_about_glyphs", "save_figure"]
@@ -48,6 +48,7 @@ def save_figure(draw: Callable[[], Figure], stem: Path, formats: Collection[str]
     with report_style(stem.name):
         figure = draw()
         even_ticks(figure)
+        show_covered(figure)
         # In memory: on a full disk Matplotlib's writers fail with errors that hide the reason.
         document, picture, drawing = BytesIO(), BytesIO(), BytesIO()
         figure.savefig(picture, format="png", metadata={"Software": None})

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from convexmarket.lab import build_report
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import report_style
-from convexmarket.lab.report.marks import even_ticks
+from convexmarket.lab.report.marks import even_ticks, show_covered
 from convexmarket.lab.report.model import Report
 from convexmarket.lab.report.results import read_results
 from convexmarket.lab.report.saving import compact_svg
@@ -222,6 +222,7 @@ def laid_out(draw: Callable[[], Figure], name: str) -> Figure:
     with report_style(name):
         figure = draw()
         even_ticks(figure)
+        show_covered(figure)
         figure.draw_without_rendering()
     return figure
 
@@ -232,6 +233,7 @@ def save_svg_only(draw: Callable[[], Figure], stem: Path, formats: Collection[st
     with report_style(stem.name):
         figure = draw()
         even_ticks(figure)
+        show_covered(figure)
         figure.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None})
     return _figure_files(compact_svg(drawing.getvalue().decode("utf-8")), stem, formats)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from convexmarket.lab.report.figures import report_style
-from convexmarket.lab.report.marks import Curve, Dots, Tiles
+from convexmarket.lab.report.marks import Curve, Dots, Tiles, show_covered
 
 
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
@@ -24,6 +27,42 @@ def test_no_panel_cuts_off_what_another_one_lacks(log: str, free: str) -> None:
         low, high = axes.get_ylim()
         assert low <= rows.y.min()
         assert rows.y.max() <= high
+
+
+@given(
+    shape=st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=9),
+    offsets=st.lists(st.sampled_from([0.0, 1e-4, 0.2, -0.3]), min_size=1, max_size=4),
+    log=st.sampled_from(["", "y", "xy"]),
+    half=st.booleans(),
+)
+def test_a_line_shows_under_those_that_lie_on_it(shape, offsets, log, half) -> None:
+    x = np.arange(1.0, len(shape) + 1.0)
+    lines = [
+        pd.DataFrame({"x": x, "y": np.exp(np.array(shape) + offset), "hue": f"line {number}"})
+        for number, offset in enumerate(offsets)
+    ]
+    if half:  # the last one covers a part of the others alone
+        lines[-1] = lines[-1][:2]
+    with report_style("x"):
+        figure = Curve(pd.concat(lines), x="x", y="y", hue="hue", log=log)()
+        show_covered(figure)
+    drawn = figure.axes[0].get_lines()
+    for place, line in enumerate(drawn):
+        later = offsets[place + 1 : len(offsets) - half]
+        above = sum(abs(offset - offsets[place]) < 0.01 for offset in later)
+        assert line.get_linewidth() == pytest.approx(1.6 + 3.0 * above)
+        assert line.get_markersize() == pytest.approx(5.0 + 3.0 * above)
+        assert (line.get_alpha() or 1.0) < 1.0 or not above
+
+
+def test_a_line_shows_where_only_its_own_colour_covers_it() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    for colour in ("black", "black", "red"):
+        axes.plot([0, 1, 2], [0, 1, 0], color=colour, lw=1.0)
+    axes.axhline(0.0, lw=1.0)
+    show_covered(figure)
+    assert [line.get_linewidth() for line in axes.get_lines()] == [4.0, 4.0, 1.0, 1.0]
 
 
 def test_rows_of_dots_grow_with_their_series() -> None:
