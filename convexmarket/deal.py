@@ -109,8 +109,8 @@ class Deal(Shown):
         ordered = self.offers.sort_values("ask")
         right = ax.twinx()
         right.margins(y=0.4)  # both fall alike, and would hide each other
-        (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], ".", ms=4, color="tab:orange")
-        (paid,) = ax.plot(ordered["ask"], ordered["payment"], ".", ms=4, color="tab:blue")
+        (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], "o", ms=4, color="tab:orange")
+        (paid,) = ax.plot(ordered["ask"], ordered["payment"], "o", ms=4, color="tab:blue")
         ax.set(ylim=(0, None))
         right.set(ylabel="epsilon bought", ylim=(0, None))
         ax.legend([paid, epsilon], ["payment", "epsilon"], loc="upper right")

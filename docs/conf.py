@@ -47,6 +47,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib",),
     "abort_on_example_error": True,
     "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"matplotlib\.",
 }
 
 smartquotes_action = "qe"  # two dashes are an option's
@@ -56,6 +57,8 @@ html_title = "convexmarket"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+# These have no pages below them:
+html_sidebars = {page: [] for page in ("index", "start", "reference/generated/gallery")}
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 7,

@@ -1,22 +1,10 @@
-r"""Noisy gradient descent: any differentiable model, under a guarantee chosen seller by seller.
+"""Noisy gradient descent: any differentiable model, under a guarantee chosen seller by seller.
 
 In each step every row's gradient is clipped, weighted by what the row granted and rounded to whole
 numbers; these are added up, and discrete Gaussian noise to them. Nothing rests on a minimiser or on
 a bound on the rows.
 
-**What row i loses.** *Here.* In a step it enters the sum as an integer vector no longer than
-:math:`k_i + \sqrt d/2`, d the number of parameters: its gradient, at most C long after clipping,
-times :math:`k_i/C`, rounded. So replacing it moves the sum by :math:`2k_i + \sqrt d` at most. Sums
-of integers are exact, and discrete Gaussian noise of parameter s hides what real noise of deviation
-:math:`\sqrt{s^2 - 9}` does (:mod:`convexmarket.privacy.discrete`). T steps, each of which may look
-at all earlier ones, are exactly one step that moves :math:`\sqrt T` times as far (Dong, Roth and
-Su, Gaussian Differential Privacy, Corollary 3.3). So the k_i with
-
-.. math:: \sqrt T\,(2k_i + \sqrt d)/\sqrt{s^2 - 9} = \mu(\varepsilon_i, \delta)
-
-spends :math:`(\varepsilon_i, \delta)` to the last digit, :math:`\mu` being the shift of the one
-Gaussian mechanism that costs it. All rows take part in each step: a sample of them would add noise
-of its own, and an account that is no longer exact.
+What row i loses, and why nothing is wasted, docs/theory/noisy-descent.md proves.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ def api_pages() -> dict[str, str]:
         pages[f"{module}.rst"] = (
             f"{title}.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{listed}\n"
         )
-    pages["api.md"] = "# Python\n\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(MODULES) + "\n```\n"
+    modules = (f"- [{name}]({name}.rst): {purpose}." for name, purpose in MODULES.items())
+    listed, hidden = "\n".join(modules), "\n".join(MODULES)
+    pages["api.md"] = f"# Python\n\n{listed}\n\n```{{toctree}}\n:hidden:\n\n{hidden}\n```\n"
     return pages
 
 
@@ -92,9 +94,17 @@ def say_where_from(
         lines += ["", f"Returned by {', '.join(functions)}.", ""] if functions else []
 
 
+def say_in_full(command: Any) -> None:
+    """Let the lists of commands below this one have their first sentences whole."""
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = (each.help or "").split("\n\n")[0].replace("\n", " ")
+        say_in_full(each)
+
+
 def commands_page() -> str:
     """Return the help of every command."""
     command = typer.main.get_command(command_line)
+    say_in_full(command)
     context = typer.Context(command, info_name="convexmarket")
     text = get_docs_for_click(obj=command, ctx=context, name="convexmarket")
     text = text.replace("# `convexmarket`", "# Command line", 1)

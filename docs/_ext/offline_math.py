@@ -28,15 +28,14 @@ def mathml(latex: str, display: str) -> str:
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
     """Write a formula in a line."""
-    self.body.append(mathml(node.astext(), "inline"))
+    joiner = "&#8288;"  # what follows, a comma perhaps, stays in the line
+    self.body.append(mathml(node.astext(), "inline") + joiner)
     raise nodes.SkipNode
 
 
 def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula that stands by itself."""
-    latex = node.astext()
-    if "\\\\" in latex and "\\begin" not in latex:
-        latex = rf"\begin{{aligned}}{latex}\end{{aligned}}"
+    latex = node.astext().replace("{aligned}", "{align*}")  # lines of the first are not broken
     self.body.append(f'<div class="math">{mathml(latex, "block")}</div>')
     raise nodes.SkipNode
 

@@ -30,7 +30,7 @@ def loss(regularization):
 
 
 losses = {value: loss(value) for value in (0.1, 0.3, 1.0, 3.0)}
-losses
+{value: f"{expected**0.5:,.0f}" for value, expected in losses.items()}  # in the unit of charges
 
 # %%
 # The purchase with the best of them:

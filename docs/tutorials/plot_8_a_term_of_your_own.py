@@ -38,5 +38,6 @@ for weight in (0, 2):
     print(f"weight {weight}: worst imbalance {off:.4f}, gap {bought.gap:.0e}, {market.incentives}")
 
 # %%
-# "by construction": it does not read the reports, so that truthful prices exist. A constraint of
-# your own is a :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.
+# "by construction": it does not read the reports, so that truthful prices exist. ``objective=`` of
+# ``cm.price`` and ``cm.buy`` takes it too. A constraint of your own is a
+# :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.

@@ -7,6 +7,7 @@ Nothing has to be inherited. Here is the private mean of labels between -1 and 1
 """
 
 import numpy as np
+import pandas as pd
 
 import convexmarket as cm
 from convexmarket import privacy
@@ -50,9 +51,10 @@ corners = (np.zeros((2, 1)), [-1.0, 1.0])  # what an audited row may be
 print(cm.audit_privacy(PrivateMean(), X, y, epsilon=sold, replacements=corners, draws=2000))
 
 # %%
-# And so it enters a market:
-mu, sigma = PrivateMean().risk(1)
-sellers = cm.Sellers.draw(20, cm.Uniform(0.02, 0.10), rng)
-market = cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + 0.1 * cm.Payments())
-model = PrivateMean().fit(X, y, epsilon=cm.allocate(market).epsilon)
-print(f"{model.mean_:.3f}, and {y.mean():.3f} without privacy")
+# And so it enters a market. mu and sigma are those of its ``risk``:
+prior = cm.Uniform(0.02, 0.10)
+people = pd.DataFrame({"opinion": y, "age": rng.integers(18, 90, 20), "ask": prior.sample(20, rng)})
+sale = {"ask": "ask", "target": "opinion", "prior": prior, "budget": 5}
+deal = cm.buy(people, learner=PrivateMean(), **sale)
+print(deal)
+print(f"{deal.model.mean_:.3f}, and {y.mean():.3f} without privacy")
