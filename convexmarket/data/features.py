@@ -25,11 +25,13 @@ from convexmarket.arguments import (
 from convexmarket.data.tables import as_frame
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = ["Missing", "PublicFeatures"]
+__all__ = ["OTHER", "Missing", "PublicFeatures"]
 
 Missing: TypeAlias = Literal["error", "middle", "indicator"]
 Column: TypeAlias = tuple[float, float] | list[Any]
 
+#: The category that stands for all that are not declared.
+OTHER = "other"
 #: Relative; rows are this much inside the ball, so that roundings do not leave it.
 INSIDE = 1.0 - 2.0**-48
 
@@ -41,7 +43,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     ----------
     columns : mapping of str to pair of floats or list
         What is public of every column that is a feature, in their order: a tuple (low, high) is the
-        range of a number; a list holds the categories of a word. Other columns are not used.
+        range of a number; a list holds the categories of a word, among which ``"other"`` stands for
+        all that are not declared. Other columns are not used.
     missing : {"error", "middle", "indicator"}, default "error"
         What an empty cell stands for: ``"middle"`` is the middle of the range, and no category;
         ``"indicator"`` the same, and every column gets one more feature, which is 1 where a cell is
@@ -60,12 +63,14 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     Notes
     -----
     A number becomes ``2 * (x - low) / (high - low) - 1``, clipped to [-1, 1]; a word becomes one
-    feature for each category, of which one is 1, or none where it is none of them. So a column adds
-    at most 1 to the squared norm of a row, and all are multiplied by :math:`R / \sqrt{k}`, where k
-    counts the columns, and the intercept.
+    feature for each category, of which one is 1. So a column adds at most 1 to the squared norm of
+    a row, and all are multiplied by :math:`R / \sqrt{k}`, where k counts the columns, and the
+    intercept.
 
     ``fit`` learns nothing: what a row becomes depends on that row only, so that a guarantee for the
-    transformed rows is one for the rows.
+    transformed rows is one for the rows. A category that is not declared is refused, which tells
+    whoever trains that a row holds one. Where sellers write what they like, declare ``"other"``:
+    then no row can be told from its refusal, nor stop a training.
 
     Examples
     --------
@@ -122,8 +127,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         DataError
-            If a column is missing, a number is none, or a cell is empty under ``missing="error"``;
-            the message names row and column, and not what stands there.
+            If a column is missing, a number is none, a category is not declared, or a cell is empty
+            under ``missing="error"``; the message names row and column, and not what stands there.
         ParameterError
             If a range or a list of categories is none.
         """
@@ -209,9 +214,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             part = _number(cells, empty, name, public)
         else:
             _check_kind(cells, empty, name, public)
-            part = np.column_stack(
-                [(cells == word).to_numpy(bool, na_value=False) for word in public]
-            )
+            part = _categories(cells, empty, name, list(public))
         if self.missing == "indicator":
             part = np.column_stack([part, empty])
         return part.astype(np.float64)
@@ -243,6 +246,24 @@ def _number(
     return np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
 
 
+def _categories(
+    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
+) -> NDArray[np.float64]:
+    """Return one feature for each category: whether a cell is of it."""
+    found = [(cells == word).to_numpy(bool, na_value=False) for word in categories]
+    part = np.column_stack(found).astype(np.float64)
+    undeclared = ~part.any(axis=1) & ~empty
+    if OTHER in categories:
+        part[undeclared, categories.index(OTHER)] = 1.0
+    elif undeclared.any():
+        raise DataError(
+            f"row {int(np.argmax(undeclared))} has no declared category in column {name!r}, nor"
+            f" have {np.count_nonzero(undeclared) - 1} other rows: declare theirs, as the column"
+            f" writes them, or {OTHER!r}, which stands for all that are not declared"
+        )
+    return part
+
+
 def _check_kind(
     cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
 ) -> None:
@@ -250,7 +271,7 @@ def _check_kind(
     held = is_numeric_dtype(cells) and not empty.all()
     if not held and not (is_string_dtype(cells[~empty]) and not empty.all()):
         return
-    fitting = [isinstance(word, str) != held for word in categories]
+    fitting = [word == OTHER or isinstance(word, str) != held for word in categories]
     if not all(fitting):
         word = categories[fitting.index(False)]
         raise DataError(

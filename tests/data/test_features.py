@@ -14,7 +14,7 @@ import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy import Simulation
 
-COLUMNS = {"age": (18, 100), "smoker": ["no", "yes"], "region": ["north", "south", "west"]}
+COLUMNS = {"age": (18, 100), "smoker": ["no", "other", "yes"], "region": ["north", "south", "west"]}
 PATIENTS = pd.DataFrame(
     {
         "smoker": ["yes", "no", "sometimes"],
@@ -28,7 +28,7 @@ PATIENTS = pd.DataFrame(
 
 def test_a_row_by_hand():
     rows = cm.PublicFeatures(COLUMNS).transform(PATIENTS) * 2.0  # the root of 3 columns and one
-    expected = [[0, 0, 1, 0, 1, 0, 1], [-1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 1]]
+    expected = [[0, 0, 0, 1, 0, 1, 0, 1], [-1, 1, 0, 0, 0, 0, 1, 1], [1, 0, 1, 0, 1, 0, 0, 1]]
     assert rows == pytest.approx(np.array(expected, dtype=float), rel=1e-12)
 
 
@@ -37,17 +37,19 @@ def test_names_and_the_index_are_kept():
     rows = public.transform(PATIENTS)
     assert rows.index.tolist() == ["Ann", "Bob", "Eve"]
     assert rows.columns.tolist() == [
-        *("age", "smoker=no", "smoker=yes", "region=north", "region=south", "region=west")
+        *("age", "smoker=no", "smoker=other", "smoker=yes"),
+        *("region=north", "region=south", "region=west"),
     ]
-    assert public.n_features_out_ == 6
+    assert public.n_features_out_ == 7
 
 
 cells = st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-(10**6), 10**6))
 words = st.sampled_from(["no", "yes", "", "perhaps", None])
+regions = st.sampled_from([*COLUMNS["region"], None])
 
 
 @given(
-    st.lists(st.tuples(cells, words, words), min_size=1, max_size=8),
+    st.lists(st.tuples(cells, words, regions), min_size=1, max_size=8),
     st.sampled_from(["middle", "indicator"]),
     st.booleans(),
     st.sampled_from([1.0, 0.3, 7.0, 1e-3]),
@@ -65,7 +67,7 @@ def test_whatever_a_table_holds_its_rows_lie_in_the_ball_and_in_the_box(
     assert box.max() <= 1.0
 
 
-@given(st.lists(st.tuples(cells, words, words), min_size=2, max_size=6))
+@given(st.lists(st.tuples(cells, words, regions), min_size=2, max_size=6))
 def test_a_row_does_not_depend_on_the_others(people):
     table = pd.DataFrame(people, columns=["age", "smoker", "region"])
     public = cm.PublicFeatures(COLUMNS, missing="indicator").fit(table)
@@ -92,6 +94,22 @@ def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
     with pytest.raises(DataError, match="row 1 has no number in column 'age'") as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "HIV" not in str(refused.value)
+
+
+def test_a_category_that_is_not_declared_is_refused_or_other():
+    declared = {"smoker": ["no", "yes"]}
+    with pytest.raises(DataError, match="row 2 has no declared category in column 'smoker'") as no:
+        cm.PublicFeatures(declared).transform(PATIENTS)
+    assert "sometimes" not in str(no.value)
+    assert "'other'" in str(no.value)
+    declared["smoker"].append("other")
+    public = cm.PublicFeatures(declared, missing="indicator", intercept=False)
+    cells = ["other", "sometimes", "No", "yes", "", None]
+    found = public.transform(pd.DataFrame({"smoker": cells}))
+    assert np.argmax(found, axis=1).tolist() == [2, 2, 2, 1, 2, 3]
+    numbers = cm.PublicFeatures({"ward": [1, 2, "other"]}, intercept=False)
+    wards = numbers.transform(pd.DataFrame({"ward": [2, 7, 1]}))
+    assert np.argmax(wards, axis=1).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize(

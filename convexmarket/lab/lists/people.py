@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from convexmarket.data.csv_format import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.data.features import PublicFeatures
+from convexmarket.data.features import OTHER, PublicFeatures
 from convexmarket.errors import DataError
 from convexmarket.ids import warn_of_lookalikes
 from convexmarket.lab.lists.reading import (
@@ -275,11 +275,13 @@ class _Table:
                 self._refuse(empty, cell, why, ids)
             if isinstance(public[0], str):
                 texts = _texts(cells).where(~empty, None)
-                if not texts.isin(list(public)).any():
-                    raise DataError(
-                        f"{self.path}: no cell of the column {name!r} is one of its categories "
-                        f"(data.features.{name}): write them as the file does"
+                if OTHER not in public:
+                    why = (
+                        f"is none of its categories (data.features.{name}): declare it there as "
+                        f"the file writes it, or {OTHER!r}, which stands for all that are not "
+                        "declared"
                     )
+                    self._refuse(~texts.isin(list(public)) & ~empty, cell, why, ids)
                 yield name, texts.to_numpy()
             else:
                 numbers = numbers_in(cells)

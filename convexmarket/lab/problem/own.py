@@ -99,10 +99,11 @@ class OwnTable(TableModel):
 
     The file lies where the problem file says, relative to itself. ``report`` is the column of the
     sellers' own reports; without it reports are drawn from the prior. ``features`` says of every
-    column of features the range of its numbers, ``[low, high]``, or its categories; other columns
-    are not read. ``missing`` and ``intercept`` are those of :class:`convexmarket.PublicFeatures`.
-    Public rows, which are not bought, are shares of the file (``public``), drawn by the run's seed,
-    or stand in files of their own.
+    column of features the range of its numbers, ``[low, high]``, or its categories, among which
+    "other" stands for all that are not declared; other columns are not read. ``missing`` and
+    ``intercept`` are those of :class:`convexmarket.PublicFeatures`. Public rows, which are not
+    bought, are shares of the file (``public``), drawn by the run's seed, or stand in files of their
+    own.
     """
 
     source: Literal["csv", "parquet"]

@@ -192,6 +192,8 @@ def test_a_decimal_comma_is_read(tmp_path):
         ("age", "7654x", "line 7: the cell of the column 'age' of 'P0005' is no finite number"),
         ("age", "inf", "line 7: the cell of the column 'age' of 'P0005' is no finite number"),
         ("bmi", "NA", "leave the cell empty where there is none"),
+        ("smoker", "7654", "line 7: the cell of the column 'smoker' of 'P0005' is none of its cat"),
+        ("smoker", "No", "declare it there as the file writes it, or 'other'"),
         ("ill", "7654", "line 7: the cell of the column 'ill' of 'P0005' is none of the classes"),
         ("ill", "", "is none of the classes 'no' and 'yes'"),
     ],
@@ -200,6 +202,14 @@ def test_a_bad_cell_is_told_by_line_and_id_and_not_said(tmp_path, column, value,
     said = refusal(tmp_path, changed(column, 5, value))
     assert words in said
     assert "7654" not in said
+
+
+def test_a_category_that_is_not_declared_may_be_other(tmp_path):
+    told = ['data.features.smoker=["no", "yes", "other"]']
+    people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=told)
+    other = people.classification().X_train[:, people.feature_names.index("smoker=other")] > 0
+    smoker = changed("smoker", 5, "7654").loc[people.ids, "smoker"]
+    np.testing.assert_array_equal(other, smoker.isin(["former", "7654"]))
 
 
 def test_a_label_outside_the_range_of_the_learner(tmp_path):
@@ -225,7 +235,6 @@ def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
         (lambda table: table.rename_axis("id"), "(data.id)"),
         (lambda table: table.iloc[:0], "there are no rows in it"),
         (lambda table: table.iloc[:1], "1 rows are too few"),
-        (lambda table: table.assign(smoker="No"), "no cell of the column 'smoker' is one of its"),
         (lambda table: table.rename({"P0001": "P0000"}), "is the id of an earlier line"),
         (lambda table: table.rename({"P0001": " "}), "the id (column 'patient') is missing"),
     ]
