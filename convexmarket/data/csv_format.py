@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["FIRST_LINES", "Numbers", "encoding_of", "numbers_in", "separator_of"]
+__all__ = ["FIRST_LINES", "SEPARATORS", "Numbers", "encoding_of", "numbers_in", "separator_of"]
 
 SEPARATORS = ",;\t|"
 #: Lines that the separator is told from.

@@ -320,6 +320,39 @@ def test_the_file_of_a_quoted_list_is_accepted_as_it_is(opened):
     assert "has accepted already" in refused("decline", "m", "--csv", "offers.csv")
 
 
+def resaved(path: str, separator: str) -> None:
+    """Save a file again as a spreadsheet with decimal commas does, nine digits of each number."""
+    table = pd.read_csv(path)
+    for column in table.select_dtypes("number"):
+        table[column] = [f"{number:.9g}".replace(".", ",") for number in table[column]]
+    text = table.to_csv(index=False, sep=separator, lineterminator="\r\n")
+    Path(path).write_text(text, encoding="utf-8-sig", newline="")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.usefixtures("opened")
+def test_a_file_of_offers_is_accepted_after_a_german_spreadsheet_saved_it(separator):
+    invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
+    resaved("offers.csv", separator)
+    header, first = Path("offers.csv").read_text("utf-8-sig").splitlines()[:2]
+    assert header.split(separator)[:3] == ["id", "number", "sensitivity"]
+    assert first.startswith(separator.join(["a", "1", "1,1", ""]))
+    done = invoke("accept", "m", "--csv", "offers.csv")
+    assert done.exit_code == 0, done.output
+    assert "4 sellers: accepted" in said(done.stdout)
+    resaved("arrivals.csv", separator)
+    again = invoke("quote", "m", "--csv", "arrivals.csv")
+    assert "of them before, at the same terms 5" in said(again.stdout)
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_file_whose_lines_a_spreadsheet_left_whole_is_refused_with_the_remedy():
+    invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
+    lines = Path("offers.csv").read_text().replace('"', "").splitlines()
+    Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
+    assert "put each line into a single cell" in refused("accept", "m", "--csv", "offers.csv")
+
+
 def test_a_list_of_nothing_has_no_answer(opened):
     invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
     offers = pd.read_csv("offers.csv")

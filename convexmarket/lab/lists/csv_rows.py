@@ -48,7 +48,7 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
     except UnicodeError as error:
-        raise DataError(f"{path}: {error}; save the file as UTF-8") from None
+        raise DataError(f"{path}: {error}; save the file as UTF-8 (CSV UTF-8 in Excel)") from None
 
 
 def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from convexmarket.lab.lists.reading import (
     blank,
     checked_ids,
     clipped,
+    columns_listed,
     is_class,
     read_reports,
     report_faults,
@@ -373,8 +374,7 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
 def _check_columns(path: Path, columns: Sequence[str], keys: dict[str, str]) -> None:
     for column, key in keys.items():
         if column not in columns:
-            listed = ", ".join(map(repr, columns))
             raise DataError(
-                f"{path}: no column is called {column!r}; the columns are {listed}. Say "
+                f"{path}: no column is called {column!r}; {columns_listed(columns)}. Say "
                 f"which one it is ({key})"
             )

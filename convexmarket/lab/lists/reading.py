@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
-from convexmarket.data.csv_format import Numbers, numbers_in
+from convexmarket.data.csv_format import SEPARATORS, Numbers, numbers_in
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
 from convexmarket.lab.lists.csv_rows import csv_rows
@@ -33,6 +33,7 @@ __all__ = [
     "checked_ids",
     "checked_reports",
     "column_named",
+    "columns_listed",
     "digest",
     "is_class",
     "read_list",
@@ -335,13 +336,23 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
             )
         if found:
             return found[0]
-    listed = ", ".join(repr(str(name)) for name in table.columns)
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
     python = option.removeprefix("--").replace("-", "_")
     raise DataError(
-        f"no column is called {sought}; the columns are {listed}. Name one of them with {option} "
-        f"({python} in Python)"
+        f"no column is called {sought}; {columns_listed(table.columns)}. Name one of them with "
+        f"{option} ({python} in Python)"
     )
+
+
+def columns_listed(columns: Iterable[Any]) -> str:
+    """Return the names of columns for a message, and what to do where a line was not split."""
+    names = [str(name) for name in columns]
+    if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
+        return (
+            f"the only column is {names[0]!r}: whoever saved the file put each line into a single "
+            "cell; in a spreadsheet, import it as text that commas separate, and save it again"
+        )
+    return f"the columns are {', '.join(map(repr, names))}"
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
