@@ -55,6 +55,13 @@ which says what was bought and what that guarantees. The noise is drawn anew eac
 model spends the guarantees twice, so the sale is recorded once for a table.
 """
 
+#: What becomes of a table in which no name tells which column has a role.
+WITHOUT = {
+    "id": "not found by its name; sellers are called by their lines",
+    "report": "not found by its name; reports would be simulated, and nothing could be bought",
+    "label": "not found by its name; yours to declare",
+}
+
 Budget = Annotated[
     float | None,
     typer.Option(help="What payments come to, on average over the prior; in place of --gamma."),
@@ -120,14 +127,14 @@ def init_command(
         wanted: Learnt | None = None if learns is None else learns.value
         draft = draft_problem(file, target.absolute().parent, wanted)
         write_together({target: draft.text.encode()}, force=force)
-    for role, column in draft.roles.items():
-        out.print(f"{role}: {column}", highlight=False, markup=False)
+    for role, without in WITHOUT.items():
+        _say(f"{role}: {draft.roles.get(role, without)}")
     _say(f"Wrote {target}")
     _say(f'Declare what it marks "{UNDECLARED}", then: convexmarket run {target}')
 
 
 def buy_command(
-    file: Annotated[Path, typer.Argument(help="Problem file with [data] of your own.")],
+    file: Annotated[Path, typer.Argument(help="Problem file with data of your own.")],
     target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
     budget: Budget = None,
     gamma: Annotated[

@@ -1,12 +1,14 @@
 """The command line, as a user meets it."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
+import convexmarket as cm
 from convexmarket import cli
 from convexmarket.cli import app
 from convexmarket.lab.problem.loading import json_schema
@@ -140,6 +142,7 @@ def test_price_meets_a_budget_and_quotas(here):
     done = invoke("price", "grouped.csv", *wanted, "--budget", "1", "--out", "b.csv")
     assert done.exit_code == 0, done.output
     assert json.loads((here / "b.certificate.json").read_text())["objective"]["budget"] == 1.0
+    assert "budget, met on average over the prior 1" in plain(done.stdout)
     done = invoke("price", "grouped.csv", *wanted, "--gamma", "0.001", *quota, "--out", "g.csv")
     assert done.exit_code == 0, done.output
     weights = pd.read_csv("g.csv").weight
@@ -148,6 +151,18 @@ def test_price_meets_a_budget_and_quotas(here):
         done = invoke("price", "grouped.csv", *wanted, *both, "--out", "o.csv")
         assert done.exit_code == 2
         assert "give one of --gamma and --budget" in plain(done.stderr)
+
+
+@pytest.mark.parametrize("given", [[], ["--mu", "1"], ["--sigma", "100"]])
+@pytest.mark.usefixtures("here")
+def test_price_says_how_mu_and_sigma_are_chosen(given):
+    wanted = ["--prior", "uniform:0.02,0.10", "--budget", "1", *given, "--out", "o.csv"]
+    done = invoke("price", "sellers.csv", *wanted)
+    assert done.exit_code == 2
+    mu, sigma = cm.PrivateLogisticRegression().risk(n_features=10)
+    constants = f"{mu:.3g} and {sigma:.3g}"
+    assert re.search(rf"^error: give --mu and --sigma: .* is {constants}, see", plain(done.stderr))
+    assert constants in plain(invoke("price", "--help").stdout)
 
 
 def test_price_takes_the_names_of_columns(here):

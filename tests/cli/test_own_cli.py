@@ -24,7 +24,9 @@ def here(tmp_path, monkeypatch):
 def test_from_a_table_to_a_sale_and_its_books(here):
     done = invoke("init", "patients.csv")
     assert done.exit_code == 0, done.output
-    assert plain(done.stdout).startswith("id: patient report: ask Wrote market.toml Declare what")
+    said = plain(done.stdout)
+    assert said.startswith("id: patient report: ask label: not found by its name; yours to declare")
+    assert "Wrote market.toml Declare what" in said
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
     assert "data.features.age is '?': it is still to be declared" in plain(refused.stderr)

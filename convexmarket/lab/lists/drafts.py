@@ -177,6 +177,8 @@ def _beginning(name: str, learns: Learnt) -> list[str]:
         "#",
         "#   convexmarket run FILE                 tries it: error against payments",
         "#   convexmarket buy FILE --budget 50     buys: offers, model, certificate",
+        "#",
+        "# docs/howto/choose.md says how to choose the prior, mu, sigma and gamma.",
         "",
         f'kind = "tradeoff"   # learns a {learns}; a {other}: convexmarket init --learns {other}',
         f"title = {_text(f'Buying the rows of {name}')}",
@@ -199,13 +201,17 @@ def _data(file: str, parquet: bool, roles: dict[str, str], learns: Learnt) -> li
         else:
             entries.append((f'# {role} = "..."', comment))
     label = _text(roles.get("label", UNDECLARED))
-    entries.append((f"label = {label}", "the column that is predicted; take its line away below"))
+    below = "" if "label" in roles else "; take its line away below"
+    entries.append((f"label = {label}", f"the column that is predicted{below}"))
     if learns == "class":
         entries.append(
             (f'classes = "{UNDECLARED}"', 'its two labels, negative and positive: ["no", "yes"]')
         )
     entries.append(
-        ('missing = "error"', '"middle" or "indicator" where empty cells stand for themselves')
+        (
+            'missing = "error"',
+            'refuses empty cells; "middle" is that of the range, "indicator" adds a feature',
+        )
     )
     shares = "{ validation = 0.2, test = 0.2 }" if learns == "class" else "{ test = 0.2 }"
     files = 'validation = "v.csv" and test = "t.csv"' if learns == "class" else 'test = "t.csv"'
@@ -235,8 +241,8 @@ def _features(columns: dict[str, Holds], roles: dict[str, str], sale: dict[str, 
         "# What is public of each feature: the range of a number, [18, 100], or the categories of",
         '# a word, ["no", "yes"], in quotes also where they are digits. It may not be read off the',
         "# rows. A number outside is clipped; a word that is not declared is refused, unless you",
-        '# declare "other", which stands for all that are not. Take away what is no feature:',
-        "# columns that are not named here are not looked at.",
+        '# declare "other", which stands for all that are not. Take away what is no feature, and',
+        "# what people ask above all: columns that are not named here are not looked at.",
         "[data.features]",
         *_lines(entries),
         "",

@@ -272,7 +272,7 @@ class _Table:
             cells, cell = self.frame[name], f"the cell of the column {name!r}"
             empty = blank(cells)
             if data.missing == "error":
-                why = "is empty; leave such rows out, or say what that stands for (data.missing)"
+                why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
                 self._refuse(empty, cell, why, ids)
             if isinstance(public[0], str):
                 texts = _texts(cells).where(~empty, None)

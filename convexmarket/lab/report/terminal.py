@@ -38,7 +38,9 @@ def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
         f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
         f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
     )
-    pairs = [
+    asked = certificate["objective"].get("budget")
+    pairs = [] if asked is None else [("budget, met on average over the prior", f"{asked:.6g}")]
+    pairs += [
         ("expected payments", f"{totals['expected_payments']:.6g}"),
         ("total privacy eta", f"{totals['epsilon']:.6g}"),
         ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
