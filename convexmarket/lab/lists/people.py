@@ -300,7 +300,8 @@ class _Table:
         classes: tuple[Any, Any] | None = getattr(data, "classes", None)
         if classes is None:
             numbers = numbers_in(cells)
-            self._refuse(~np.isfinite(numbers), cell, "is no finite number", ids)
+            why = "is no finite number; leave rows without a label out"
+            self._refuse(~np.isfinite(numbers), cell, why, ids)
             if target_range is not None:
                 low, high = target_range
                 why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
