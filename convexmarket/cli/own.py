@@ -194,7 +194,10 @@ def buy_command(
         _say(sentence)
     score = "R²" if sale.people.classes is None else "accuracy"
     public = len(sale.people.parts["test"])
-    _say(f"On {public:,} public rows the model has {score} {sale.public_score:.3f}.")
+    _say(
+        f"On {public:,} public rows the model has {score} {sale.public_score:.3f}; one answer for "
+        f"all would have {sale.common_score:.3f}."
+    )
     if recorded is not None:
         _say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
     _say(f"Wrote {page}")

@@ -41,6 +41,12 @@ class Sale:
         test = self.people.parts["test"]
         return float(self.deal.model.score(test, test[self.people.label]))
 
+    @property
+    def common_score(self) -> float:
+        """What an answer that is always the same has at best there."""
+        labels = self.people.parts["test"][self.people.label]
+        return 0.0 if self.people.classes is None else labels.value_counts(normalize=True).max()
+
     def record(self, ledger: Ledger, *, again: bool = False) -> int:
         """Write down who sold what, and charge the model to it.
 
