@@ -248,7 +248,7 @@ def _drawn(
 
 def _close(report: Report, fresh: Path, target: Path) -> None:
     """Let the owner alone read what sellers reported, and nobody what was closed to them before."""
-    public = {LATEX, MODEL, *report.attachments}
+    public = {LATEX, *report.attachments}
     for table in report.tables:
         if table.name not in report.private_tables:
             public |= {f"tables/{table.name}.csv", f"tables/{table.name}.tex"}
