@@ -80,7 +80,7 @@ def check_positive(name: str, value: object) -> float:
     """Return a finite number > 0."""
     number = as_float(value)
     if not 0 < number < np.inf:
-        raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}")
     return number
 
 
@@ -94,7 +94,7 @@ def check_nonnegative(name: str, value: object) -> float:
     """Return a finite number >= 0."""
     number = as_float(value)
     if not 0 <= number < np.inf:
-        raise ParameterError(f"{name} is {value!r}; give a finite number >= 0")
+        raise ParameterError(f"{name} must be a finite number >= 0, got {value!r}")
     return number
 
 
@@ -102,7 +102,7 @@ def check_share(name: str, value: object) -> float:
     """Return a number strictly between 0 and 1."""
     number = as_float(value)
     if not 0 < number < 1:
-        raise ParameterError(f"{name} is {value!r}; give a number between 0 and 1")
+        raise ParameterError(f"{name} must lie strictly between 0 and 1, got {value!r}")
     return number
 
 
@@ -110,14 +110,14 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     """Return a whole number that is at least as large as it has to be."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
-        raise ParameterError(f"{name} is {value!r}; give a whole number >= {least}")
+        raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
 
 def check_jobs(jobs: Any) -> None:
     """Refuse a number of processes that joblib does not understand."""
     if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs == 0:
-        raise ParameterError(f"jobs is {jobs!r}; give a whole number >= 1, or -1 for all cores")
+        raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
@@ -125,7 +125,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     words = get_args(choices)
     if not isinstance(value, str) or value not in words:
         known = ", ".join(map(repr, words))
-        raise ParameterError(f"{name} is {value!r}; choose one of {known}")
+        raise ParameterError(f"{name} must be one of {known}, got {value!r}")
 
 
 def check_instance(
@@ -134,13 +134,15 @@ def check_instance(
     """Refuse an object of another kind, or of none of several; ``example`` says what to give."""
     if not isinstance(value, kind):
         remedy = example or f"a {getattr(kind, '__name__', kind)}"
-        raise ParameterError(f"{name} is {shown(value)}; give {remedy}")
+        raise ParameterError(f"{name} must be {remedy}, got {shown(value)}")
 
 
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
     """Refuse what cannot be called; None stands for no call, where that is an option."""
     if not callable(value) and not (optional and value is None):
-        raise ParameterError(f"{name} is {shown(value)}; give a function{', or None' * optional}")
+        raise ParameterError(
+            f"{name} must be a function{', or None' * optional}, got {shown(value)}"
+        )
 
 
 def where_no_number(values: Any) -> str:
@@ -197,8 +199,8 @@ def generator_of(random_state: object) -> np.random.Generator:
     if isinstance(random_state, int | np.integer) and random_state >= 0:
         return np.random.default_rng(int(random_state))
     raise ParameterError(
-        f"random_state is {shown(random_state)}; give a seed, which is a whole number >= 0, or a"
-        " numpy.random.Generator"
+        "random_state must be a seed (a whole number >= 0) or a numpy.random.Generator, got "
+        f"{shown(random_state)}"
     )
 
 

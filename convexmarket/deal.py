@@ -365,8 +365,8 @@ def _offers(
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
         raise ParameterError(
-            "nothing says how much payments weigh: give gamma, or budget, or an objective with"
-            " payments, such as ... + 0.01 * Payments()"
+            "nothing says how much payments weigh; give gamma, or budget, or an objective with "
+            "payments, such as ... + 0.01 * Payments()"
         )
     allocation = allocate(market)
     paid = payments(market, allocation)
@@ -399,8 +399,8 @@ def _column(people: pd.DataFrame, name: str, argument: str) -> pd.Series[Any]:
     empty = column.isna().to_numpy(dtype=bool)
     if empty.any():
         raise DataError(
-            f"row {int(np.argmax(empty))} has no {name!r} ({argument}), nor have"
-            f" {np.count_nonzero(empty) - 1} other rows: leave them out"
+            f"row {int(np.argmax(empty))} has no {name!r} ({argument}), nor have "
+            f"{np.count_nonzero(empty) - 1} other rows; leave them out"
         )
     return column
 

@@ -45,7 +45,7 @@ def checked_id(id: str, what: str = "id") -> str:
     ``what`` is what the message calls it.
     """
     if not isinstance(id, str):
-        raise ParameterError(f"{what} is {id!r}; give text, such as 's17'")
+        raise ParameterError(f"{what} must be text, such as 's17', got {id!r}")
     form = unicodedata.normalize("NFC", id)
     if not form or len(form) > LONGEST:
         raise ParameterError(

@@ -187,7 +187,7 @@ class Market(Shown):
             constraints.append(Cap(cap))
         if eta_range is not None:
             if not (isinstance(eta_range, Sequence) and len(eta_range) == 2):
-                raise ParameterError(f"eta_range is {eta_range!r}; give a pair (low, high)")
+                raise ParameterError(f"eta_range must be a pair (low, high), got {eta_range!r}")
             constraints.append(EtaRange(*eta_range))
         return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
 

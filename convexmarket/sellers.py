@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import (
     aligned,
     as_float,
+    check_count,
     check_distinct,
     generator_of,
     is_default,
@@ -176,10 +177,7 @@ class Sellers(Shown):
         >>> cm.Sellers.draw(3, cm.Uniform(0, 1), random_state=0).sensitivities.round(2)
         array([0.64, 0.27, 0.04])
         """
-        if isinstance(n_sellers, bool) or not isinstance(n_sellers, int | np.integer):
-            raise ParameterError(f"n_sellers is {n_sellers!r}; give a whole number >= 1")
-        if n_sellers < 1:
-            raise ParameterError(f"n_sellers is {n_sellers}; give a whole number >= 1")
+        check_count("n_sellers", n_sellers)
         priors, prior_of = _priors(prior, _groups(groups, n_sellers), n_sellers)
         rng = generator_of(random_state)
         drawn = np.empty(n_sellers)
@@ -279,7 +277,7 @@ class Sellers(Shown):
             If the virtual cost is negative or not a number.
         """
         if not as_float(virtual_cost) >= 0:
-            raise SellersError(f"virtual_cost is {virtual_cost!r}; give a number >= 0, or inf")
+            raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
         changed = copy.copy(self)
         costs = _replaced(self.virtual_costs, position, virtual_cost)
         for name, value in (
@@ -384,8 +382,8 @@ class PartedSellers(Sellers):
     ) -> None:
         if virtual_costs is not None or groups is not None or not isinstance(prior, Prior):
             raise SellersError(
-                "sellers in partitions have sensitivities, one prior for all, and ids; the rest is "
-                "for memory: give sensitivities.compute()"
+                "sellers in partitions have sensitivities, one prior for all, and ids; the rest "
+                "is for memory; give sensitivities.compute()"
             )
         if np.dtype(object) == sensitivities.dtype or sensitivities.ndim != 1:
             raise SellersError("sensitivities must be one column of numbers")
@@ -700,7 +698,7 @@ def _position(position: int, m: int) -> int:
     """Return the place of one seller."""
     whole = isinstance(position, int | np.integer) and not isinstance(position, bool)
     if not whole or not 0 <= position < m:
-        raise SellersError(f"position is {position!r}; give a whole number from 0 to {m - 1}")
+        raise SellersError(f"position must be a whole number from 0 to {m - 1}, got {position!r}")
     return int(position)
 
 
@@ -754,7 +752,7 @@ def _ids(ids: Any, m: int) -> Any:
         forms = forms_of(names)
         distinct = len(set(forms))
     except TypeError:
-        raise SellersError(f"ids is {ids!r}; give a list of names or numbers") from None
+        raise SellersError(f"ids must be a list of names or numbers, got {ids!r}") from None
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:

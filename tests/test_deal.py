@@ -223,7 +223,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
         (
             {"gamma": None},
             ParameterError,
-            "how much payments weigh: give gamma, or budget",
+            "how much payments weigh; give gamma, or budget",
         ),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"id": "name"}, DataError, "id is 'name', and the table has no such column"),

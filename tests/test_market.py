@@ -191,43 +191,43 @@ BAD = {
         ParameterError,
         "gamma, the weight of Payments, is 0.*give gamma > 0",
     ),
-    "gamma = 0": (lambda: papers(gamma=0), ParameterError, "gamma is 0; .* > 0"),
+    "gamma = 0": (lambda: papers(gamma=0), ParameterError, "gamma must be .* > 0, got 0"),
     "gamma < 0": (
         lambda: papers(gamma=-0.1),
         ParameterError,
-        "gamma is -0.1; give a finite",
+        "gamma must be .*a finite.*, got -0.1",
     ),
-    "gamma NaN": (lambda: papers(gamma=np.nan), ParameterError, "gamma is nan"),
-    "gamma infinite": (lambda: papers(gamma=np.inf), ParameterError, "gamma is inf"),
+    "gamma NaN": (lambda: papers(gamma=np.nan), ParameterError, "gamma must .*, got nan"),
+    "gamma infinite": (lambda: papers(gamma=np.inf), ParameterError, "gamma must .*, got inf"),
     "mu < 0": (
         lambda: papers(mu=-1),
         ParameterError,
-        "mu is -1; give a finite number >= 0",
+        "mu must be a finite number >= 0, got -1",
     ),
-    "mu NaN": (lambda: papers(mu=np.nan), ParameterError, "mu is nan"),
-    "sigma < 0": (lambda: papers(sigma=-1), ParameterError, "sigma is -1; .* >= 0"),
-    "sigma infinite": (lambda: papers(sigma=np.inf), ParameterError, "sigma is inf"),
+    "mu NaN": (lambda: papers(mu=np.nan), ParameterError, "mu must .*, got nan"),
+    "sigma < 0": (lambda: papers(sigma=-1), ParameterError, "sigma must be .* >= 0, got -1"),
+    "sigma infinite": (lambda: papers(sigma=np.inf), ParameterError, "sigma must .*, got inf"),
     "cap < 1": (lambda: papers(cap=0.5), ParameterError, "cap is 0.5.*cap >= 1"),
     "cap NaN": (lambda: papers(cap=np.nan), ParameterError, "cap is nan"),
     "mu in words": (
         lambda: papers(mu="1"),
         ParameterError,
-        "mu is '1'; give a finite number",
+        "mu must be .*a finite number.*, got '1'",
     ),
     "mu missing": (
         lambda: papers(mu=None),
         ParameterError,
-        "mu is None; give a finite number",
+        "mu must be .*a finite number.*, got None",
     ),
     "several gammas": (
         lambda: papers(gamma=[0.1, 0.2]),
         ParameterError,
-        r"gamma is \[0.1, 0.2\]; give a finite number > 0",
+        r"gamma must be a finite number > 0, got \[0.1, 0.2\]",
     ),
     "an array of sigmas": (
         lambda: papers(sigma=np.ones(2)),
         ParameterError,
-        r"sigma is array\(\[1., 1.\]\)",
+        r"sigma must .*, got array\(\[1., 1.\]\)",
     ),
     "one constraint, not a list": (
         lambda: cm.Market(sellers(), 1 * cm.Spread(), cm.Cap(5)),
@@ -237,12 +237,12 @@ BAD = {
     "one eta": (
         lambda: papers(eta_range=3),
         ParameterError,
-        r"eta_range is 3; give a pair \(low, high\)",
+        r"eta_range must be a pair \(low, high\), got 3",
     ),
     "three etas": (
         lambda: papers(eta_range=(1, 2, 3)),
         ParameterError,
-        r"eta_range is \(1, 2, 3\); give a pair",
+        r"eta_range must be .*a pair.*, got \(1, 2, 3\)",
     ),
     "eta range upside down": (
         lambda: papers(eta_range=(3, 2)),
@@ -257,7 +257,7 @@ BAD = {
     "an unknown method": (
         lambda: cm.allocate(papers(), method="guess"),
         ParameterError,
-        "method is 'guess'; choose one of 'auto', 'exact', .*'convex_program', .*'line_search'",
+        "method must be one of 'auto', 'exact', .*'convex_program', .*'line_search'.*got 'guess'",
     ),
     "an option of another method": (
         lambda: cm.allocate(papers(), max_solves=3),
@@ -267,12 +267,12 @@ BAD = {
     "an unknown formulation": (
         lambda: cm.declare(papers(), eta=1.0, formulation="tertiary"),
         ParameterError,
-        "formulation is 'tertiary'; choose one of 'primal', 'dual', 'projection'",
+        "formulation must be one of 'primal', 'dual', 'projection', got 'tertiary'",
     ),
     "eta = 0": (
         lambda: cm.declare(papers(), eta=0.0),
         ParameterError,
-        "eta is 0.0; .* > 0",
+        "eta must be .* > 0, got 0.0",
     ),
     "eta outside its range": (
         lambda: cm.declare(papers(eta_range=(1, 2)), eta=3.0),
@@ -287,7 +287,7 @@ BAD = {
     "no gap": (
         lambda: cm.allocate(papers(), method="line_search", gap=0),
         ParameterError,
-        "gap is 0; give a number > 0",
+        "gap must .*, got 0",
     ),
 }
 

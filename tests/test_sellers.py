@@ -175,7 +175,7 @@ def test_another_virtual_cost_of_one_seller():
     assert (out.sensitivities, out.priors, out.ids) == (None, (), ("a", "b"))
     assert out.groups.tolist() == ["x", "y"]
     assert not out.virtual_costs.flags.writeable
-    with pytest.raises(SellersError, match="virtual_cost is -1; give a number >= 0, or inf"):
+    with pytest.raises(SellersError, match="virtual_cost must be a number >= 0, or inf, got -1"):
         sellers.with_virtual_cost(0, -1)
 
 
@@ -281,12 +281,12 @@ BAD = {
     "nobody drawn": (
         lambda: cm.Sellers.draw(0, uniform(), np.random.default_rng(0)),
         ParameterError,
-        "n_sellers is 0; give a whole number >= 1",
+        "n_sellers must be a whole number >= 1, got 0",
     ),
     "half a seller drawn": (
         lambda: cm.Sellers.draw(0.5, uniform(), np.random.default_rng(0)),
         ParameterError,
-        "n_sellers is 0.5; give a whole number >= 1",
+        "n_sellers must be a whole number >= 1, got 0.5",
     ),
     "empty": (
         lambda: cm.Sellers([], uniform()),

@@ -199,8 +199,7 @@ def sweep(
     check_callable("progress", progress)
     if solver_options is not None:
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
-    if not isinstance(parameter, cp.Parameter):
-        raise ParameterError(f"parameter is {parameter!r}; give the cvxpy.Parameter of a piece")
+    check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
     own = cp.Parameter(parameter.shape, **signs)
     given = _checked_values(own, values)

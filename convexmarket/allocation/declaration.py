@@ -74,7 +74,7 @@ def declare(
     elif formulation != "primal":
         raise NotSupportedError(
             f"the {formulation} formulation is known for sums of Spread, Noise and Payments with "
-            f"Cap and EtaRange, at a fixed eta; this is {shown(market)}: use formulation='primal'"
+            f"Cap and EtaRange, at a fixed eta; this is {shown(market)}; use formulation='primal'"
         )
     else:
         problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
@@ -82,7 +82,7 @@ def declare(
         if problem.is_dcp():
             raise NotSupportedError(
                 "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a "
-                "cvxpy.Parameter of the market's own: give its number or, where no payments are "
+                "cvxpy.Parameter of the market's own; give its number or, where no payments are "
                 "weighed, declare the market without eta"
             )
         raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")

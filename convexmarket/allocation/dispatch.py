@@ -197,8 +197,8 @@ def _eta_of(start: float | Allocation | None) -> float | None:
     eta = as_float(start.eta if isinstance(start, Allocation) else start)
     if not 0 < eta < np.inf:
         raise ParameterError(
-            f"start is {shown(start)}; give a finite eta > 0, where to look first, or the "
-            "allocation of a similar market"
+            "start must be a finite eta > 0, where to look first, or the allocation of a similar "
+            f"market, got {shown(start)}"
         )
     return eta
 

@@ -13,7 +13,6 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +22,8 @@ from scipy.optimize import brentq, minimize_scalar
 from convexmarket.allocation.cuts import Cut
 from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.errors import ParameterError, SolverError, UnattainedOptimumError
+from convexmarket.arguments import check_count, check_positive
+from convexmarket.errors import SolverError, UnattainedOptimumError
 
 __all__ = [
     "FOR_TRACES",
@@ -58,10 +58,8 @@ _STEPS = 40
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
     """Check the arguments that every numerical method has."""
-    if not (isinstance(gap, Real) and 0 < gap < np.inf):
-        raise ParameterError(f"gap is {gap!r}; give a number > 0, for example 1e-6")
-    if not isinstance(max_solves, int | np.integer) or max_solves < 1:
-        raise ParameterError(f"max_solves is {max_solves!r}; give a whole number >= 1")
+    check_positive("gap", gap)
+    check_count("max_solves", max_solves)
 
 
 def first_look(usual: float, start: float | None) -> float:

@@ -35,7 +35,7 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
 )
 from convexmarket.allocation.views import DeclaredMarket, inverse_of, spread_out
-from convexmarket.arguments import as_float, shown
+from convexmarket.arguments import check_positive, shown
 from convexmarket.errors import (
     NotSupportedError,
     ParameterError,
@@ -176,8 +176,7 @@ class FixedEtaProblem(DeclaredMarket):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        if not 0 < as_float(eta) < np.inf:
-            raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
+        check_positive("eta", eta)
         low, high = self._form.eta_low, self._form.eta_high
         if not low * (1 - ROUNDING) <= eta <= high * (1 + ROUNDING):
             raise ParameterError(

@@ -100,14 +100,14 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     """
     array = checked_numbers("epsilon", epsilon)
     if array.ndim != 1 or not array.size:
-        raise ParameterError(f"epsilon must be a nonempty vector, not of shape {array.shape}.")
+        raise ParameterError(f"epsilon must be a nonempty vector, not of shape {array.shape}")
     if not (np.all(np.isfinite(array)) and np.all(array >= 0) and np.any(array > 0)):
-        raise ParameterError("epsilon must be nonnegative and finite, with a positive entry.")
+        raise ParameterError("epsilon must be nonnegative and finite, with a positive entry")
     for name, value in (("mu", mu), ("sigma", sigma)):
         if not 0 <= as_float(value) < np.inf:
-            raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
+            raise ParameterError(f"{name} must be nonnegative and finite, got {value!r}")
     if mu == 0 and sigma == 0:
-        raise ParameterError("mu and sigma are both zero, so every choice is optimal: give one.")
+        raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
     # In units of the largest guarantee, so that nothing overflows.
     unit = float(array.max())
     granted = np.sort(array[array > 0]) / unit

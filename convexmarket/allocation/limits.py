@@ -85,7 +85,7 @@ def loss_limit(
     check_positives(mu=mu, sigma=sigma, gamma=gamma, density=density)
     check_count("order", order, 0)
     if check_positive("share", share) > 1:
-        raise ParameterError(f"share is {share!r}; give a number above 0, at most 1")
+        raise ParameterError(f"share must be a number above 0, at most 1, got {share!r}")
     n = order
     power = mu**2 * gamma ** (n + 1) * (n + 1) ** 2 * (n + 2) / (2.0 * density * sigma * n_sellers)
     noise = np.sqrt((n + 1) / (n + 3) * sigma * power ** (1.0 / (n + 2)))

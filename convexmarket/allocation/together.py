@@ -185,7 +185,7 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
     """Return what each seller may sell in all, shape (m,)."""
     a_list = isinstance(markets, list | tuple) and markets
     if not (a_list and all(isinstance(market, Market) for market in markets)):
-        raise ParameterError(f"markets is {shown(markets)}; give a list of Market, one a buyer")
+        raise ParameterError(f"markets must be a list of Market, one a buyer, got {shown(markets)}")
     sizes = {len(market.sellers) for market in markets}
     if len(sizes) > 1:
         raise ParameterError(
@@ -197,7 +197,7 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
         if own != first and range(len(own)) not in (own, first):
             raise ParameterError(
                 "the markets name other sellers, or in another order; buyers who share sellers "
-                "have the same, in the same order: make both of one Sellers object"
+                "have the same, in the same order; make both of one Sellers object"
             )
     m = sizes.pop()
     pieces = checked_constraints(constraints, markets[0].sellers)

@@ -17,7 +17,7 @@ from scipy import sparse
 from convexmarket.allocation.minorants import Hints, Lifted
 from convexmarket.allocation.perspectives import perspective
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.arguments import shown
+from convexmarket.arguments import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm
@@ -418,8 +418,7 @@ class FixedEta(DeclaredMarket):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        if not (np.isfinite(eta) and eta > 0):
-            raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
+        check_positive("eta", eta)
         self._eta.value = eta
         for piece, items in self.pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_count, is_number, where_no_number
+from convexmarket.arguments import aligned, check_count, check_share, where_no_number
 from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
 from convexmarket.attacks.objective import audit_objective
@@ -117,11 +117,10 @@ def audit_privacy(
     X, y, *given = aligned(X=X, y=y, **each)
     arguments |= dict(zip(each, given, strict=True))
     matrix, labels = _checked_data(X, y)
-    if not is_number(confidence) or not 0.0 < confidence < 1.0:
-        raise ParameterError(f"confidence must lie strictly between 0 and 1, not {confidence!r}.")
+    check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
     if others not in ("worst", "given"):
-        raise ParameterError(f"others must be 'worst' or 'given', not {others!r}.")
+        raise ParameterError(f"others must be 'worst' or 'given', got {others!r}")
     places = None if rows is None else _checked_rows(rows, len(matrix))
     rng = open_generator(random_state)
     run, drawn = _auditor(mechanism)
@@ -146,8 +145,8 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     if callable(mechanism):
         return audit_draws, True
     raise ParameterError(
-        "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a"
-        f" function from a seed to a release, not {mechanism!r:.80}."
+        "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a "
+        f"function from a seed to a release, got {mechanism!r:.80}"
     )
 
 
@@ -164,7 +163,7 @@ def _check_arguments(run: Callable[..., PrivacyAudit], arguments: dict[str, Any]
     )
     if unknown or missing:
         wrong = f"{unknown[0]}= is unknown" if unknown else f"{missing[0]}= is missing"
-        raise ParameterError(f"{wrong}: for this mechanism, audit_privacy takes {', '.join(own)}.")
+        raise ParameterError(f"{wrong}: for this mechanism, audit_privacy takes {', '.join(own)}")
 
 
 def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
@@ -172,14 +171,14 @@ def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     try:
         matrix, labels = np.array(X, dtype=np.float64), np.array(y)
     except (TypeError, ValueError):
-        raise DataError(f"X must hold numbers: {where_no_number(X)}.") from None
+        raise DataError(f"X must hold numbers: {where_no_number(X)}") from None
     if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
         raise DataError(
-            f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}."
+            f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}"
         )
     if labels.shape != (len(matrix),):
         raise DataError(
-            f"y has shape {labels.shape} for {len(matrix)} rows; give one label per row."
+            f"y has shape {labels.shape} for {len(matrix)} rows; give one label per row"
         )
     return matrix, labels
 
@@ -189,5 +188,5 @@ def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     places = np.atleast_1d(np.asarray(rows))
     integers = places.ndim == 1 and places.size > 0 and np.issubdtype(places.dtype, np.integer)
     if not integers or places.min() < 0 or places.max() >= n_rows:
-        raise ParameterError(f"rows must be positions from 0 to {n_rows - 1}, not {rows!r:.80}.")
+        raise ParameterError(f"rows must be positions from 0 to {n_rows - 1}, got {rows!r:.80}")
     return places.astype(np.intp)

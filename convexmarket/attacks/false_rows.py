@@ -87,7 +87,7 @@ def false_rows(
     granted = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), labels.shape)
     check_count("draws", draws)
     if not all(0 < count <= labels.size for count in liars):
-        raise ParameterError(f"liars must be between 1 and {labels.size} rows, not {liars!r}.")
+        raise ParameterError(f"liars must be between 1 and {labels.size} rows, got {liars!r}")
 
     def fit(rows: Floats, labels: Floats, epsilon: ArrayLike, seed: int) -> Any:
         blank: Any = unfitted(learner)

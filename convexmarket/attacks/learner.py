@@ -89,7 +89,7 @@ def published_numbers(model: Any) -> Floats:
             shown.append(np.asarray(array, dtype=np.float64).ravel())
     if not shown:
         raise ParameterError(
-            f"a fitted {type(model).__name__} shows no numbers to attack: keep what is published in"
-            " attributes whose names end in an underscore, such as coef_."
+            f"a fitted {type(model).__name__} shows no numbers to attack; keep what is published "
+            "in attributes whose names end in an underscore, such as coef_"
         )
     return np.concatenate(shown)

@@ -63,12 +63,12 @@ def audit_objective(
 ) -> PrivacyAudit:
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
     if not (worst_data or isinstance(mechanism._loss(), LogisticLoss)):
-        raise ParameterError("others='given' is for the logistic loss: use others='worst'.")
+        raise ParameterError("others='given' is for the logistic loss; use others='worst'")
     granted = mechanism._granted(X, epsilon)
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
-            "epsilon is infinite in some rows, so that there is no noise, and no guarantee to"
-            " audit: pass finite numbers."
+            "epsilon is infinite in some rows, so that there is no noise, and no guarantee to "
+            "audit; pass finite numbers"
         )
     audit = _ObjectiveAudit(mechanism, X, y, granted)
     model = audit.fit(X, y, draw_seeds(rng, 1)[0])

@@ -54,16 +54,16 @@ def audit_draws(
     claim = guarantee or getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
     if guarantee is not None and not isinstance(guarantee, Guarantee):
         raise ParameterError(
-            f"guarantee must be a Guarantee with one epsilon per row, not {guarantee!r:.80}:"
-            " Guarantee(np.full(len(X), 1.0), delta=0.0, mechanism='a sum', accounting='exact',"
-            " assumptions=())."
+            f"guarantee must be a Guarantee with one epsilon per row, got {guarantee!r:.80}: "
+            "Guarantee(np.full(len(X), 1.0), delta=0.0, mechanism='a sum', accounting='exact', "
+            "assumptions=())"
         )
     if not isinstance(claim, Guarantee):
         raise ParameterError(
-            f"a {type(first).__name__} states no guarantee: pass guarantee=, what it claims."
+            f"a {type(first).__name__} states no guarantee; pass guarantee=, what it claims"
         )
     if claim.epsilon.size != len(X):
-        raise ParameterError(f"the guarantee covers {claim.epsilon.size} rows, and X has {len(X)}.")
+        raise ParameterError(f"the guarantee covers {claim.epsilon.size} rows, and X has {len(X)}")
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
     found = []
@@ -101,8 +101,8 @@ def _looker(
         return lambda release: np.asarray(view(release), dtype=np.float64).ravel()
     if points is None:
         raise ParameterError(
-            "pass points=, the questions that releases are asked, or view=, a function from a"
-            " release to the numbers it publishes."
+            "pass points=, the questions that releases are asked, or view=, a function from a "
+            "release to the numbers it publishes"
         )
     questions = np.asarray(points, dtype=np.float64)
 
@@ -160,7 +160,7 @@ def _best_neighbours(
         if apart > best:
             best, found = apart, (first, second)
     if found is None:
-        raise DataError("no replacement of a row was accepted: give data whose rows differ.")
+        raise DataError("no replacement of a row was accepted; give data whose rows differ")
     (X_one, y_one), (X_other, y_other) = (sides[place] for place in found)
     return Neighbours(row, X_one, y_one, X_other, y_other, output=None)
 
@@ -176,7 +176,7 @@ def _versions(
         features, given = np.asarray(replacements[0], dtype=np.float64), np.asarray(replacements[1])
         if features.ndim != 2 or features.shape[1] != X.shape[1] or len(given) != len(features):
             raise ParameterError(
-                f"replacements must be rows of {X.shape[1]} features, and a label for each."
+                f"replacements must be rows of {X.shape[1]} features, and a label for each"
             )
         return [(X[row], y[row]), *zip(features, given, strict=True)]
     labels = np.unique(y)[[0, -1]]

@@ -61,7 +61,7 @@ def audit_command(
 
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
-            raise ParameterError(f"--out {file}: give a name that ends in .csv or .json")
+            raise ParameterError(f"--out {file}; give a name that ends in .csv or .json")
         if file is not None:
             check_place(file, kind=CSV if file.suffix == ".csv" else JSON, force=force)
         with progress_bars() as advance:

@@ -47,7 +47,7 @@ def _integers(option: str, text: str) -> list[int]:
         return [int(name) for name in _names(text)]
     except ValueError:
         raise ParameterError(
-            f"{option} is {text!r}; give whole numbers with commas between them: 100,1000"
+            f"{option} must be whole numbers with commas between them: 100,1000, got {text!r}"
         ) from None
 
 
@@ -58,8 +58,8 @@ def _plugins(given: Sequence[str]) -> dict[str, str]:
         module, colon, attribute = place.partition(":")
         if not (equals and colon and name and module and attribute):
             raise ParameterError(
-                f"--plugin is {text!r}; write NAME=module:Class, where the class is a solver "
-                "interface of CVXPY"
+                "--plugin must be NAME=module:Class, where the class is a solver interface of "
+                f"CVXPY, got {text!r}"
             )
         found[name] = place
     return found

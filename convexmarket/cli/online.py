@@ -219,7 +219,7 @@ def quote(
         )
         if seller is None or sensitivity is None:
             raise ParameterError(
-                "say who is quoted: give --id and --sensitivity, or --csv with a list of both"
+                "say who is quoted; give --id and --sensitivity, or --csv with a list of both"
             )
         with OnlineMarket(folder) as market:
             offer = market.quote(seller, sensitivity)
@@ -301,7 +301,7 @@ def _answer(
             return
         _without_list(id_column=id_column)
         if seller is None:
-            raise ParameterError("say who answers: give --id, or --csv with a list of ids")
+            raise ParameterError("say who answers; give --id, or --csv with a list of ids")
         with OnlineMarket(folder) as market:
             offer = market.accept(seller) if answer == "accepted" else market.decline(seller)
     _say(offer)

@@ -96,7 +96,7 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
         except ValueError:
             colon = ""
         if not (group and colon):
-            raise ParameterError(f"--at-least is {text!r}; write GROUP:SHARE, such as north:0.3")
+            raise ParameterError(f"--at-least must be GROUP:SHARE, such as north:0.3, got {text!r}")
         if group in shares:
             raise ParameterError(f"--at-least names the group {group!r} twice")
         shares[group] = number

@@ -17,7 +17,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, warn_user
+from convexmarket.arguments import (
+    aligned,
+    check_count,
+    check_nonnegative,
+    check_positive,
+    check_share,
+    warn_user,
+)
 from convexmarket.data.columns import feature_columns
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
@@ -101,7 +108,7 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
     array([[0.6, 0.8],
            [0.3, 0.4]])
     """
-    _check_data_norm(data_norm)
+    check_positive("data_norm", data_norm)
     rows = _finite_matrix(X)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows * (data_norm / np.maximum(norms, data_norm))
@@ -140,10 +147,10 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     rows = _finite_matrix(X)
     if values.shape != (rows.shape[0],):
         raise ParameterError(
-            f"sensitivities has shape {values.shape}, but X has {rows.shape[0]} rows."
+            f"sensitivities has shape {values.shape}, but X has {rows.shape[0]} rows"
         )
     if not -rows.shape[1] <= column < rows.shape[1]:
-        raise ParameterError(f"column {column} is not one of the {rows.shape[1]} columns of X.")
+        raise ParameterError(f"column {column} is not one of the {rows.shape[1]} columns of X")
     correlated = np.empty_like(values)
     correlated[np.argsort(rows[:, column], kind="stable")] = np.sort(values)
     return correlated
@@ -224,12 +231,10 @@ def circles(
     >>> y
     array([-1., -1.,  1.,  1.])
     """
-    if n_rows < 1:
-        raise ParameterError(f"n_rows must be at least 1, not {n_rows}.")
-    if not (np.isfinite(noise) and noise >= 0):
-        raise ParameterError(f"noise must be nonnegative and finite, not {noise!r}.")
+    check_count("n_rows", n_rows)
+    check_nonnegative("noise", noise)
     if not 0 <= factor < 1:
-        raise ParameterError(f"factor must be at least 0 and below 1, not {factor!r}.")
+        raise ParameterError(f"factor must be at least 0 and below 1, got {factor!r}")
     state = np.random.RandomState(np.random.default_rng(random_state).bit_generator)
     from sklearn.datasets import make_circles
 
@@ -285,21 +290,21 @@ def from_csv(
         :func:`wdbc`.
     """
     if len(classes) != 2 or classes[0] == classes[1]:
-        raise ParameterError(f"classes must be two different labels, not {classes!r}.")
+        raise ParameterError(f"classes must be two different labels, got {classes!r}")
     table = pd.read_csv(path)
     if target not in table.columns:
-        raise DataError(f"{path} has no column {target!r}; it has {', '.join(table.columns)}.")
+        raise DataError(f"{path} has no column {target!r}; it has {', '.join(table.columns)}")
     unknown = int((~table[target].isin(list(classes))).sum())
     if unknown:
-        raise DataError(f"{unknown} labels in column {target!r} of {path} are none of {classes!r}.")
+        raise DataError(f"{unknown} labels in column {target!r} of {path} are none of {classes!r}")
     columns, left_out = feature_columns([str(c) for c in table], target, features, report=report)
     missing = [name for name in columns if name not in table.columns]
     if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.columns)}.")
+        raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.columns)}")
     rows = table[list(columns)]
     words = [str(name) for name in rows.select_dtypes(exclude="number").columns]
     if words:
-        raise DataError(f"these columns of {path} are not numbers: {', '.join(words)}.")
+        raise DataError(f"these columns of {path} are not numbers: {', '.join(words)}")
     labels = np.where(table[target] == classes[1], 1.0, -1.0)
     title = f"{path}; 1 is {classes[1]!r} in column {target!r}"
     if left_out:
@@ -349,9 +354,9 @@ def synthetic(
     """
     if min(n_sellers, n_features) < 1 or min(n_validation, n_test) < 0:
         raise ParameterError(
-            "n_sellers and n_features must be at least 1, n_validation and n_test not negative."
+            "n_sellers and n_features must be at least 1, n_validation and n_test not negative"
         )
-    _check_data_norm(data_norm)
+    check_positive("data_norm", data_norm)
     rng = np.random.default_rng(random_state)
     normal = rng.standard_normal(n_features)
     inputs = rng.standard_normal((n_sellers + n_validation + n_test, n_features))
@@ -471,7 +476,7 @@ def medical(
     ((1070, 12), (268, 12))
     """
     if ranges not in ("public", "data"):
-        raise ParameterError(f"ranges must be 'public' or 'data', not {ranges!r}.")
+        raise ParameterError(f"ranges must be 'public' or 'data', got {ranges!r}")
     table = medical_table()
     bounds = MEDICAL_RANGES
     if ranges == "data":
@@ -535,12 +540,9 @@ def synthetic_regression(
     Acharya, Boenisch, Naidu and Ziani, Personalized Differential Privacy for Ridge Regression,
     section 4.
     """
-    if n_rows < 2 or n_features < 1:
-        raise ParameterError(
-            f"n_rows must be at least 2 and n_features at least 1, not {n_rows} and {n_features}."
-        )
-    if not (np.isfinite(label_noise) and label_noise >= 0):
-        raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
+    check_count("n_rows", n_rows, 2)
+    check_count("n_features", n_features)
+    check_nonnegative("label_noise", label_noise)
     rng = np.random.default_rng(random_state)
     model = rng.standard_normal(n_features)
     model /= np.linalg.norm(model) * np.sqrt(n_features)
@@ -567,7 +569,7 @@ def _split_and_scale(
     data_norm: float,
 ) -> MarketData:
     """Split at random, then scale every part with constants of the public part."""
-    _check_data_norm(data_norm)
+    check_positive("data_norm", data_norm)
     X = _finite_matrix(X)
     train, validation, test = _split(X.shape[0], fractions, np.random.default_rng(seed))
     mean, deviation = X[validation].mean(axis=0), X[validation].std(axis=0)
@@ -600,23 +602,18 @@ def _split(
     """Return three random index sets, whose sizes follow the fractions."""
     shares = np.asarray(fractions, dtype=np.float64)
     if shares.shape != (3,) or not np.all(shares > 0) or abs(shares.sum() - 1.0) > 1e-9:
-        raise ParameterError(f"fractions must be three positive shares of one, not {fractions!r}.")
+        raise ParameterError(f"fractions must be three positive shares of one, got {fractions!r}")
     ends = np.rint(np.cumsum(shares)[:2] * n_rows).astype(int)
     parts = np.split(rng.permutation(n_rows), ends)
     if min(part.size for part in parts) == 0:
-        raise DataError(f"{n_rows} rows are too few to be split by {fractions!r}.")
+        raise DataError(f"{n_rows} rows are too few to be split by {fractions!r}")
     return parts
-
-
-def _check_data_norm(data_norm: float) -> None:
-    if not (np.isfinite(data_norm) and data_norm > 0):
-        raise ParameterError(f"data_norm must be positive and finite, not {data_norm!r}.")
 
 
 def _finite_matrix(X: ArrayLike) -> Array:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or not np.all(np.isfinite(rows)):
-        raise DataError("X must be a matrix of finite numbers: no missing values, no infinities.")
+        raise DataError("X must be a matrix of finite numbers: no missing values, no infinities")
     return rows
 
 
@@ -629,10 +626,7 @@ def _in_two_parts(
     seed: int | np.random.Generator,
 ) -> RegressionData:
     """Split at random into what is sold and what is tested on."""
-    if not 0 < train_fraction < 1:
-        raise ParameterError(
-            f"train_fraction must lie strictly between 0 and 1, not {train_fraction!r}."
-        )
+    check_share("train_fraction", train_fraction)
     n_train = int(np.clip(round(train_fraction * y.size), 1, y.size - 1))
     order = np.random.default_rng(seed).permutation(y.size)
     train, test = order[:n_train], order[n_train:]

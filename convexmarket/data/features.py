@@ -206,9 +206,9 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         empty = cells.isna().to_numpy(dtype=bool)
         if self.missing == "error" and empty.any():
             raise DataError(
-                f"row {int(np.argmax(empty))} has no {name!r}, nor have"
-                f" {np.count_nonzero(empty) - 1} other rows: leave them out, or say what an empty"
-                " cell stands for (missing='indicator', for instance)"
+                f"row {int(np.argmax(empty))} has no {name!r}, nor have "
+                f"{np.count_nonzero(empty) - 1} other rows; leave them out, or say what an empty "
+                "cell stands for (missing='indicator', for instance)"
             )
         if isinstance(public, tuple):
             part = _number(cells, empty, name, public)
@@ -275,8 +275,8 @@ def _check_kind(
     if not all(fitting):
         word = categories[fitting.index(False)]
         raise DataError(
-            f"column {name!r} holds {'numbers' if held else 'words'}, and its category {word!r} is"
-            f" {'a word' if held else 'none'}: declare categories as the column writes them"
+            f"column {name!r} holds {'numbers' if held else 'words'}, and its category {word!r} is "
+            f"{'a word' if held else 'none'}; declare categories as the column writes them"
         )
 
 

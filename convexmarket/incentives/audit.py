@@ -422,9 +422,8 @@ def _check_build(build: Build, market: Market, allocation: Allocation, gap: floa
         and allocation.lower_bound <= again.objective + slack
     ):
         raise ParameterError(
-            f"build makes another market of the true reports: its optimum is {again.objective:.10g}"
-            f" and that of market is {allocation.objective:.10g}; give market = "
-            "build(true reports), with the same priors"
+            "market must be build(true reports), with the same priors, and build makes another: its"
+            f" optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
         )
 
 

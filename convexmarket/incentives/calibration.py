@@ -152,7 +152,9 @@ def calibrate_gamma(
     budget = check_positive("the budget", budget)
     draws = check_count("draws", draws, 2)
     if not is_iterable(constraints):
-        raise ParameterError(f"constraints is {shown(constraints)}; give a list such as [Cap(5)]")
+        raise ParameterError(
+            f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
+        )
     check_callable("progress", progress)
     check_jobs(jobs)
     rng = generator_of(random_state)

@@ -186,7 +186,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
         raise AllocationError(
             f"{np.count_nonzero(unknown)} payments are not known well enough, that of seller "
             f"{worst} only to {estimate.errors[worst]:.1e}; the allocation has a gap of "
-            f"{allocation.gap:.1e}: allocate with a smaller one, such as gap=1e-8, or take "
+            f"{allocation.gap:.1e}; allocate with a smaller one, such as gap=1e-8, or take "
             "estimate_payments(market, allocation, gap=...), which reports the errors"
         )
     return estimate.amounts
@@ -393,7 +393,8 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
     if not allocation.gap < 1e-3:
         raise AllocationError(
             f"the allocation is {allocation.gap:.1e} (relative) away from its lower bound; paying "
-            "for the truth needs the global optimum: allocate with method='exact' or a smaller gap"
+            "for the truth needs the global optimum; allocate with method='exact' or a smaller "
+            "gap"
         )
     if market.standard_form is not None:
         value = market.standard_form.objective(allocation.weights, allocation.eta)
@@ -437,7 +438,7 @@ def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
     except ValueError:  # lists of several lengths
         who = np.empty(1)
     if not (np.issubdtype(who.dtype, np.integer) and np.all((who >= 0) & (who < m))):
-        raise ParameterError(f"sellers is {sellers!r}; give positions from 0 to {m - 1}")
+        raise ParameterError(f"sellers must be positions from 0 to {m - 1}, got {sellers!r}")
     return who.astype(np.intp)
 
 
@@ -447,8 +448,8 @@ def reports_of(market: Market) -> Floats:
     reports = market.sellers.sensitivities
     if reports is None:
         raise SellersError(
-            "these sellers are known by their virtual costs alone; payments depend on the "
-            "reports and the prior: give Sellers(sensitivities=..., prior=...)"
+            "these sellers are known by their virtual costs alone; payments depend on the reports "
+            "and the prior; give Sellers(sensitivities=..., prior=...)"
         )
     return reports
 

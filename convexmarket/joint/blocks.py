@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
 from convexmarket.allocation.views import Declared, FixedEta, spread_out
-from convexmarket.arguments import shown
+from convexmarket.arguments import check_nonnegative, check_positive, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
@@ -107,7 +107,7 @@ class ModelBlock(Declared):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        self._inverse_eta.value = 1.0 / _checked_eta(eta)
+        self._inverse_eta.value = 1.0 / check_positive("eta", eta)
 
     @property
     def model(self) -> Floats:
@@ -190,7 +190,7 @@ class ExponentialBlock(Declared):
         self._eta = cp.Parameter(pos=True, name="eta")
         self._slope = cp.Parameter(n, nonneg=True, name="exp(z0)")
         self._level = cp.Parameter(name="level")
-        self._eta.value, self._noise.value = _checked_eta(eta), joint.sigma
+        self._eta.value, self._noise.value = check_positive("eta", eta), joint.sigma
         scaled = cp.exp(self._z)
         quantities = Quantities(
             weights=spread_out(scaled, self._sellers) / m,
@@ -263,9 +263,7 @@ class ExponentialBlock(Declared):
 
     @noise.setter
     def noise(self, noise: float) -> None:
-        if not 0 <= noise < np.inf:
-            raise ParameterError(f"noise is {noise!r}; give a finite number >= 0")
-        self._noise.value = noise
+        self._noise.value = check_nonnegative("noise", noise)
 
     @property
     def eta(self) -> float:
@@ -277,7 +275,7 @@ class ExponentialBlock(Declared):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        self._eta.value = _checked_eta(eta)
+        self._eta.value = check_positive("eta", eta)
         for piece, items in self._pieces:
             if not all(item.value(tolerance=1e-9) for item in items if not item.variables()):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
@@ -329,9 +327,3 @@ def _checked_weights(values: ArrayLike, n_sellers: int, name: str = "weights") -
             f"{found.shape}"
         )
     return found
-
-
-def _checked_eta(eta: float) -> float:
-    if not (np.isfinite(eta) and eta > 0):
-        raise ParameterError(f"eta is {eta!r}; give a finite number > 0")
-    return float(eta)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_choice, generator_of, shown
+from convexmarket.arguments import check_choice, check_instance, generator_of
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments
@@ -104,8 +104,7 @@ def allocate_jointly(
     (array([0.335, 0.334, 0.331]), 3.278)
     """
     began = time.perf_counter()
-    if not isinstance(joint, JointMarket):
-        raise ParameterError(f"joint is {shown(joint)}; give a JointMarket")
+    check_instance("joint", joint, JointMarket)
     check_choice("method", method, JointMethod)
     unknown = sorted(set(options) - _OPTIONS[method])
     if unknown:

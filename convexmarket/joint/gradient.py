@@ -251,7 +251,7 @@ def gradient_form(joint: JointMarket, variables: Variables = "weights") -> Gradi
         raise NotSupportedError(
             "projected gradient descent serves sums of Spread(), SquaredSpread(), Noise, Losses "
             "and Payments (linear, power, exponential, or your own cost with derivatives) under "
-            f"Cap, MaxEpsilon, GivenEpsilon and EtaRange; not {shown(unknown)}: use "
+            f"Cap, MaxEpsilon, GivenEpsilon and EtaRange; not {shown(unknown)}; use "
             'method="alternating"'
         )
     form, active = form.restricted()

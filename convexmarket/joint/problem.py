@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
-from convexmarket.arguments import aligned, check_choice, labels_of, where_no_number
+from convexmarket.arguments import (
+    aligned,
+    check_choice,
+    check_positive,
+    check_share,
+    labels_of,
+    where_no_number,
+)
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
@@ -109,11 +115,9 @@ class JointMarket:
         market.sellers.check_labels("X", labels_of(X))
         market.sellers.check_labels("y", labels_of(y))
         rows, labels = _checked_data(X, y, len(market.sellers))
-        for name, value in (("regularization", regularization), ("max_norm", max_norm)):
-            if name == "max_norm" and value is None:
-                continue
-            if not isinstance(value, Real) or value is True or not 0 < value < np.inf:
-                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
+        check_positive("regularization", regularization)
+        if max_norm is not None:
+            check_positive("max_norm", max_norm)
         longest = float(np.linalg.norm(rows, axis=1).max())
         if not longest < _LARGEST_NORM * np.sqrt(regularization):
             raise DataError(
@@ -121,10 +125,7 @@ class JointMarket:
                 f" {regularization:g} for double precision; scale the rows down"
             )
         check_choice("noise", noise, NoiseModel)
-        if not (isinstance(failure_probability, Real) and 0 < failure_probability < 1):
-            raise ParameterError(
-                f"failure_probability is {failure_probability!r}; give a number between 0 and 1"
-            )
+        check_share("failure_probability", failure_probability)
         vector = None
         if noise == "realised":
             vector = _checked_vector(noise_vector, rows.shape[1])

@@ -84,6 +84,6 @@ def _column(names: Sequence[str], feature: str | int) -> int:
     if feature in names:
         return names.index(str(feature))
     raise ProblemFileError(
-        f"sellers.correlated_with is {feature!r}; give a position below {len(names)} or one of "
-        f"{', '.join(names)}"
+        f"sellers.correlated_with must be a position below {len(names)} or one of "
+        f"{', '.join(names)}, got {feature!r}"
     )

@@ -201,7 +201,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         check_delta(self.delta, positive=True, why="Gaussian noise needs one")
         check_classes(self.classes)
         if self.classes is None:
-            raise ParameterError("classes is missing: pass the public (negative, positive) labels.")
+            raise ParameterError("classes is missing; pass the public (negative, positive) labels")
 
     def _promise(self, granted: Granted, random_state: RandomSource) -> Guarantee:
         some = granted.spread(granted.weights()) > 0
@@ -232,8 +232,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         radii = np.maximum(shift * (1.0 - ROUNDING) - np.sqrt(size), 0.0) / 2.0 / (1.0 + ROUNDING)
         if not radii.any():
             raise ParameterError(
-                f"epsilon is at most {granted.epsilon.max():g}, too little for {self.steps} steps"
-                f" of {size} parameters: buy more privacy."
+                f"epsilon is at most {granted.epsilon.max():g}, too little for {self.steps} steps "
+                f"of {size} parameters; buy more privacy"
             )
         return np.asarray(radii)
 

@@ -62,27 +62,27 @@ class Granted:
         given = default if epsilon is None else epsilon
         if given is None:
             raise ParameterError(
-                "epsilon is missing: pass what each row granted, fit(X, y, epsilon=...), such as"
-                " the epsilon of an allocation, or one number for all rows. In a pipeline the"
-                " constructor's epsilon= does as well."
+                "epsilon is missing; pass what each row granted, fit(X, y, epsilon=...), such as "
+                "the epsilon of an allocation, or one number for all rows. In a pipeline the "
+                "constructor's epsilon= does as well"
             )
         n_rows = _rows_of(X)
         try:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ParameterError(
-                f"epsilon must be numbers, one per row or one for all: {where_no_number(given)}."
+                f"epsilon must be numbers, one per row or one for all: {where_no_number(given)}"
             ) from None
         if array.ndim == 0:
             array = np.full(n_rows, float(array))
         if array.shape != (n_rows,):
             raise ParameterError(
-                f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or"
-                " one for all."
+                f"epsilon has shape {array.shape} for {n_rows} rows; give one number per row, or "
+                "one for all"
             )
         if not np.all(array >= 0):
             raise ParameterError(
-                "epsilon must be nonnegative in every row: 0 is a row that is not to be used."
+                "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
             )
         if np.isfinite(array).all():
             with np.errstate(over="ignore"):
@@ -90,8 +90,8 @@ class Granted:
             array = np.where(array < TRACE * mean, 0.0, array) if np.isfinite(mean) else array
         if not np.any(array):
             raise ParameterError(
-                "epsilon is 0 in every row, so there is no row to learn from: buy some privacy"
-                " first."
+                "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
+                "first"
             )
         return cls(array)
 
@@ -151,7 +151,7 @@ def _rows_of(X: Any) -> int:
     except TypeError as error:
         raise DataError(f"X must be a matrix of rows: {error}") from error
     if n_rows == 0:
-        raise DataError("Found array with 0 sample(s), X must have at least one row.")
+        raise DataError("Found array with 0 sample(s), X must have at least one row")
     return n_rows
 
 
@@ -167,7 +167,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
         If they are malformed, or sparse.
     """
     if issparse(X):
-        raise DataError("X is sparse, which is not served: pass the dense matrix, X.toarray().")
+        raise DataError("X is sparse, which is not served; pass the dense matrix, X.toarray()")
     features = getattr(estimator, "features", None)
     if features is not None:
         check_instance("features", features, PublicFeatures)

@@ -276,8 +276,8 @@ class KernelERM(BaseEstimator):
         labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
             raise ParameterError(
-                "accountant and rows are for what is released, and fitting a KernelERM releases"
-                " nothing: pass them to the release."
+                "accountant and rows are for what is released, and fitting a KernelERM releases "
+                "nothing; pass them to the release"
             )
         names = names_of(X)
         X, y, weights, granted = self._rows(X, y, epsilon)
@@ -296,9 +296,8 @@ class KernelERM(BaseEstimator):
         error = distance * kernel.feature_bound
         if not error <= allowed:
             raise SolverError(
-                f"Newton's method stopped where a prediction may be off by {error:.3g}, above"
-                f" tol * sensitivity_ = {allowed:.3g}: use a larger tol or a larger"
-                " regularization."
+                f"Newton's method stopped where a prediction may be off by {error:.3g}, above tol "
+                f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
         # Only now, so that a failed fit leaves no half of a model behind.
         triangle = objective.features[objective.pivots]
@@ -463,7 +462,7 @@ class KernelERM(BaseEstimator):
             try:
                 return None, np.asarray(y, dtype=np.float64)
             except ValueError:
-                raise DataError(f"loss {self.loss!r} fits numbers: {where_no_number(y)}.") from None
+                raise DataError(f"loss {self.loss!r} fits numbers: {where_no_number(y)}") from None
         return binary_signs(y, self.classes)
 
 

@@ -86,17 +86,17 @@ class Kernel:
         named = isinstance(self.name, str)
         if named and self.name in INDEFINITE:
             raise NotSupportedError(
-                f"kernel {self.name!r} is not positive semidefinite, so no feature space bounds"
-                f" what a row can do: use one of {NAMES}."
+                f"kernel {self.name!r} is not positive semidefinite, so no feature space bounds "
+                f"what a row can do; use one of {NAMES}"
             )
         if not callable(self.name) and not (named and self.name in NAMES):
-            raise ParameterError(f"kernel must be callable or one of {NAMES}, not {self.name!r}.")
+            raise ParameterError(f"kernel must be callable or one of {NAMES}, got {self.name!r}")
         check_positives(gamma=self.gamma)
         check_count("degree", self.degree)
         if not (is_number(self.coef0) and np.isfinite(self.coef0) and self.coef0 >= 0):
             raise ParameterError(
-                f"coef0 must be nonnegative, or the kernel is not positive semidefinite, not"
-                f" {self.coef0!r}."
+                "coef0 must be nonnegative, or the kernel is not positive semidefinite, got "
+                f"{self.coef0!r}"
             )
         if self.data_norm is not None:
             check_positives(data_norm=self.data_norm)
@@ -105,15 +105,15 @@ class Kernel:
         bound = self._bound_from_domain()
         if bound == np.inf:
             raise ParameterError(
-                f"the features of kernel {self.name!r} have no finite bound at gamma ="
-                f" {self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm ="
-                f" {self.data_norm:g}: give smaller numbers."
+                f"the features of kernel {self.name!r} have no finite bound at gamma = "
+                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
+                f"{self.data_norm:g}; give smaller numbers"
             )
         if self.stated_bound is None and bound is None:
             raise ParameterError(
-                f"nothing public bounds the features of kernel {self.name!r}: pass data_norm, a"
-                " bound on the Euclidean norm of every row, or feature_bound, one on that of its"
-                " features."
+                f"nothing public bounds the features of kernel {self.name!r}; pass data_norm, a "
+                "bound on the Euclidean norm of every row, or feature_bound, one on that of its "
+                "features"
             )
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
@@ -157,9 +157,9 @@ class Kernel:
                 slope += degree * (degree - 1) * self.gamma**2 * square * base ** (degree - 2)
             return float(np.sqrt(slope))
         raise NotSupportedError(
-            f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of"
-            " points says nothing about the points between: use 'rbf', 'linear', or 'poly' with"
-            " data_norm."
+            f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
+            "points says nothing about the points between; use 'rbf', 'linear', or 'poly' with "
+            "data_norm"
         )
 
     def diagonal(self, X: Floats) -> Floats:
@@ -185,11 +185,11 @@ class Kernel:
             negative.
         """
         if self.name == "chi2" and np.any(X < 0):
-            raise DataError(f"{what} holds negative numbers, but kernel 'chi2' needs histograms.")
+            raise DataError(f"{what} holds negative numbers, but kernel 'chi2' needs histograms")
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
         if not np.all(np.isfinite(norms)):  # kernels would overflow, in ways that depend on data
-            raise DataError(f"{what} holds rows whose norms overflow: scale them.")
+            raise DataError(f"{what} holds rows whose norms overflow; scale them")
         if self.data_norm is not None:
             _refuse_long(norms, self.data_norm, "data_norm", what)
         norms = np.sqrt(np.maximum(self.diagonal(X), 0.0))
@@ -211,8 +211,9 @@ def _refuse_long(norms: Floats, bound: float, name: str, what: str) -> None:
     too_long = np.count_nonzero(~(norms <= bound * (1.0 + NORM_SLACK)))
     if too_long:
         raise DataError(
-            f"{too_long} of {norms.size} rows of {what} exceed {name} = {bound:g}: project each row"
-            " on the ball with convexmarket.datasets.scale_rows, or state a larger public bound."
+            f"{too_long} of {norms.size} rows of {what} exceed {name} = {bound:g}; project each "
+            "row on the ball with convexmarket.datasets.scale_rows, or state a larger public "
+            "bound"
         )
 
 
@@ -266,8 +267,8 @@ def cholesky_features(
         excess = np.abs(column) - np.sqrt(residuals[pivot] * residuals)
         if abs(column[pivot] - residuals[pivot]) > slack or np.any(excess > slack):
             raise NotSupportedError(
-                "the kernel is not positive semidefinite on these rows, as far as rounding tells:"
-                " use another, or scale the rows."
+                "the kernel is not positive semidefinite on these rows, as far as rounding tells; "
+                "use another, or scale the rows"
             )
         column /= np.sqrt(residuals[pivot])
         column[pivots] = 0.0

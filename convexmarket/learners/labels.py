@@ -27,7 +27,7 @@ def check_classes(classes: tuple[Any, Any] | None) -> None:
     labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
     single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
     if len(labels) != 2 or not single or labels[0] == labels[1]:
-        raise ParameterError(f"classes must be two different labels, not {classes!r}.")
+        raise ParameterError(f"classes must be two different labels, got {classes!r}")
 
 
 def binary_signs(
@@ -56,8 +56,8 @@ def binary_signs(
     unknown = ~(positive | np.asarray(y == known[0]))
     if np.any(unknown):
         raise DataError(
-            f"{np.count_nonzero(unknown)} labels are none of the public classes"
-            f" {tuple(known.tolist())}: pass classes=(negative, positive)."
+            f"{np.count_nonzero(unknown)} labels are none of the public classes "
+            f"{tuple(known.tolist())}; pass classes=(negative, positive)"
         )
     return known, np.where(positive, 1.0, -1.0)
 
@@ -68,8 +68,8 @@ def _inferred(y: NDArray[Any]) -> NDArray[Any]:
     classes = np.unique(y)
     if classes.size != 2:
         raise DataError(
-            f"Only binary classification is supported. y holds {classes.size} classes: pass the"
-            " public label set as classes=(negative, positive)."
+            f"Only binary classification is supported. y holds {classes.size} classes; pass the "
+            "public label set as classes=(negative, positive)"
         )
     warn_user(
         "the classes were inferred from the private labels, so no guarantee covers them: pass"

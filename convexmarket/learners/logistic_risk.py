@@ -112,7 +112,7 @@ def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
 
 def _check_eta(eta: float) -> None:
     if not as_float(eta) > 0:
-        raise ParameterError(f"eta must be positive (infinity means no noise), not {eta!r}.")
+        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
 
 
 @dataclass(frozen=True)
@@ -208,11 +208,11 @@ def logistic_error_bound(
     shares = checked_numbers("weights", weights)
     if not (np.all(shares >= 0) and abs(shares.sum() - 1.0) <= 1e-6):
         raise ParameterError(
-            "weights must be nonnegative and sum to one; divide what was granted by its sum."
+            "weights must be nonnegative and sum to one; divide what was granted by its sum"
         )
     _check_eta(eta)
     if not np.isfinite(as_float(objective)):
-        raise ParameterError(f"objective must be finite, not {objective!r}.")
+        raise ParameterError(f"objective must be finite, got {objective!r}")
     mu, sigma = logistic_risk_constants(
         failure_probability, noise_failure_probability, max_norm, n_features, constants=constants
     )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from convexmarket.arguments import check_positives, check_share, is_number
+from convexmarket.arguments import check_nonnegative, check_positives, check_share
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -179,8 +179,7 @@ class HingeLoss(Loss):
     width: float = 0.0
 
     def __post_init__(self) -> None:
-        if not is_number(self.width) or not 0.0 <= self.width < np.inf:
-            raise ParameterError(f"width must be finite and not negative, not {self.width!r}.")
+        check_nonnegative("width", self.width)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -401,14 +400,14 @@ def loss_of(given: object, huber_threshold: float = 1.0) -> Loss:
         return named[given]
     if not isinstance(given, Loss):
         raise ParameterError(
-            f"loss must be {', '.join(map(repr, named))}, 'huber' or a Loss, not {given!r:.80}."
+            f"loss must be {', '.join(map(repr, named))}, 'huber' or a Loss, got {given!r:.80}"
         )
     check_positives(lipschitz=given.lipschitz)
     f, y = (each.ravel() for each in np.meshgrid(np.linspace(-9.0, 9.0, 181), [-1.0, 1.0]))
     steepest = float(np.abs(given.slopes(f, y, 0.0 if given.smooth else 1e-3)).max())
     if not steepest <= given.lipschitz * (1.0 + 1e-9):
         raise ParameterError(
-            f"{given!r:.80} states lipschitz = {given.lipschitz:g} and has a slope of"
-            f" {steepest:g}: state a bound on its slopes, for all predictions and labels."
+            f"{given!r:.80} states lipschitz = {given.lipschitz:g} and has a slope of "
+            f"{steepest:g}; state a bound on its slopes, for all predictions and labels"
         )
     return given

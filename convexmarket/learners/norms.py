@@ -63,9 +63,9 @@ def bounded_rows(X: NDArray[Any], data_norm: float | None) -> tuple[NDArray[np.f
     too_long = np.count_nonzero(norms > data_norm * (1.0 + slack))
     if too_long:
         raise DataError(
-            f"{too_long} of {X.shape[0]} rows are longer than data_norm = {data_norm:g}: project"
-            " each row on the ball with convexmarket.datasets.scale_rows, or pass a larger public"
-            " bound."
+            f"{too_long} of {X.shape[0]} rows are longer than data_norm = {data_norm:g}; project "
+            "each row on the ball with convexmarket.datasets.scale_rows, or pass a larger public "
+            "bound"
         )
     over = norms > data_norm
     if over.any():

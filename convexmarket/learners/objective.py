@@ -245,8 +245,8 @@ class ObjectiveRelease(BaseEstimator):
             return *bounded_rows(matrix, self.data_norm), *known
         if self.data_norm is None or self.features is not None:
             raise ParameterError(
-                "rows in partitions need a public data_norm, and no features, which are for tables:"
-                " pass a bound, and transform each partition before."
+                "rows in partitions need a public data_norm, and no features, which are for "
+                "tables; pass a bound, and transform each partition before"
             )
         labels = labels_of(X, y)
         dense_rows(self, np.zeros((1, X.shape[1])))  # notes the columns
@@ -267,13 +267,13 @@ class ObjectiveRelease(BaseEstimator):
             check_positives(data_norm=self.data_norm)
         check_positives(regularization=self.regularization)
         if not (is_number(self.tol) and self.tol > 0):
-            raise ParameterError(f"tol must be positive, not {self.tol!r}.")
+            raise ParameterError(f"tol must be positive, got {self.tol!r}")
         if self.minimum_epsilon is not None:
             check_positives(tol=self.tol)
             if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
                 raise ParameterError(
-                    f"minimum_epsilon must be 'auto', a number or None, not"
-                    f" {self.minimum_epsilon!r}."
+                    "minimum_epsilon must be 'auto', a number or None, got "
+                    f"{self.minimum_epsilon!r}"
                 )
             if self.minimum_epsilon != "auto":
                 check_positives(minimum_epsilon=self.minimum_epsilon)
@@ -287,9 +287,9 @@ class ObjectiveRelease(BaseEstimator):
     def _promise(self, granted: Granted, random_state: RandomSource) -> Guarantee:
         if self.data_norm is None or self._domain() is None:
             raise ParameterError(
-                f"data_norm=None and {self._domain_name}=None are read from the private rows, so no"
-                " guarantee can be promised or charged to an accountant: pass a public bound and"
-                " public labels."
+                f"data_norm=None and {self._domain_name}=None are read from the private rows, so "
+                "no guarantee can be promised or charged to an accountant; pass a public bound "
+                "and public labels"
             )
         return self._account(granted, self.data_norm, self._domain(), random_state)[1]
 
@@ -311,8 +311,8 @@ class ObjectiveRelease(BaseEstimator):
             eta = float(granted.positive.sum())
         if np.isinf(eta) and not np.isinf(granted.positive).any():
             raise ParameterError(
-                f"epsilon sums to more than a float holds, up to {granted.epsilon.max():g}; give"
-                " smaller guarantees, or infinity for no privacy."
+                f"epsilon sums to more than a float holds, up to {granted.epsilon.max():g}; give "
+                "smaller guarantees, or infinity for no privacy"
             )
         if self.calibration == "total":
             eta = calibrate_eta(weights, eta * (1.0 - BELOW), *arguments)

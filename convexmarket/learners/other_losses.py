@@ -174,7 +174,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveRelease):
     def _domain(self) -> NDArray[Any]:
         low, high = pair_of_bounds("target_range", self.target_range)
         if low.ndim or high.ndim:
-            raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
+            raise ParameterError(f"target_range must be two numbers, got {self.target_range!r}")
         positive_width("target_range", low, high)
         return np.array([low, high])
 
@@ -188,8 +188,8 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveRelease):
         outside = np.count_nonzero(~((labels >= low - slack) & (labels <= high + slack)))
         if outside:
             raise DataError(
-                f"{outside} of {labels.size} labels lie outside target_range = ({low:g}, {high:g}):"
-                " pass a wider public range, or clip the labels to it one by one."
+                f"{outside} of {labels.size} labels lie outside target_range = ({low:g}, "
+                f"{high:g}); pass a wider public range, or clip the labels to it one by one"
             )
         return np.array([low, high]), np.clip(labels, low, high)
 

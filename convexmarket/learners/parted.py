@@ -41,7 +41,7 @@ def whole_rows(X: Any) -> Any:
     if np.isnan(X.shape).any():
         raise DataError("X has partitions of unknown length; pass X.compute_chunk_sizes()")
     if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "fiub":
-        raise DataError(f"X must be a matrix of numbers, not {X.dtype} of shape {X.shape}")
+        raise DataError(f"X must be a matrix of numbers, got {X.dtype} of shape {X.shape}")
     return X.rechunk({1: -1})
 
 

@@ -79,8 +79,8 @@ def perturbed_minimum(
         shift = 2.0 * loss.lipschitz * data_norm / eta * gamma_sphere_draw(n_features, rng)
     if np.abs(shift).max() > LARGEST_NOISE:
         raise SolverError(
-            f"eta = {eta:g} asks for noise beyond the range of floating point: buy more privacy (a"
-            " larger eta)."
+            f"eta = {eta:g} asks for noise beyond the range of floating point; buy more privacy (a "
+            "larger eta)"
         )
     rest = (targets, weights, shift, regularization, loss)
     objective = (
@@ -94,8 +94,8 @@ def perturbed_minimum(
         return lattice_release(coef, *blur, rng), bound
     except ParameterError as error:
         raise SolverError(
-            f"the coefficients cannot be rounded to steps of {blur[0]:g}, so nothing is released:"
-            " use a larger eta (buy more privacy), regularization or tol."
+            f"the coefficients cannot be rounded to steps of {blur[0]:g}, so nothing is released; "
+            "use a larger eta (buy more privacy), regularization or tol"
         ) from error
 
 
@@ -111,9 +111,9 @@ def _certified_minimum(
     bound = computed + rounding + slack
     if not bound <= tol:
         raise SolverError(
-            f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g},"
-            f" which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so nothing"
-            " is released: use a larger regularization, a larger eta if the noise dwarfs the"
-            " data, or a larger tol if rounding does it."
+            f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g}, "
+            f"which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so nothing "
+            "is released; use a larger regularization, a larger eta if the noise dwarfs the data, "
+            "or a larger tol if rounding does it"
         )
     return coef, bound

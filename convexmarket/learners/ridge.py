@@ -159,20 +159,20 @@ class PersonalizedRidge(RidgeRelease):
             wrong = np.count_nonzero(weights[~granted.used])
             if wrong:
                 raise ParameterError(
-                    f"weights is positive in {wrong} rows that granted an epsilon of 0: give them"
-                    " weight 0, and the others a sum of one."
+                    f"weights is positive in {wrong} rows that granted an epsilon of 0; give them "
+                    "weight 0, and the others a sum of one"
                 )
             return weights[granted.used]
         if self.weights not in ("proportional", "optimal"):
             raise ParameterError(
-                f"weights must be 'proportional', 'optimal' or an array, not {self.weights!r}."
+                f"weights must be 'proportional', 'optimal' or an array, got {self.weights!r}"
             )
         if self.weights == "proportional" or np.isinf(granted.positive).any():
             return granted.weights()
         if self.label_noise is None:
             raise ParameterError(
-                "weights='optimal' needs label_noise, the standard deviation of the labels' noise:"
-                " pass what is publicly known about it, or use weights='proportional'."
+                "weights='optimal' needs label_noise, the standard deviation of the labels' "
+                "noise; pass what is publicly known about it, or use weights='proportional'"
             )
         mu, sigma = ridge_risk_constants(
             self.regularization,

@@ -7,7 +7,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import is_number
+from convexmarket.arguments import check_nonnegative, check_positive, is_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
@@ -150,7 +150,7 @@ class SampledRidge(RidgeRelease):
             divisor, guaranteed = int(kept.sum()), np.full_like(epsilon, threshold)
         else:
             raise ParameterError(
-                f"normalization must be 'rows' or 'sample', not {self.normalization!r}."
+                f"normalization must be 'rows' or 'sample', got {self.normalization!r}"
             )
         sold = np.full_like(epsilon, threshold)
         if not divisor:  # nothing was sampled: the zero model, which needs no noise
@@ -169,13 +169,11 @@ class SampledRidge(RidgeRelease):
             threshold = float(epsilon.max() if self.threshold == "max" else epsilon.mean())
         elif not is_number(self.threshold):
             raise ParameterError(
-                f"threshold must be 'max', 'mean' or a positive number, not {self.threshold!r}."
+                f"threshold must be 'max', 'mean' or a positive number, got {self.threshold!r}"
             )
         else:
             threshold = float(self.threshold)
-        if not 0 < threshold < np.inf:
-            raise ParameterError(f"the threshold must be positive and finite, not {threshold!r}.")
-        return threshold
+        return check_positive("threshold", threshold)
 
     def _assumptions(self) -> tuple[str, ...]:
         return ("which rows were sampled is kept secret, and so is their number",)
@@ -251,10 +249,7 @@ class NonPrivateRidge(RidgeRelease):
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
         epsilon = granted.positive
-        if not (np.isfinite(self.regularization) and self.regularization >= 0):
-            raise ParameterError(
-                f"regularization must be nonnegative and finite, not {self.regularization!r}."
-            )
+        check_nonnegative("regularization", self.regularization)
         size = epsilon.size
         weights, nothing = np.full(size, 1.0 / size), np.full(size, np.inf)
         return Plan(weights, np.inf, nothing, weights, nothing)

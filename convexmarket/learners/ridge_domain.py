@@ -97,7 +97,7 @@ def pair_of_bounds(name: str, bounds: Any) -> tuple[Vector, Vector]:
         return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParameterError(
-            f"{name} must be a pair (low, high) of public bounds, or None, not {bounds!r}."
+            f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
         ) from None
 
 
@@ -105,8 +105,8 @@ def per_feature(array: Vector, n_features: int) -> Vector:
     """Return a bound as one number per feature."""
     if array.shape not in ((), (n_features,)):
         raise ParameterError(
-            f"feature_range has a bound of shape {array.shape} for {n_features} features; give a"
-            " number, or one per feature."
+            f"feature_range has a bound of shape {array.shape} for {n_features} features; give a "
+            "number, or one per feature"
         )
     return np.broadcast_to(array, n_features)
 
@@ -115,7 +115,7 @@ def positive_width(name: str, low: Vector, high: Vector) -> Vector:
     """Return ``high - low``, or refuse a range without width."""
     width = high - low
     if not (np.all(np.isfinite(width)) and np.all(width > 0)):
-        raise ParameterError(f"{name} must be finite with low < high, not ({low}, {high}).")
+        raise ParameterError(f"{name} must be finite with low < high, not ({low}, {high})")
     return width
 
 
@@ -129,8 +129,8 @@ def check_rows(rows: UnitRows) -> None:
             outside += int(np.count_nonzero(bad.any(axis=1)))
     if outside:
         raise DataError(
-            f"{outside} of {rows.shape[0]} rows lie outside feature_range: pass a wider public"
-            " range, or clip each row to it."
+            f"{outside} of {rows.shape[0]} rows lie outside feature_range; pass a wider public "
+            "range, or clip each row to it"
         )
 
 

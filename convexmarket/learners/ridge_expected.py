@@ -7,8 +7,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.arguments import aligned, check_count, check_instance, is_number
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.arguments import (
+    aligned,
+    check_count,
+    check_instance,
+    check_nonnegative,
+)
+from convexmarket.errors import DataError
 from convexmarket.learners.granted import Granted, without_cells
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
@@ -81,8 +86,7 @@ def expected_loss(
     """
     check_instance("estimator", estimator, RidgeRelease, "a ridge regression of this package")
     check_count("samples", samples)
-    if not (is_number(penalty) and 0 <= penalty < np.inf):
-        raise ParameterError(f"penalty must be nonnegative and finite, not {penalty!r}.")
+    check_nonnegative("penalty", penalty)
     default = estimator.epsilon if epsilon is None else epsilon
     X, y, epsilon = aligned(X=X, y=y, epsilon=default)
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
@@ -98,7 +102,7 @@ def expected_loss(
         raise DataError(f"the test rows: {without_cells(str(error), X_test, y_test)}") from None
     if test_rows.shape[1] != X.shape[1]:
         raise DataError(
-            f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}."
+            f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}"
         )
     test, truth = domain.unit_rows(test_rows)[:], domain.unit_labels(test_labels)
     rng = open_generator(random_state)

@@ -114,9 +114,9 @@ class RidgeLattice:
         left = np.linalg.norm(_residual(X, y, weights, regularization, model))
         if not (left <= self.error.residual and np.linalg.norm(model) <= self.error.norm):
             raise SolverError(
-                f"the ridge solve left a residual above the {self.error.residual:.3g} that double"
-                " precision should leave: this machine's linear algebra is not what rounding="
-                " relies on. Use a larger regularization, or rounding=None."
+                f"the ridge solve left a residual above the {self.error.residual:.3g} that double "
+                "precision should leave: this machine's linear algebra is not what rounding= "
+                "relies on. Use a larger regularization, or rounding=None"
             )
         return model
 
@@ -226,8 +226,8 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
         raise NotSupportedError(
-            f"rounding needs as many rows as features, and there are {n_rows} rows of {d} features:"
-            " use rounding=None, whose noise is of real numbers."
+            f"rounding needs as many rows as features, and there are {n_rows} rows of {d} "
+            "features; use rounding=None, whose noise is of real numbers"
         )
     norm = NORM_SLACK * ridge_norm_bound(regularization, d)
     chain = min(n_rows, CHUNK) + -(-n_rows // CHUNK) + d + SMALL_CHAIN
@@ -238,8 +238,8 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     distance = 2.0 * UNIT * (solve + 2.0 * measure) / regularization
     if regularization < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
         raise NotSupportedError(
-            f"regularization = {regularization:g} is too small for {d} features to bound the error"
-            " of the solve in double precision: use a larger one, or rounding=None."
+            f"regularization = {regularization:g} is too small for {d} features to bound the error "
+            "of the solve in double precision; use a larger one, or rounding=None"
         )
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from convexmarket.arguments import as_float, checked_numbers
+from convexmarket.arguments import as_float, check_nonnegative, check_share, checked_numbers
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -150,8 +150,8 @@ def solve_ridge(X: Rows | PartedRows, y: Vector, weights: Vector, regularization
     if regularization <= WELL_CONDITIONED * np.trace(gram):
         if isinstance(X, PartedRows):
             raise NotSupportedError(
-                f"regularization = {regularization:g} is too small for rows in partitions: use a"
-                " larger one, or fit X.compute()"
+                f"regularization = {regularization:g} is too small for rows in partitions; use a "
+                "larger one, or fit X.compute()"
             )
         stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
         target = np.concatenate([y * root, np.zeros(n_features)])
@@ -460,10 +460,9 @@ def ridge_error_bound(
     array = checked_numbers("weights", weights)
     _check_risk(regularization, n_features, label_noise, failure_probability)
     for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
-        if not 0 <= as_float(value) < np.inf:
-            raise ParameterError(f"{name} must be nonnegative and finite, not {value!r}.")
+        check_nonnegative(name, value)
     if not as_float(rate) > 0:
-        raise ParameterError(f"rate must be positive (infinity means no noise), not {rate!r}.")
+        raise ParameterError(f"rate must be positive (infinity means no noise), got {rate!r}")
     deviation = np.sqrt(2.0 * n_features / failure_probability)
     return RidgeErrorBound(
         bias=float(coef_norm / (1.0 + smallest_eigenvalue / regularization)),
@@ -537,12 +536,8 @@ def _check_risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> None:
     if not 0 < as_float(regularization) < np.inf:
-        raise ParameterError(f"regularization must be positive and finite, not {regularization!r}.")
+        raise ParameterError(f"regularization must be positive and finite, got {regularization!r}")
     if not 1 <= as_float(n_features) < np.inf:
-        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
-    if not 0 <= as_float(label_noise) < np.inf:
-        raise ParameterError(f"label_noise must be nonnegative and finite, not {label_noise!r}.")
-    if not 0 < as_float(failure_probability) < 1:
-        raise ParameterError(
-            f"failure_probability must lie strictly between 0 and 1, not {failure_probability!r}."
-        )
+        raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
+    check_nonnegative("label_noise", label_noise)
+    check_share("failure_probability", failure_probability)

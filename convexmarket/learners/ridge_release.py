@@ -220,10 +220,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         plan = self._plan(granted, n_features, rng)
         if plan.rate < SMALLEST_RATE:
             raise ParameterError(
-                f"regularization = {self.regularization!r} and an epsilon of"
-                f" {granted.positive.min():g} need noise beyond the range of floating point: use a"
-                " larger regularization, or 0 in place of the"
-                " smallest epsilon."
+                f"regularization = {self.regularization!r} and an epsilon of "
+                f"{granted.positive.min():g} need noise beyond the range of floating point; use a "
+                "larger regularization, or 0 in place of the smallest epsilon"
             )
         lattice = self._lattice(plan, n_features)
         if lattice is None and np.isfinite(plan.rate):
@@ -276,9 +275,9 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         for name in ("regularization", "max_norm", "label_noise", "failure_probability"):
             value = getattr(self, name, None)
             if not (is_number(value) or (value is None and name != "regularization")):
-                raise ParameterError(f"{name} must be a number, not {value!r}.")
+                raise ParameterError(f"{name} must be a number, got {value!r}")
         if isinstance(self.rounding, str) and self.rounding != "auto":
-            raise ParameterError(f"rounding must be 'auto', a step or None, not {self.rounding!r}.")
+            raise ParameterError(f"rounding must be 'auto', a step or None, got {self.rounding!r}")
 
     def _leaking(self) -> list[str]:
         """Return the ranges that are computed from the private rows."""
@@ -288,8 +287,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Refuse to charge for what no guarantee covers."""
         if self._leaking():
             raise ParameterError(
-                f"{' and '.join(self._leaking())} would be computed from the private rows, which no"
-                " guarantee covers and no accountant can charge: pass public ranges."
+                f"{' and '.join(self._leaking())} would be computed from the private rows, which "
+                "no guarantee covers and no accountant can charge; pass public ranges"
             )
 
     def _n_features(self, X: ArrayLike, y: ArrayLike) -> int:
@@ -302,7 +301,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             raise DataError(f"X must be a matrix: {where_no_number(X)}") from None
         if len(shape) != 2 or 0 in shape:
             self._validated(X, y)  # says what is wrong
-            raise DataError(f"X must have rows and columns, not the shape {shape}.")
+            raise DataError(f"X must have rows and columns, not the shape {shape}")
         return int(shape[1])
 
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
@@ -354,8 +353,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Do the same for rows in partitions, which are checked in each pass over them."""
         if self.feature_range is None or self.features is not None:
             raise ParameterError(
-                "rows in partitions need a public feature_range, and no features, which are for"
-                " tables: pass a range, and transform each partition before."
+                "rows in partitions need a public feature_range, and no features, which are for "
+                "tables; pass a range, and transform each partition before"
             )
         corner = np.zeros(X.shape[1])
         told = labels_of(X, y)[granted.used]
@@ -373,8 +372,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         outside = np.count_nonzero(np.abs(labels) > 1.0 + RANGE_SLACK)
         if outside:
             raise DataError(
-                f"{outside} of {y.size} labels lie outside target_range = ({bottom:g}, {top:g}):"
-                " pass a wider public range, or clip the labels to it one by one."
+                f"{outside} of {y.size} labels lie outside target_range = ({bottom:g}, {top:g}); "
+                "pass a wider public range, or clip the labels to it one by one"
             )
         return domain, labels
 
@@ -397,7 +396,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
             return (low, high) if high > low else (low - 1.0, high + 1.0)
         bottom, top = pair_of_bounds("target_range", self.target_range)
         if bottom.ndim or top.ndim:
-            raise ParameterError(f"target_range must be two numbers, not {self.target_range!r}.")
+            raise ParameterError(f"target_range must be two numbers, got {self.target_range!r}")
         positive_width("target_range", bottom, top)
         return float(bottom), float(top)
 

@@ -161,7 +161,7 @@ class PrivateSearch(BaseEstimator):
         )
         granted = Granted.of(X, epsilon, self.epsilon)
         if not np.isfinite(granted.epsilon).all():
-            raise ParameterError("epsilon is infinite in some rows: choose among them for free.")
+            raise ParameterError("epsilon is infinite in some rows; choose among them for free")
         candidates, share = self._candidates(), self._share()
         gamma = _stopping(self.trials)
         part = granted.epsilon * (share * (1.0 - BELOW))
@@ -215,7 +215,7 @@ class PrivateSearch(BaseEstimator):
 
     def _fitted(self, method: str) -> Callable[..., Any]:
         if not hasattr(self, "best_estimator_"):
-            raise ParameterError("PrivateSearch is not fitted: call fit first.")
+            raise ParameterError("PrivateSearch is not fitted: call fit first")
         return getattr(self.best_estimator_, method)
 
     def _learner(self, parameters: dict[str, Any]) -> Any:
@@ -228,7 +228,7 @@ class PrivateSearch(BaseEstimator):
         except (TypeError, ValueError) as error:
             raise ParameterError(f"grid must map parameters to their values: {error}") from None
         if not candidates or not dict(self.grid):
-            raise ParameterError("grid is empty: give parameters, and values to choose from.")
+            raise ParameterError("grid is empty; give parameters, and values to choose from")
         return candidates
 
     def _share(self) -> float:
@@ -261,7 +261,7 @@ class PrivateSearch(BaseEstimator):
 def _stopping(trials: float) -> float:
     """Return gamma for a mean number of trials, ``(1 - gamma) / (gamma * log(1 / gamma))``."""
     if not 1.0 < as_float(trials) <= MOST_TRIALS:
-        raise ParameterError(f"trials must lie above 1, at most {MOST_TRIALS:g}, not {trials!r}.")
+        raise ParameterError(f"trials must lie above 1, at most {MOST_TRIALS:g}, got {trials!r}")
 
     def excess(log_gamma: float) -> float:
         return float(np.expm1(-log_gamma) / -log_gamma - trials)

@@ -112,7 +112,7 @@ def record_sales(
     for (seller,) in connection.execute(_TOO_MUCH, (json.dumps(list(ids)), LARGEST_SUM)).fetchall():
         raise ParameterError(
             f"the sales of seller {seller!r} come to more than {LARGEST_SUM:g} in epsilon or in "
-            "price, which is no amount any more; nothing was recorded: give smaller ones"
+            "price, which is no amount any more; nothing was recorded; give smaller ones"
         )
 
 
@@ -154,7 +154,7 @@ def check_uncharged(connection: sqlite3.Connection, release: str | None, why: st
 def _check_texts(guarantee: Guarantee) -> None:
     """Refuse a description that cannot be stored."""
     if not isinstance(guarantee.assumptions, tuple | list):
-        raise ParameterError(f"assumptions is {guarantee.assumptions!r}; give a tuple of texts")
+        raise ParameterError(f"assumptions must be a tuple of texts, got {guarantee.assumptions!r}")
     check_text("mechanism", guarantee.mechanism)
     check_text("accounting", guarantee.accounting)
     for assumption in guarantee.assumptions:

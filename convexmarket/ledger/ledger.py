@@ -287,7 +287,7 @@ def _amounts(name: str, values: ArrayLike, ids: list[str]) -> NDArray[np.float64
     """Return one finite number >= 0 per seller, or raise a ParameterError."""
     given: NDArray[Any] = np.asarray(values)
     if given.dtype.kind not in "fiu":
-        raise ParameterError(f"{name} must hold numbers, not {values!r}.")
+        raise ParameterError(f"{name} must hold numbers, got {values!r}")
     if given.ndim and given.shape != (len(ids),):
         raise ParameterError(
             f"{name} has shape {given.shape}, and there are {len(ids)} ids; give one number each"
@@ -296,6 +296,6 @@ def _amounts(name: str, values: ArrayLike, ids: list[str]) -> NDArray[np.float64
     bad = np.flatnonzero(~(np.isfinite(amounts) & (amounts >= 0)))
     if bad.size:
         raise ParameterError(
-            f"{name} of seller {ids[bad[0]]!r} is {amounts[bad[0]]}; give a finite number >= 0"
+            f"{name} of seller {ids[bad[0]]!r} must be a finite number >= 0, got {amounts[bad[0]]}"
         )
     return amounts + 0.0  # -0.0 becomes 0.0

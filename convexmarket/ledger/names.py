@@ -20,7 +20,7 @@ UNNAMED, MODEL = "unnamed-", "market-model"
 def check_text(what: str, text: object) -> None:
     """Raise a ParameterError unless this is text that can be stored."""
     if not isinstance(text, str):
-        raise ParameterError(f"{what} of the guarantee is {text!r}; give text")
+        raise ParameterError(f"{what} of the guarantee must be text, got {text!r}")
     if any(unicodedata.category(c) == "Cs" for c in text):
         raise ParameterError(
             f"{what} of the guarantee is {text!r}, which holds half of a character; leave it away"
@@ -30,7 +30,7 @@ def check_text(what: str, text: object) -> None:
 def checked_ids(ids: Iterable[str]) -> list[str]:
     """Return the names of sellers as they are stored, in their order."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
-        raise ParameterError(f"ids is {ids!r}; give a sequence of text, one id per seller")
+        raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
     return [checked_id(id) for id in ids]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_instance
+from convexmarket.arguments import as_float, check_count, check_instance
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.curves import Terms
 from convexmarket.online.margins import atoms_of
@@ -101,8 +101,7 @@ class AdaptivePolicy:
         guess_size: int = 20,
         trust_guess: bool = False,
     ) -> None:
-        if not isinstance(start, OnlinePolicy):
-            raise ParameterError(f"start is {start!r}; give an OnlinePolicy")
+        check_instance("start", start, OnlinePolicy)
         if start.rule != "expectation":
             raise ParameterError(
                 f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
@@ -111,17 +110,13 @@ class AdaptivePolicy:
         switches = (("replan", replan), ("learn", learn), ("trust_guess", trust_guess))
         for name, switch in switches:
             if not isinstance(switch, bool):
-                raise ParameterError(f"{name} is {switch!r}; give True or False")
+                raise ParameterError(f"{name} must be True or False, got {switch!r}")
         if not (replan or learn):
             raise ParameterError("replan and learn are both False; use start itself")
-        for name, number in (("first", first), ("guess_size", guess_size)):
-            whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-            if not whole or number < 1:
-                raise ParameterError(f"{name} is {number!r}; give a whole number >= 1")
-        if isinstance(growth, bool) or not isinstance(growth, int | float | np.floating):
-            raise ParameterError(f"growth is {growth!r}; give a number > 1")
-        if not 1 < growth < np.inf:
-            raise ParameterError(f"growth is {growth!r}; give a finite number > 1")
+        check_count("first", first)
+        check_count("guess_size", guess_size)
+        if not 1 < as_float(growth) < np.inf:
+            raise ParameterError(f"growth must be a finite number > 1, got {growth!r}")
         self.start, self.replan, self.learn = start, replan, learn
         self.first, self.growth, self.guess_size = int(first), float(growth), int(guess_size)
         self.trust_guess = trust_guess

@@ -80,7 +80,7 @@ def charge_model(
         raise BudgetExceededError(
             f"{error} An attempt at the model failed before, which may depend on the rows, so that "
             "it stays charged and another is charged in full; to end the market without a model, "
-            "use close_without_model (on the command line: --without-model)."
+            "use close_without_model (on the command line: --without-model)"
         ) from None
 
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Self
 
 import pandas as pd
 
-from convexmarket.arguments import check_instance
+from convexmarket.arguments import check_count, check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.ids import checked_id
 from convexmarket.ledger import Ledger
@@ -139,10 +139,9 @@ class OnlineMarket:
         ParameterError
             If an argument is of another kind.
         """
-        if not isinstance(policy, OnlinePolicy | AdaptivePolicy):
-            raise ParameterError(f"policy is {policy!r}; give an OnlinePolicy or AdaptivePolicy")
-        if not isinstance(problem, str):
-            raise ParameterError(f"problem is {problem!r}; give the text of a problem file")
+        policies = (OnlinePolicy, AdaptivePolicy)
+        check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
+        check_instance("problem", problem, str, "the text of a problem file")
         create_market(
             Path(folder) / MARKET_FILE,
             policy.expected_sellers,
@@ -199,8 +198,7 @@ class OnlineMarket:
         ParameterError
             If batch is not a whole number >= 1.
         """
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise ParameterError(f"batch is {batch!r}; give a whole number >= 1")
+        check_count("batch", batch)
         return self._quote_in_batches(iter(reports), batch)
 
     def _quote_in_batches(

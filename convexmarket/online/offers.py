@@ -108,5 +108,5 @@ def checked_sensitivity(sensitivity: float) -> float:
         except OverflowError:
             value = math.inf
     if not 0 <= value < math.inf:
-        raise ParameterError(f"sensitivity is {sensitivity!r}; give a finite number >= 0")
+        raise ParameterError(f"sensitivity must be a finite number >= 0, got {sensitivity!r}")
     return value + 0.0  # -0.0 becomes 0.0

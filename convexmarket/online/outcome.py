@@ -155,8 +155,8 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     >>> outcome.n_bought, outcome.n_turned_away, round(outcome.loss(cm.Uniform(1, 5)), 2)
     (37, 200, 2.29)
     """
-    if not isinstance(policy, OnlinePolicy | AdaptivePolicy):
-        raise ParameterError(f"policy is {policy!r}; give an OnlinePolicy or an AdaptivePolicy")
+    kinds = (OnlinePolicy, AdaptivePolicy)
+    check_instance("policy", policy, kinds, "an OnlinePolicy or an AdaptivePolicy")
     try:
         reports = np.asarray(sensitivities, dtype=float)
     except (TypeError, ValueError) as error:

@@ -13,7 +13,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float, check_choice
+from convexmarket.arguments import (
+    as_float,
+    check_choice,
+    check_count,
+    check_instance,
+    check_positives,
+)
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, Terms, curve_of
 from convexmarket.online.margins import margins_of
@@ -181,19 +187,12 @@ class OnlinePolicy:
         cap: float | None,
         rule: Rule,
     ) -> None:
-        if not isinstance(prior, Prior):
-            raise ParameterError(f"prior is {prior!r}; give a prior such as Uniform(0.02, 0.10)")
-        whole = isinstance(expected_sellers, int | np.integer)
-        if isinstance(expected_sellers, bool) or not whole or expected_sellers < 1:
+        check_instance("prior", prior, Prior, "a prior such as Uniform(0.02, 0.10)")
+        check_count("expected_sellers", expected_sellers)
+        check_positives(mu=mu, sigma=sigma, gamma=gamma)
+        if cap is not None and not 1 < as_float(cap) < np.inf:
             raise ParameterError(
-                f"expected_sellers is {expected_sellers!r}; give a whole number >= 1"
-            )
-        for name, value in (("mu", mu), ("sigma", sigma), ("gamma", gamma)):
-            if not _positive(value):
-                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        if cap is not None and not (_positive(cap) and cap > 1):
-            raise ParameterError(
-                f"cap is {cap!r}; give a number > 1, the largest weight over the average one"
+                f"cap, the largest weight over the average one, must be a number > 1, got {cap!r}"
             )
         check_choice("rule", rule, Rule)
         if rule == "algorithm-3" and cap is not None:

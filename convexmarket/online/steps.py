@@ -70,7 +70,7 @@ class Quoting:
             if stored.sensitivity != sensitivity:
                 raise OfferError(
                     f"seller {id!r} was quoted at the sensitivity {stored.sensitivity!r}, and now "
-                    f"reports {sensitivity!r}; a seller is quoted once: ask with its first report"
+                    f"reports {sensitivity!r}; a seller is quoted once; ask with its first report"
                 )
             return stored
         quoted, plan, ended = connection.execute(_HEAD).fetchall()[0]

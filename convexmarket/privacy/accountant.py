@@ -106,15 +106,15 @@ class PrivacyAccountant(Shown):
         budget = np.array(checked_numbers("epsilon", epsilon))
         if budget.ndim != 1 or budget.size == 0:
             raise ParameterError(
-                f"epsilon must be a nonempty vector, one budget per row, not of shape"
-                f" {budget.shape}."
+                "epsilon must be a nonempty vector, one budget per row, not of shape "
+                f"{budget.shape}"
             )
         if not np.all(budget >= 0):
-            raise ParameterError("epsilon must be nonnegative in every row.")
+            raise ParameterError("epsilon must be nonnegative in every row")
         check_choice("composition", composition, AccountComposition)
         names = None if ids is None else _names(ids)
         if names is not None and len(names) != budget.size:
-            raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}.")
+            raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}")
         self._delta = check_delta(delta)
         self._composition = composition
         budget.setflags(write=False)
@@ -243,17 +243,17 @@ class PrivacyAccountant(Shown):
         """
         places = checked_numbers("rows", rows)
         if not np.array_equal(places, np.floor(places)):
-            raise ParameterError(f"rows is {rows!r}; give positions in the account")
+            raise ParameterError(f"rows must be positions in the account, got {rows!r}")
         charged, deltas = checked_numbers("epsilon", epsilon), checked_numbers("delta", delta)
         if not places.shape == charged.shape == deltas.shape or places.ndim != 1:
             raise ParameterError(
-                f"rows, epsilon and delta have shapes {places.shape}, {charged.shape} and"
-                f" {deltas.shape}: give one entry of each per charge."
+                f"rows, epsilon and delta have shapes {places.shape}, {charged.shape} and "
+                f"{deltas.shape}; give one entry of each per charge"
             )
         if not np.all((places >= 0) & (places < self._budget.size)):
-            raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}.")
+            raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}")
         if not (np.all(charged >= 0) and np.all(deltas >= 0)):
-            raise ParameterError("epsilon and delta of earlier charges must be nonnegative.")
+            raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
         with self._lock:
             at = places.astype(np.intp)
             costs = charged, pure_moment(self._orders[at], charged), deltas
@@ -264,9 +264,9 @@ class PrivacyAccountant(Shown):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the"
-            " other would not know of. Charge it in one process (n_jobs=1), or pass the account of"
-            " a convexmarket.Ledger to each."
+            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the "
+            "other would not know of. Charge it in one process (n_jobs=1), or pass the account of "
+            "a convexmarket.Ledger to each"
         )
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
@@ -276,8 +276,8 @@ class PrivacyAccountant(Shown):
         epsilon = self._spread(guarantee.epsilon, rows)
         if guarantee.delta > 0 and not epsilon.any():
             raise ParameterError(
-                f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every"
-                " row, but a row of epsilon zero is not used; give used rows a positive epsilon."
+                f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
+                "row, but a row of epsilon zero is not used; give used rows a positive epsilon"
             )
         used = self._used + epsilon
         moments = self._moments + pure_moment(self._orders, epsilon)
@@ -293,12 +293,11 @@ class PrivacyAccountant(Shown):
             half = ", half of which goes to the composition unless that is 'basic'"
             half = half if self._slack else ""
             raise BudgetExceededError(
-                f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
-                f" {risky.size} rows: {self._name(row)} has spent"
-                f" {self._used_delta[row]:.6g} of {self._delta - self._slack:.6g} (the account's"
-                f" delta is {self._delta:g}), and this release needs {guarantee.delta:.6g}."
-                " Nothing was charged and nothing released: use a smaller delta, or an account of"
-                f" a larger one{half}."
+                f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of "
+                f"{risky.size} rows: {self._name(row)} has spent {self._used_delta[row]:.6g} of "
+                f"{self._delta - self._slack:.6g} (the account's delta is {self._delta:g}), and "
+                f"this release needs {guarantee.delta:.6g}. Nothing was charged and nothing "
+                f"released; use a smaller delta, or an account of a larger one{half}"
             )
         return used, moments, used_delta
 
@@ -318,23 +317,23 @@ class PrivacyAccountant(Shown):
     def _spread(self, epsilon: Floats, rows: ArrayLike | None) -> Floats:
         """Return the guarantee in every row of the account."""
         if not np.all(epsilon >= 0):
-            raise ParameterError("the guarantee has a negative or undefined epsilon.")
+            raise ParameterError("the guarantee has a negative or undefined epsilon")
         if rows is None:
             if epsilon.size != self._budget.size:
                 raise ParameterError(
-                    f"the guarantee covers {epsilon.size} rows, but the account has"
-                    f" {self._budget.size}: pass rows=, their positions in the account."
+                    f"the guarantee covers {epsilon.size} rows, but the account has "
+                    f"{self._budget.size}; pass rows=, their positions in the account"
                 )
             return epsilon
         places = np.asarray(rows)
         if places.shape != epsilon.shape or not np.issubdtype(places.dtype, np.integer):
             raise ParameterError(
-                f"rows must hold {epsilon.size} integers, one per row of the guarantee."
+                f"rows must hold {epsilon.size} integers, one per row of the guarantee"
             )
         known = (places >= 0) & (places < self._budget.size)
         if not known.all() or np.unique(places).size < places.size:
             raise ParameterError(
-                f"rows must be different positions from 0 to {self._budget.size - 1}."
+                f"rows must be different positions from 0 to {self._budget.size - 1}"
             )
         spread = np.zeros_like(self._budget)
         spread[places] = epsilon
@@ -393,4 +392,4 @@ def _names(ids: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(ids)
     except TypeError:
-        raise ParameterError(f"ids is {ids!r}; give a name for each row") from None
+        raise ParameterError(f"ids must be a name for each row, got {ids!r}") from None

@@ -42,7 +42,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import check_choice, checked_numbers, is_number
+from convexmarket.arguments import (
+    check_choice,
+    check_nonnegative,
+    check_positives,
+    checked_numbers,
+    is_number,
+)
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sharp import sharp_guarantee
 
@@ -91,14 +97,14 @@ def check_weights(weights: ArrayLike, n_rows: int | None = None) -> NDArray[np.f
     """
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:
-        raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}.")
+        raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}")
     if n_rows is not None and array.size != n_rows:
-        raise ParameterError(f"weights has {array.size} entries for {n_rows} rows of data.")
+        raise ParameterError(f"weights has {array.size} entries for {n_rows} rows of data")
     if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ParameterError("weights must be finite and nonnegative.")
+        raise ParameterError("weights must be finite and nonnegative")
     if abs(array.sum() - 1.0) > WEIGHT_SUM_TOLERANCE:
         raise ParameterError(
-            f"weights must sum to one, but sum to {array.sum():.9g}: divide them by their sum."
+            f"weights must sum to one, but sum to {array.sum():.9g}: divide them by their sum"
         )
     return array
 
@@ -216,9 +222,9 @@ def calibrate_eta(
     smallest = array[array > 0].min(keepdims=True)
     if minimum_epsilon > 0 and minimum_epsilon >= smallest[0] * eta:
         raise ParameterError(
-            f"minimum_epsilon = {minimum_epsilon:g} leaves nothing of the {smallest[0] * eta:g}"
-            " that the smallest used seller sold: use a smaller one, which costs accuracy, or"
-            " weights that are zero for those who sold so little."
+            f"minimum_epsilon = {minimum_epsilon:g} leaves nothing of the {smallest[0] * eta:g} "
+            "that the smallest used seller sold; use a smaller one, which costs accuracy, or "
+            "weights that are zero for those who sold so little"
         )
     if accounting == "sharp":
         calibrated = _calibrate_sharp(float(smallest[0]), float(eta), curvature, minimum_epsilon)
@@ -234,10 +240,10 @@ def calibrate_eta(
         room = float(smallest[0] * eta) - minimum_epsilon
         enough = _enough(array, room, data_norm, accounting, cap, loss_curvature)
         raise ParameterError(
-            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
-            f" regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon ="
-            f" {minimum_epsilon:g}: use a larger regularization, for instance {enough:.3g}, or buy"
-            " more privacy (a larger eta)."
+            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
+            f"regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon = "
+            f"{minimum_epsilon:g}; use a larger regularization, for instance {enough:.3g}, or buy "
+            "more privacy (a larger eta)"
         )
     return calibrated
 
@@ -262,10 +268,8 @@ def _enough(
 def _curvature(eta: float, regularization: float, data_norm: float, accounting: str) -> float:
     """Check the scalars and return R^2 / Lambda."""
     if not (is_number(eta) and eta > 0):
-        raise ParameterError(f"eta must be positive (infinity means no noise), not {eta!r}.")
-    for name, value in (("regularization", regularization), ("data_norm", data_norm)):
-        if not (is_number(value) and 0 < value < np.inf):
-            raise ParameterError(f"{name} must be positive and finite, not {value!r}.")
+        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
+    check_positives(regularization=regularization, data_norm=data_norm)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization
     if ratio == np.inf:
@@ -284,10 +288,7 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
 
 
 def _check_minimum_epsilon(minimum_epsilon: float) -> None:
-    if not (is_number(minimum_epsilon) and 0.0 <= minimum_epsilon < np.inf):
-        raise ParameterError(
-            f"minimum_epsilon must be nonnegative and finite, not {minimum_epsilon!r}."
-        )
+    check_nonnegative("minimum_epsilon", minimum_epsilon)
 
 
 def _sold(weights: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
@@ -301,8 +302,8 @@ def _bent(curvature: float, accounting: str, loss_curvature: float) -> float:
         return curvature
     if not (is_number(loss_curvature) and 0.0 < loss_curvature * curvature < np.inf):
         raise ParameterError(
-            f"loss_curvature must be positive and finite, not {loss_curvature!r}: a loss with kinks"
-            " has none, so give it a smooth one."
+            f"loss_curvature must be positive and finite, got {loss_curvature!r}: a loss with "
+            "kinks has none, so give it a smooth one"
         )
     return loss_curvature * curvature
 
@@ -323,7 +324,7 @@ def _papers_largest(weights: NDArray[np.float64], cap: float | None) -> float:
         return largest
     if not cap / weights.size >= largest * (1.0 - 1e-9):
         raise ParameterError(
-            f"a weight is {largest:.6g}, above cap / n_sellers = {cap / weights.size:.6g}."
+            f"a weight is {largest:.6g}, above cap / n_sellers = {cap / weights.size:.6g}"
         )
     return cap / weights.size
 

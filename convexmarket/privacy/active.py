@@ -112,9 +112,9 @@ class RowAccount(Shown):
             return
         if _leaks(guarantee):
             raise ParameterError(
-                f"{guarantee.mechanism} would use what is computed from the private rows, which no"
-                " guarantee covers and no account with a budget can be charged for: pass it as a"
-                " public argument."
+                f"{guarantee.mechanism} would use what is computed from the private rows, which no "
+                "guarantee covers and no account with a budget can be charged for; pass it as a "
+                "public argument"
             )
         self._rows.check(self._price(guarantee, names))
 
@@ -294,12 +294,12 @@ def _checked_budget(budget: Budget) -> tuple[pd.Index, Floats]:
     """Return the names of rows with a budget of their own, and the budgets, others first."""
     if isinstance(budget, pd.Series):
         if not budget.index.is_unique:
-            raise ParameterError("budget has a name twice: give one number per row.")
+            raise ParameterError("budget has a name twice; give one number per row")
         return budget.index, np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
     if not is_number(budget):
         raise ParameterError(
-            "budget must be one number for all rows, or a Series by the names of the rows, not"
-            f" {budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit."
+            "budget must be one number for all rows, or a Series by the names of the rows, got "
+            f"{budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit"
         )
     return pd.Index([], dtype=object), np.array([float(budget)])
 

@@ -79,13 +79,13 @@ def admit(
     if accountant is not None:
         if not isinstance(accountant, Account):
             raise ParameterError(
-                "accountant must be a PrivacyAccountant, or a ledger's account, not"
-                f" {accountant!r}; one that is opened by 'with' is charged without it."
+                "accountant must be a PrivacyAccountant, or a ledger's account, got "
+                f"{accountant!r}; one that is opened by 'with' is charged without it"
             )
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
-        raise ParameterError("rows are positions in an accountant: pass accountant= as well.")
+        raise ParameterError("rows are positions in an accountant; pass accountant= as well")
     if simulated:
         return lambda: None
     check_open(guarantee, names)

@@ -66,8 +66,8 @@ def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     sold = checked_numbers("epsilon", epsilon)
     if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
         raise ParameterError(
-            "epsilon must hold finite numbers >= 0, one for each row, some of them positive: what"
-            " each row sold."
+            "epsilon must hold finite numbers >= 0, one for each row, some of them positive: what "
+            "each row sold"
         )
     smallest = float(sold[sold > 0].min())
     return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))

@@ -28,5 +28,5 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
     """
     if not is_number(delta) or not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
         least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
-        raise ParameterError(f"delta must be {least}{why}, not {delta!r}: try 1e-6.")
+        raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
     return float(delta)

@@ -202,7 +202,7 @@ def discrete_gaussian_log_density(value: ArrayLike, scale: int) -> Floats:
 
 def _check_deviation(scale: object) -> None:
     if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_DEVIATION:
-        raise ParameterError(f"scale must be an integer from 1 to 2**45, not {scale!r}.")
+        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -257,10 +257,10 @@ def _accept_fraction(
 def _parts(scale: Fraction | int) -> tuple[int, int]:
     """Return numerator and denominator of a scale."""
     if isinstance(scale, bool) or not isinstance(scale, (Fraction, int)):
-        raise ParameterError(f"scale must be a Fraction or an integer, not {scale!r}.")
+        raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
     top, bottom = scale.numerator, scale.denominator
     if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
-        raise ParameterError(f"scale must be positive, with parts of at most 2**52, not {scale!r}.")
+        raise ParameterError(f"scale must be positive, with parts of at most 2**52, got {scale!r}")
     return top, bottom
 
 

@@ -63,8 +63,8 @@ class Guarantee(Shown):
         epsilon = np.array(checked_numbers("epsilon", self.epsilon))
         if epsilon.ndim != 1 or not np.all(epsilon >= 0):
             raise ParameterError(
-                "the guarantee has a negative or undefined epsilon: give a list with a number >= 0 "
-                "for each row"
+                "the guarantee has a negative or undefined epsilon; give a list with a number >= "
+                "0 for each row"
             )
         check_delta(self.delta)
         check_instance("mechanism", self.mechanism, str, "what was released, in words")

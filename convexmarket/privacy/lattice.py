@@ -91,7 +91,7 @@ def lattice_step(rounding: Any) -> float:
     """
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
-            f"rounding must be a step from 2**-500 to 2**500, or None, not {rounding!r}."
+            f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
         )
     return float(2.0 ** (frexp(float(rounding))[1] - 1))
 
@@ -126,8 +126,8 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values that move by"
-            f" {np.max(shift):g}: take a step of {float(np.max(shift)) * 2.0**-40:.2g} or more."
+            f"rounding to steps of {step:g} is too fine for values that move by {np.max(shift):g}; "
+            f"take a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
         )
     return np.asarray(np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0))
 
@@ -153,8 +153,8 @@ def check_reach(largest: float, step: float) -> None:
     """
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values up to {largest:g}: take a step"
-            f" of {largest * 2.0**-50:.2g} or more."
+            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
+            f"of {largest * 2.0**-50:.2g} or more"
         )
 
 
@@ -191,8 +191,8 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     scale = float(np.max(needed)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
-            f"noise of {scale:.3g} steps is needed, and at most 2**45 = {LARGEST_SCALE:.3g} are"
-            " served: use a larger rounding."
+            f"noise of {scale:.3g} steps is needed, and at most 2**45 = {LARGEST_SCALE:.3g} are "
+            "served; use a larger rounding"
         )
     return int(np.ceil(scale))
 
@@ -309,10 +309,10 @@ def lattice_release(
     True
     """
     if lattice_step(step) != step:
-        raise ParameterError(f"step must be a power of two, not {step!r}: see lattice_step.")
+        raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.all(np.isfinite(array)):
-        raise DataError("values must be a vector of finite numbers.")
+        raise DataError("values must be a vector of finite numbers")
     noise = (
         discrete_gaussian(scale, array.size, rng)  # type: ignore[arg-type]
         if gaussian
@@ -325,7 +325,7 @@ def lattice_release(
     ]
     if max(map(abs, sums)) > LARGEST_FLOAT:
         raise ParameterError(
-            f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps: use a larger"
-            " rounding."
+            f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps; use a larger "
+            "rounding"
         )
     return np.array(sums, dtype=np.float64) * step

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from randomgen import ChaCha
 from scipy.special import gammaln, xlogy
 
-from convexmarket.arguments import warn_user
+from convexmarket.arguments import check_count, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -228,11 +228,11 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 def _check_seed(name: str, seed: object) -> None:
     if isinstance(seed, bool) or not isinstance(seed, Seed):
         raise ParameterError(
-            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a"
-            f" Simulation of one of them, not {seed!r}."
+            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a "
+            f"Simulation of one of them, got {seed!r}"
         )
     if isinstance(seed, int | np.integer) and seed < 0:
-        raise ParameterError(f"{name} must not be negative, not {seed!r}.")
+        raise ParameterError(f"{name} must not be negative, got {seed!r}")
 
 
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -269,8 +269,7 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
     >>> gamma_sphere_noise(3, np.random.default_rng(0)).shape
     (3,)
     """
-    if n_features < 1:
-        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
+    check_count("n_features", n_features)
     direction = rng.standard_normal(n_features)
     return rng.gamma(n_features) * direction / np.linalg.norm(direction)
 

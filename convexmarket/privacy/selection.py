@@ -81,11 +81,11 @@ def private_selection(
     """
     values = checked_numbers("scores", scores)
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values)):
-        raise ParameterError(f"scores must be a nonempty list of finite numbers, not {scores!r}.")
+        raise ParameterError(f"scores must be a nonempty list of finite numbers, got {scores!r}")
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
     n_rows = len(X) if is_iterable(X) and isinstance(X, Sized) else 0
     if n_rows == 0:
-        raise DataError("X has no rows: give the rows that were scored.")
+        raise DataError("X has no rows; give the rows that were scored")
     guarantee = Guarantee(
         np.full(n_rows, float(epsilon)),
         0.0,

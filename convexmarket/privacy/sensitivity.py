@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_choice
+from convexmarket.arguments import as_float, check_choice, check_nonnegative
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
@@ -112,10 +112,8 @@ def ridge_sensitivity(
     9.301
     """
     regularization, n_features = _checked(regularization, n_features)
-    if max_norm is not None and not 0 <= as_float(max_norm) < np.inf:
-        raise ParameterError(
-            f"max_norm must be nonnegative and finite (or None), not {max_norm!r}."
-        )
+    if max_norm is not None:
+        check_nonnegative("max_norm", max_norm)
     check_choice("sensitivity", sensitivity, Sensitivity)
     root = np.sqrt(n_features)
     if sensitivity == "paper":
@@ -132,11 +130,11 @@ def ridge_sensitivity(
 def _checked(regularization: float, n_features: int) -> tuple[float, int]:
     if not 0 < as_float(regularization) < np.inf:
         raise ParameterError(
-            f"regularization must be positive and finite, not {regularization!r}: without it one"
-            " row can move the model without limit."
+            f"regularization must be positive and finite, got {regularization!r}: without it one "
+            "row can move the model without limit"
         )
     if not 1 <= as_float(n_features) < np.inf:
-        raise ParameterError(f"n_features must be at least 1, not {n_features!r}.")
+        raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
     return float(regularization), int(n_features)
 
 

@@ -72,16 +72,16 @@ class SingleCopy(Release):
         """Refuse to answer in a process that was forked from the one that made the release."""
         if os.getpid() != self._process_id:
             raise NotSupportedError(
-                f"this {type(self).__name__} was made in another process, which draws the same"
-                " noise for other questions: make a release in each process, and charge all of"
-                " them, or publish .predictor."
+                f"this {type(self).__name__} was made in another process, which draws the same "
+                "noise for other questions; make a release in each process, and charge all of "
+                "them, or publish .predictor"
             )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat its noise,"
-            " or draw it twice. Publish .predictor, or make a release in each process and charge"
-            " both."
+            f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat its noise, "
+            "or draw it twice. Publish .predictor, or make a release in each process and charge "
+            "both"
         )
 
 
@@ -126,11 +126,11 @@ def fitted_copy(erm: KernelERM) -> tuple[KernelERM, tuple[str, ...] | None]:
         If it is not fitted.
     """
     if not isinstance(erm, KernelERM):
-        raise DataError(f"erm must be a fitted KernelERM, not {erm!r}.")
+        raise DataError(f"erm must be a fitted KernelERM, got {erm!r}")
     try:
         check_is_fitted(erm)
     except NotFittedError as error:
-        raise DataError("erm is not fitted: call erm.fit(X, y) first.") from error
+        raise DataError("erm is not fitted: call erm.fit(X, y) first") from error
     copied = deepcopy(erm)
     if not hasattr(copied, "feature_names_in_"):
         return copied, None
@@ -161,19 +161,19 @@ def check_terms(
     try:
         given = np.asarray(epsilon)
         if given.dtype.kind not in "fiu":
-            raise ParameterError(f"epsilon must hold numbers, not {epsilon!r}.")
+            raise ParameterError(f"epsilon must hold numbers, got {epsilon!r}")
         sold = np.broadcast_to(given.astype(np.float64), n_rows)
     except ValueError as error:
         raise ParameterError(
-            f"epsilon has shape {np.shape(epsilon)}: pass one number, or one per row ({n_rows})."
+            f"epsilon has shape {np.shape(epsilon)}; pass one number, or one per row ({n_rows})"
         ) from error
     if not np.all(sold >= 0) or not np.all(np.isfinite(sold)):
-        raise ParameterError("epsilon must be nonnegative and finite.")
+        raise ParameterError("epsilon must be nonnegative and finite")
     unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
     if unsold:
         raise ParameterError(
-            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit erm"
-            " with an epsilon that is zero there."
+            f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit erm "
+            "with an epsilon that is zero there"
         )
     check_delta(delta, positive=bool(why_delta), why=why_delta)
     check_choice("accounting", accounting, Composition)

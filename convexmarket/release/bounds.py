@@ -165,8 +165,8 @@ def suggest_updates(
     found = _smallest(enough, MOST_UPDATES)
     if found is None:
         raise ParameterError(
-            f"epsilon = {epsilon:g} asks for more than {MOST_UPDATES:,} updates, where every answer"
-            " is as good as exact: use a smaller epsilon."
+            f"epsilon = {epsilon:g} asks for more than {MOST_UPDATES:,} updates, where every "
+            "answer is as good as exact; use a smaller epsilon"
         )
     return found
 

@@ -166,8 +166,8 @@ class FunctionRelease(SingleCopy):
         n_old, n_new = len(self._answers), len(points)
         if n_old + n_new > LARGEST:
             raise NotSupportedError(
-                f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process"
-                f" remembers {LARGEST:,} at most: use .predictor, which is public."
+                f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process "
+                f"remembers {LARGEST:,} at most; use .predictor, which is public"
             )
         answers = self._process.at(points, self._erm.decision_function(points))
         self._answers = np.append(self._answers, answers)

@@ -250,9 +250,9 @@ class InteractiveRelease(SingleCopy):
     def _answer_all(self, points: Floats) -> Floats:
         if len(points) > self.remaining.queries:
             raise QueriesExhaustedError(
-                f"{len(points)} questions were asked, but only {self.remaining.queries} of"
-                f" max_queries = {self._max_queries} are left; none was answered. The public model"
-                " in .predictor answers any number for free; a new release costs epsilon again."
+                f"{len(points)} questions were asked, but only {self.remaining.queries} of "
+                f"max_queries = {self._max_queries} are left; none was answered. The public model "
+                "in .predictor answers any number for free; a new release costs epsilon again"
             )
         if not len(points):
             return np.zeros(0)
@@ -261,10 +261,10 @@ class InteractiveRelease(SingleCopy):
         for point, value in zip(points, values, strict=True):
             if self.remaining.updates == 0:
                 raise UpdatesExhaustedError(
-                    f"all max_updates = {self._max_updates} updates are used, after"
-                    f" {self._queries} questions; {len(answers)} of the {len(points)} asked now"
-                    " were answered, see .answers of this error. The public model in .predictor"
-                    " answers any number for free; a new release costs epsilon again.",
+                    f"all max_updates = {self._max_updates} updates are used, after "
+                    f"{self._queries} questions; {len(answers)} of the {len(points)} asked now "
+                    "were answered, see .answers of this error. The public model in .predictor "
+                    "answers any number for free; a new release costs epsilon again",
                     tuple(answers),
                 )
             answers.append(self._answer(point, value + self._next_noise()))

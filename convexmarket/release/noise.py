@@ -246,8 +246,8 @@ class Process:
         true = np.asarray(solve_triangular(corner, left, lower=True))
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
-                "double precision does not turn predictions into coordinates as exactly as the"
-                " noise supposes: use fewer points or a larger regularization."
+                "double precision does not turn predictions into coordinates as exactly as the "
+                "noise supposes; use fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
         triangle = np.zeros((n_old + n_new, n_old + n_new))

@@ -242,8 +242,8 @@ def _domain_radius(erm: KernelERM) -> float:
     if kernel.name == "linear":
         return kernel.feature_bound
     raise ParameterError(
-        "a public release covers a public ball, and the model knows of none: fit it with data_norm,"
-        " the radius of a ball that holds all rows."
+        "a public release covers a public ball, and the model knows of none: fit it with "
+        "data_norm, the radius of a ball that holds all rows"
     )
 
 
@@ -278,9 +278,9 @@ def _net(
         if size <= max_net:
             return float(radius), net
     raise NotSupportedError(
-        f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about"
-        f" {size:.3g} points (max_net = {max_net:,}): each would take 8 bytes for every round,"
-        f" {8e-9 * size * rounds:.3g} GB for {rounds:,} rounds ({1e-9 * MOST_BYTES:g} GB at"
-        " most). Use fewer features (three at most in practice), a larger net_radius, fewer rounds,"
-        " or a TestSetRelease on public points."
+        f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about {size:.3g} "
+        f"points (max_net = {max_net:,}): each would take 8 bytes for every round, "
+        f"{8e-9 * size * rounds:.3g} GB for {rounds:,} rounds ({1e-9 * MOST_BYTES:g} GB at most). "
+        "Use fewer features (three at most in practice), a larger net_radius, fewer rounds, or a "
+        "TestSetRelease on public points"
     )

@@ -100,7 +100,7 @@ class PublicPredictor:
             If the loss does not classify.
         """
         if self.classes is None:
-            raise DataError("this predictor fits numbers, not classes: use predict.")
+            raise DataError("this predictor fits numbers, not classes; use predict")
         return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
 
     def corrected(
@@ -147,7 +147,7 @@ class PublicPredictor:
             If the kernel is a function of the user's own, which has no name to write down.
         """
         if callable(self.kernel.name):
-            raise DataError("a kernel that is a function cannot be written down: use a named one.")
+            raise DataError("a kernel that is a function cannot be written down; use a named one")
         kernel = {
             name: getattr(self.kernel, name)
             for name in ("name", "gamma", "degree", "coef0", "data_norm", "stated_bound")
@@ -202,7 +202,7 @@ class PublicPredictor:
             shape = (coefficients.size, int(published["n_features"]))
             points = np.asarray(published["points"], dtype=np.float64).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"this is not a published predictor: {error}.") from error
+            raise DataError(f"this is not a published predictor: {error}") from error
         pair = classes and tuple(classes)
         return cls(kernel, points, coefficients, guarantee, pair, names and tuple(names))
 
@@ -213,7 +213,7 @@ class PublicPredictor:
 def _describe(predictor: PublicPredictor, detail: Detail) -> Document:
     kernel = predictor.kernel
     if callable(kernel.name):
-        raise DataError("a kernel that is a function cannot be saved: use a named one.")
+        raise DataError("a kernel that is a function cannot be saved; use a named one")
     names = predictor.feature_names
     return Document(
         kind=PublicPredictor.__name__,
@@ -277,20 +277,20 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
     found = getattr(X, "columns", None)
     if names is not None and found is not None and tuple(found) != names:
         raise DataError(
-            f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: select"
-            " them in that order."
+            f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: "
+            "select them in that order"
         )
     try:
         rows = np.array(X, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"X must hold numbers: {where_no_number(X)}.") from None
+        raise DataError(f"X must hold numbers: {where_no_number(X)}") from None
     if rows.ndim == 1 and rows.size == n_features:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != n_features:
         raise DataError(
-            f"X has shape {rows.shape}, but the model has {n_features} features: pass a matrix of"
-            " that many columns."
+            f"X has shape {rows.shape}, but the model has {n_features} features; pass a matrix of "
+            "that many columns"
         )
     if not np.all(np.isfinite(rows)):
-        raise DataError("X holds missing or infinite numbers.")
+        raise DataError("X holds missing or infinite numbers")
     return rows

@@ -55,8 +55,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     """Return the calibration of the sparse-vector scheme with so many updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
-            f"max_updates must be at most {MOST_UPDATES:,}, not {max_updates:,}: beyond, rounding"
-            " spoils the accounting."
+            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}: beyond, rounding "
+            "spoils the accounting"
         )
 
     def tight(shifts: Floats) -> Floats:
@@ -162,9 +162,9 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     ratios = np.log(moves) - np.log(bounds)
     if not np.all((np.abs(ratios) < LARGEST_LOG) & (np.abs(np.log(bounds)) < LARGEST_LOG)):
         raise ParameterError(
-            f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of"
-            f" floating point, for predictions that move by {moves.min():g} to {moves.max():g}: use"
-            " another epsilon, or leave out the smallest."
+            f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
+            f"floating point, for predictions that move by {moves.min():g} to {moves.max():g}; use "
+            "another epsilon, or leave out the smallest"
         )
     # Few rows decide: add the one that gets too little until there is none.
     deciding = [int(np.argmax(ratios))]
@@ -201,8 +201,8 @@ def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> f
         high += 2.0
         if high - low > 100.0:
             raise ParameterError(
-                "no amount of noise gives this epsilon at this delta: use a larger epsilon or a"
-                " larger delta."
+                "no amount of noise gives this epsilon at this delta; use a larger epsilon or a "
+                "larger delta"
             )
     while log_excess(low) <= 0 and high - low < 100.0:
         low -= 2.0

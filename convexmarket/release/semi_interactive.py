@@ -156,7 +156,7 @@ class TestSetRelease(Release):
         check_positives(max_norm=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
-                f"solver must be 'exact' or one of {cp.installed_solvers()}, not {solver!r}."
+                f"solver must be 'exact' or one of {cp.installed_solvers()}, got {solver!r}"
             )
         points = _checked_points(erm, X, names)
         gram = erm.kernel_(points, points)
@@ -241,8 +241,8 @@ def fit_coefficients(
     beta = problem.variables()[0].value
     if problem.status != cp.OPTIMAL or beta is None:
         raise SolverError(
-            f"{solver} stopped with status {problem.status!r} on the fit to noisy predictions: use"
-            " solver='exact'."
+            f"{solver} stopped with status {problem.status!r} on the fit to noisy predictions; use "
+            "solver='exact'"
         )
     size = float(np.linalg.norm(beta))
     return basis.coefficients(beta * min(1.0, max_norm / size) if size > 0 else beta)
@@ -251,12 +251,12 @@ def fit_coefficients(
 def _checked_points(erm: KernelERM, X: ArrayLike, names: tuple[str, ...] | None) -> Floats:
     points = check_rows(X, erm.n_features_in_, names)
     if not len(points):
-        raise ParameterError("X has no points: there is nothing to predict.")
+        raise ParameterError("X has no points: there is nothing to predict")
     if len(points) > LARGEST:
         raise NotSupportedError(
-            f"X has {len(points):,} points, whose dense kernel matrix would have"
-            f" {len(points) ** 2:,} entries; take {LARGEST:,} at most, and use the predictor for"
-            " the others."
+            f"X has {len(points):,} points, whose dense kernel matrix would have "
+            f"{len(points) ** 2:,} entries; take {LARGEST:,} at most, and use the predictor for "
+            "the others"
         )
     erm.kernel_.check_domain(points, "X")
     return points

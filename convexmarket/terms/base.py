@@ -388,8 +388,8 @@ class WeightedTerm:
                 )
         elif not np.isfinite(as_float(weight)):
             raise ParameterError(
-                f"the weight of {shown(self.term)} is {weight!r}; give a finite number >= 0, or a "
-                "cvxpy.Parameter(nonneg=True)"
+                f"the weight of {shown(self.term)} must be a finite number >= 0, or a "
+                f"cvxpy.Parameter(nonneg=True), got {weight!r}"
             )
         elif weight < 0:
             raise CurvatureError(

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float
+from convexmarket.arguments import as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
@@ -149,8 +149,8 @@ class GivenEpsilon(MaxEpsilon):
         """Check the guarantees."""
         if np.ndim(self.epsilon) != 1:
             raise ParameterError(
-                f"the given epsilon is {self.epsilon!r}; give a vector with one for each seller, "
-                "or MaxEpsilon(1.0) for one bound on all"
+                "the given epsilon must be a vector with one for each seller, or MaxEpsilon(1.0) "
+                f"for one bound on all, got {self.epsilon!r}"
             )
         super().__post_init__()
 
@@ -192,8 +192,7 @@ class Budget(Constraint):
             if not (self.amount.is_scalar() and self.amount.is_nonneg()):
                 raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
             return
-        if not 0 < as_float(self.amount) < np.inf:
-            raise ParameterError(f"the budget is {self.amount!r}; give a finite number > 0")
+        check_positive("the budget", self.amount)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
@@ -245,7 +244,9 @@ class GroupShare(ByValue, Constraint):
         for name in ("at_least", "at_most"):
             shares = getattr(self, name)
             if not isinstance(shares, Mapping):
-                raise ParameterError(f"{name} is {shares!r}; give shares by group, {{'A': 0.2}}")
+                raise ParameterError(
+                    f"{name} must be shares by group, {{'A': 0.2}}, got {shares!r}"
+                )
             for group, share in shares.items():
                 if group not in known:
                     raise ParameterError(

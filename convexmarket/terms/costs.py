@@ -216,7 +216,7 @@ class TieredCost(PrivacyCost):
             given = getattr(self, name)
             values = tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
             if not all(0 < value < np.inf for value in values):
-                raise ParameterError(f"{name} is {given!r}; give a list of finite numbers > 0")
+                raise ParameterError(f"{name} must be a list of finite numbers > 0, got {given!r}")
             object.__setattr__(self, name, values)
         if len(self.thresholds) != len(self.slopes) - 1:
             raise ParameterError(
@@ -226,7 +226,9 @@ class TieredCost(PrivacyCost):
         if any(low > high for low, high in pairwise(self.slopes)):
             raise ParameterError(f"slopes is {self.slopes!r}; u is convex only if they do not fall")
         if any(low >= high for low, high in pairwise(self.thresholds)):
-            raise ParameterError(f"thresholds is {self.thresholds!r}; give them in rising order")
+            raise ParameterError(
+                f"thresholds must be them in rising order, got {self.thresholds!r}"
+            )
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return u(eps), as a sum of what each tier adds to the rate before it."""

@@ -113,8 +113,8 @@ class EffectiveSize(Constraint):
     def __post_init__(self) -> None:
         if not 1 <= as_float(self.n) < np.inf:
             raise ParameterError(
-                f"the effective size is {self.n!r}; give a finite number >= 1, such as half the "
-                "number of sellers"
+                "the effective size must be a finite number >= 1, such as half the number of "
+                f"sellers, got {self.n!r}"
             )
 
     def check(self, n_sellers: int) -> None:

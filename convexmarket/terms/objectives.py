@@ -348,8 +348,8 @@ class Payments(Term):
     def __post_init__(self) -> None:
         if not isinstance(self.privacy_cost, PrivacyCost):
             raise ParameterError(
-                f"privacy_cost is {self.privacy_cost!r}; give LinearCost(), PowerCost(2), "
-                "ExponentialCost() or your own PrivacyCost"
+                "privacy_cost must be LinearCost(), PowerCost(2), ExponentialCost() or your own "
+                f"PrivacyCost, got {self.privacy_cost!r}"
             )
 
     @property

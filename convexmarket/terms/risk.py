@@ -54,7 +54,8 @@ class CVaR(Term):
     def __post_init__(self) -> None:
         if not 0 <= as_float(self.level) < 1:
             raise ParameterError(
-                f"level is {self.level!r}; give a number in [0, 1), such as 0.9 for the worst tenth"
+                "level must be a number in [0, 1), such as 0.9 for the worst tenth, got "
+                f"{self.level!r}"
             )
         check_choice("of", self.of, Of)
         if self.of == "eps":

@@ -133,19 +133,19 @@ def one_or_each(
         if not (0 < as_float(value) < np.inf or (zero and value == 0)):
             least = ">= 0" if zero else "> 0"
             raise ParameterError(
-                f"{name} is {value!r}; give a finite number {least}, such as {example}"
+                f"{name} must be a finite number {least}, such as {example}, got {value!r}"
             )
         return value  # type: ignore[return-value]
     array = _floats(value)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(
-            f"{name} is {value!r}; give a finite number {'>= 0' if zero else '> 0'}, such as "
-            f"{example}, or a vector with one for each {each}"
+            f"{name} must be a finite number {'>= 0' if zero else '> 0'}, such as {example}, or a "
+            f"vector with one for each {each}, got {value!r}"
         )
     good = (array >= 0) & (array < np.inf)
     if not good.all():
         first = int(np.argmin(good))
-        raise ParameterError(f"{name}[{first}] is {array[first]}; give finite numbers >= 0")
+        raise ParameterError(f"{name}[{first}] must be finite numbers >= 0, got {array[first]}")
     array.flags.writeable = False
     return array
 
@@ -154,7 +154,7 @@ def checked_vector(name: str, value: Any, of: str) -> Floats:
     """Return finite numbers, read-only; ``of`` says what they are."""
     array = _floats(value)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
-        raise ParameterError(f"{name} is {shown(value)}; give a vector of finite numbers, {of}")
+        raise ParameterError(f"{name} must be a vector of finite numbers, {of}, got {shown(value)}")
     array.flags.writeable = False
     return array
 
@@ -185,8 +185,8 @@ def checked_reference(value: Any, *, positive: bool = False) -> Floats | None:
     if not good.all():
         first = int(np.argmin(good))
         raise ParameterError(
-            f"reference[{first}] is {target[first]}; give target weights "
-            f"{'> 0, or leave out who has none' if positive else '>= 0'}"
+            f"reference[{first}] must be target weights "
+            f"{'> 0, or leave out who has none' if positive else '>= 0'}, got {target[first]}"
         )
     if abs(target.sum() - 1.0) > _SUM_ERROR:
         raise ParameterError(

@@ -287,7 +287,7 @@ def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulatio
         problem.eta = eta
         assert problem.eta == pytest.approx(eta, rel=1e-7)
     for eta in (1 - 1e-8, 2 * (1 + 1e-8), 0.0, np.inf):
-        with pytest.raises(ParameterError, match=r"eta is .* EtaRange|eta is .* > 0"):
+        with pytest.raises(ParameterError, match=r"eta is .* EtaRange|eta must be .* > 0"):
             problem.eta = eta
 
 

@@ -103,9 +103,9 @@ def test_options_reach_the_solver_of_a_program():
 @pytest.mark.parametrize("gap", [0, -1.0, np.inf, "a"])
 def test_a_gap_is_checked_before_any_work(gap, monkeypatch):
     monkeypatch.setattr(convex, "JointView", None)
-    with pytest.raises(ParameterError, match="gap is"):
+    with pytest.raises(ParameterError, match="gap must"):
         solve_convex(market(cm.Budget(0.6)), gap=gap)
-    with pytest.raises(ParameterError, match="gap is"):
+    with pytest.raises(ParameterError, match="gap must"):
         cm.sweep(market(cm.Budget(0.6)), cp.Parameter(), [], gap=gap)
 
 
@@ -165,10 +165,10 @@ def test_weights_are_shown_without_what_lies_below_zero():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"market": None}, "market is None; give a Market"),
-        ({"progress": 3}, "progress is 3; give a function, or None"),
-        ({"solver_options": 3}, "solver_options is 3; give a dictionary"),
-        ({"parameter": "B"}, r"parameter is 'B'; give the cvxpy\.Parameter"),
+        ({"market": None}, "market must be a Market, got None"),
+        ({"progress": 3}, "progress must be a function, or None, got 3"),
+        ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
+        ({"parameter": "B"}, r"parameter must be .*the cvxpy\.Parameter.*, got 'B'"),
         ({"values": [1.0, np.inf]}, "list of finite numbers"),
         ({"values": [1.0, None]}, "list of finite numbers"),
         ({"values": [1.0, "a"]}, "list of finite numbers"),
@@ -323,26 +323,26 @@ def test_one_over_eta_alone_is_a_term_too():
 @pytest.mark.parametrize("eta", [0.0, 0, -1.0, np.inf, np.nan])
 def test_eta_is_finite_and_above_zero(eta):
     problem = FixedEta(market(objective=PAID), 1.5)
-    with pytest.raises(ParameterError, match=r"eta is .*; give a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
         problem.eta = eta
     assert problem.eta == 1.5
-    with pytest.raises(ParameterError, match=r"eta is .*; give a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
         cm.declare(market(objective=PAID), eta)
 
 
 @pytest.mark.parametrize("eta", ["1", True, [1.0], 10**400, 1j])
 @pytest.mark.parametrize("objective", [PAID, cm.Spread() + cm.Noise() + cm.Payments()])
 def test_eta_is_a_number(eta, objective):
-    with pytest.raises(ParameterError, match=r"eta is .*; give a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
         cm.declare(market(objective=objective), eta)
 
 
 @pytest.mark.parametrize("formulation", [None, "primary", 3, ["primal"]])
 def test_a_formulation_is_one_of_three_words(formulation):
     for eta in (None, 1.0):
-        with pytest.raises(ParameterError, match=r"formulation is .*; choose one of 'primal'"):
+        with pytest.raises(ParameterError, match=r"formulation must be one of 'primal'"):
             cm.declare(market(cm.Budget(1.0)), eta, formulation)
-    with pytest.raises(ParameterError, match="market is 3; give a Market"):
+    with pytest.raises(ParameterError, match="market must be a Market, got 3"):
         cm.declare(3, 1.0)
 
 

@@ -124,8 +124,8 @@ def test_optimum_at_infinity_is_refused():
         ({"grid": [1.0, np.nan]}, "the grid must hold finite numbers > 0"),
         ({"grid": []}, "the grid must hold finite numbers > 0"),
         ({"grid": [[1.0], [2.0]]}, "the grid must hold finite numbers > 0"),
-        ({"grid": 4, "eta_max": -1.0}, "eta_max is -1.0; give a finite number > 0"),
-        ({"grid": 1.5}, "grid is 1.5; give a whole number >= 1"),
+        ({"grid": 4, "eta_max": -1.0}, "eta_max must be a finite number > 0, got -1.0"),
+        ({"grid": 1.5}, "grid must be a whole number >= 1, got 1.5"),
         ({"grid": ["a"]}, "grid must hold numbers"),
     ],
 )

@@ -378,7 +378,7 @@ def test_a_market_in_numbers():
     "values", [[1.0, np.nan], [[1.0, 2.0]], "losses", [], [np.inf, 0.0], ["a", "b"]]
 )
 def test_losses_that_are_not_numbers(values):
-    with pytest.raises(ParameterError, match=r"losses is .*; give a vector of finite"):
+    with pytest.raises(ParameterError, match=r"losses must be a vector of finite"):
         cm.Losses(values)
 
 

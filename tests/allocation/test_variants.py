@@ -532,12 +532,12 @@ BAD_CALLS = {
     "no gap": (
         {"method": "branch_and_bound", "gap": 0},
         ParameterError,
-        "gap is 0; give",
+        "gap must be .*.*, got 0",
     ),
     "no solve": (
         {"max_solves": 0},
         ParameterError,
-        "max_solves is 0; give a whole number >= 1",
+        "max_solves must be a whole number >= 1, got 0",
     ),
     "an unknown solver": (
         {"solver": "ABACUS"},

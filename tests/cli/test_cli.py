@@ -181,7 +181,7 @@ def test_price_takes_the_names_of_columns(here):
     ("change", "said"),
     [
         (["--prior", "unifrm:0,1"], "prior family 'unifrm' is unknown"),
-        (["--gamma", "0"], "gamma is 0.0; give a finite number > 0"),
+        (["--gamma", "0"], "gamma must be a finite number > 0, got 0.0"),
         (["--cap", "0.5"], "cap >= 1"),
         (["--out", "sellers.csv"], "--out sellers.csv is the list of reports"),
     ],

@@ -84,15 +84,15 @@ def test_the_options_as_a_problem_file_say_the_same(compared):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sizes", "ten"], "--sizes is 'ten'; give whole numbers"),
-        (["--sizes", "1"], "study.sizes[0] is 1"),
-        (["--seeds", "0"], "study.seeds is 0"),
+        (["--sizes", "ten"], "--sizes must be whole numbers"),
+        (["--sizes", "1"], "study.sizes[0] must be greater than or equal to 2, got 1"),
+        (["--seeds", "0"], "study.seeds must be greater than or equal to 1, got 0"),
         (["--settings", "sloppy"], "'sloppy'"),
-        (["--plugin", "os.system"], "write NAME=module:Class"),
+        (["--plugin", "os.system"], "--plugin must be NAME=module:Class"),
         (["--solvers", "NONESUCH"], "none of the solvers NONESUCH is installed"),
         (["--classes", "nonesuch"], "study.classes names 'nonesuch'"),
         (["--classes", "ridge"], "no subproblem of the classes ridge"),
-        (["--time-limit", "nan"], "limits.seconds is nan"),
+        (["--time-limit", "nan"], "limits.seconds must be a finite number, got nan"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_run(market, tmp_path, arguments, words):

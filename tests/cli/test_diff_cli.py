@@ -102,7 +102,7 @@ def test_a_report_and_data_are_written(here: Path) -> None:
     [
         (["a", "other"], "only reports of the same kind can be compared"),
         (["a", "nowhere"], "there is no nowhere"),
-        (["a", "b", "--tolerance", "-1"], "tolerance is -1"),
+        (["a", "b", "--tolerance", "-1"], "tolerance must be a finite number >= 0, got -1"),
         (["a", "b", "--out", "a"], "a is one of the reports compared"),
         (["a", "b/results.json", "--out", "b"], "b is one of the reports compared"),
         (["a", "b", "--out", "b/more"], "b/more is one of the reports compared"),

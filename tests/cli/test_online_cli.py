@@ -195,7 +195,7 @@ def test_quote_says_the_offer_in_words_and_as_json():
 BAD_QUOTES = [
     (["--id", "a", "--sensitivity", "1.2"], "a seller is quoted once"),
     (["--id", "z", "--sensitivity", "0.5"], "not in the support [1, 5]"),
-    (["--id", "z", "--sensitivity", "nan"], "sensitivity is nan"),
+    (["--id", "z", "--sensitivity", "nan"], "sensitivity must be a finite number >= 0, got nan"),
     (["--id", " z", "--sensitivity", "2"], "begins or ends with a blank"),
     (["--id", "z"], "give --id and --sensitivity, or --csv"),
     ([], "give --id and --sensitivity, or --csv"),

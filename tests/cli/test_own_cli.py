@@ -89,7 +89,7 @@ def test_nothing_that_is_there_is_written_over(here):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--at-least", "north"], "write GROUP:SHARE, such as north:0.3"),
+        (["--at-least", "north"], "--at-least must be GROUP:SHARE, such as north:0.3"),
         (["--at-least", "north:0.3"], "name their column, --group-column"),
         (["--group-column", "nowhere"], "no column is called 'nowhere'"),
         (["--again"], "--again goes with --ledger"),

@@ -244,7 +244,7 @@ def altered(allocation, **changes):
 
 def test_without_a_prior_payments_are_refused():
     market = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(SellersError, match=r"depend on the reports and the prior: give Sellers"):
+    with pytest.raises(SellersError, match=r"depend on the reports and the prior; give Sellers"):
         cm.payments(market, cm.allocate(market))
 
 
@@ -516,9 +516,9 @@ def test_only_the_sellers_asked_for_are_paid_in_their_order():
         np.testing.assert_array_equal(found.sellers, who)
     alone = cm.incentives.estimate_payments(market, allocation, sellers=2)
     assert alone.amounts.tolist() == [everyone[2]]
-    with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+    with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
         cm.incentives.estimate_payments(market, allocation, sellers=[3])
-    with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+    with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
         cm.incentives.estimate_payments(market, allocation, sellers=[-1])
 
 
@@ -527,7 +527,7 @@ def test_sellers_that_are_not_positions_are_refused():
     market = small_market()
     allocation = cm.allocate(market)
     for sellers in ([[0], [1, 2]], "all", [None], [[0.0]], [True]):
-        with pytest.raises(ParameterError, match="give positions from 0 to 2"):
+        with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
             cm.incentives.estimate_payments(market, allocation, sellers=sellers)
 
 
@@ -535,7 +535,7 @@ def test_what_is_not_a_market_is_not_paid():
     market = small_market()
     allocation = cm.allocate(market)
     for pay in (cm.payments, cm.incentives.estimate_payments):
-        with pytest.raises(ParameterError, match=r"market is .*; give a Market"):
+        with pytest.raises(ParameterError, match=r"market must be a Market"):
             pay(market.sellers, allocation)
 
 
@@ -681,7 +681,7 @@ def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
     allocation = cm.allocate(market, gap=1e-8)
     for value in (0.0, 1.0, -0.1, 1.5):
         with pytest.raises(
-            ParameterError, match=f"{name} is {value}; give a number between 0 and 1"
+            ParameterError, match=f"{name} must lie strictly between 0 and 1, got {value}"
         ):
             cm.incentives.estimate_payments(market, allocation, **{name: value})
 

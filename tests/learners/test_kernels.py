@@ -94,7 +94,7 @@ def test_a_negative_coef0_is_rightly_refused() -> None:
     X = np.array([[0.0], [0.5], [1.0]])
     gram = polynomial_kernel(X, X, degree=3, gamma=1.0, coef0=-0.5)
     assert np.linalg.eigvalsh(gram)[0] < -0.01
-    with pytest.raises(ParameterError, match=r"coef0 must be nonnegative.*not -0\.5"):
+    with pytest.raises(ParameterError, match=r"coef0 must be nonnegative.*got -0\.5"):
         Kernel("poly", coef0=-0.5, data_norm=1.0)
 
 
@@ -265,7 +265,7 @@ def test_without_a_norm_the_domain_is_everything(name) -> None:
 def test_rows_whose_norms_overflow_are_outside_every_domain() -> None:
     kernel = Kernel("rbf")
     kernel.check_domain(np.full((1, 2), 1e150), "X")
-    with pytest.raises(DataError, match="X holds rows whose norms overflow: scale them"):
+    with pytest.raises(DataError, match="X holds rows whose norms overflow; scale them"):
         kernel.check_domain(np.array([[0.0, 0.0], [1e200, 0.0]]), "X")
 
 
@@ -313,23 +313,23 @@ def test_kernels_without_features_are_refused(name) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "gauss"}, "kernel must be callable or one of .*not 'gauss'"),
-        ({"name": None}, "kernel must be callable or one of .*not None"),
-        ({"gamma": 0.0}, "gamma is 0.0; give a finite number > 0"),
+        ({"name": "gauss"}, "kernel must be callable or one of .*got 'gauss'"),
+        ({"name": None}, "kernel must be callable or one of .*got None"),
+        ({"gamma": 0.0}, "gamma must be a finite number > 0, got 0.0"),
         ({"gamma": -1.0}, "gamma"),
         ({"gamma": np.nan}, "gamma"),
         ({"gamma": np.inf}, "gamma"),
-        ({"degree": 0}, "degree is 0; give a whole number >= 1"),
-        ({"degree": 2.5}, r"degree is 2\.5; give a whole number >= 1"),
+        ({"degree": 0}, "degree must be a whole number >= 1, got 0"),
+        ({"degree": 2.5}, r"degree must be a whole number >= 1, got 2\.5"),
         ({"degree": True}, "degree"),
         ({"coef0": -1e-9}, "coef0 must be nonnegative"),
         ({"coef0": np.nan}, "coef0"),
         ({"coef0": np.inf}, "coef0"),
-        ({"data_norm": 0.0}, "data_norm is 0.0; give a finite number > 0"),
+        ({"data_norm": 0.0}, "data_norm must be a finite number > 0, got 0.0"),
         ({"data_norm": -1.0}, "data_norm"),
         ({"data_norm": np.inf}, "data_norm"),
         ({"data_norm": np.nan}, "data_norm"),
-        ({"stated_bound": 0.0}, "feature_bound is 0.0; give a finite number > 0"),
+        ({"stated_bound": 0.0}, "feature_bound must be a finite number > 0, got 0.0"),
         ({"stated_bound": np.inf}, "feature_bound"),
     ],
 )

@@ -469,7 +469,7 @@ def test_bad_parameters_are_named(parameters, words) -> None:
 
 
 def test_epsilon_has_no_default() -> None:
-    with pytest.raises(ParameterError, match=r"epsilon is missing: .*fit\(X, y, epsilon=\.\.\.\)"):
+    with pytest.raises(ParameterError, match=r"epsilon is missing; .*fit\(X, y, epsilon=\.\.\.\)"):
         PrivateLogisticRegression().fit([[0.5], [0.1]], [1, -1])
 
 

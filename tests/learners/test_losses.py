@@ -195,13 +195,13 @@ def test_losses_have_names() -> None:
 
 @pytest.mark.parametrize("name", ["squared", "Logistic", "", None])
 def test_unknown_losses_are_named(name) -> None:
-    with pytest.raises(ParameterError, match=f"loss must be .*not {name!r}"):
+    with pytest.raises(ParameterError, match=f"loss must be .*got {name!r}"):
         loss_of(name)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, np.nan, np.inf])
 def test_a_bad_threshold_is_named(threshold) -> None:
-    with pytest.raises(ParameterError, match=r"huber_threshold is .*; give a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"huber_threshold must be a finite number > 0"):
         loss_of("huber", threshold)
 
 

@@ -387,17 +387,17 @@ def test_the_market_constants_are_the_bound() -> None:
 CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "failure_probability": 0.5}
 BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
 REFUSED = [
-    ("regularization", 0.0, "regularization must be positive and finite, not 0.0"),
-    ("regularization", np.inf, "regularization must be positive and finite, not inf"),
-    ("n_features", 0, "n_features must be at least 1, not 0"),
-    ("label_noise", -0.1, "label_noise must be nonnegative and finite, not -0.1"),
-    ("label_noise", np.nan, "label_noise must be nonnegative and finite, not nan"),
-    ("failure_probability", 0.0, "failure_probability must lie strictly between 0 and 1, not 0.0"),
-    ("failure_probability", 1.0, "failure_probability must lie strictly between 0 and 1, not 1.0"),
+    ("regularization", 0.0, "regularization must be positive and finite, got 0.0"),
+    ("regularization", np.inf, "regularization must be positive and finite, got inf"),
+    ("n_features", 0, "n_features must be at least 1, got 0"),
+    ("label_noise", -0.1, "label_noise must be a finite number >= 0, got -0.1"),
+    ("label_noise", np.nan, "label_noise must be a finite number >= 0, got nan"),
+    ("failure_probability", 0.0, "failure_probability must lie strictly between 0 and 1, got 0.0"),
+    ("failure_probability", 1.0, "failure_probability must lie strictly between 0 and 1, got 1.0"),
 ]
 OF_BOUND = [
-    ("coef_norm", -1.0, "coef_norm must be nonnegative and finite, not -1.0"),
-    ("smallest_eigenvalue", np.inf, "smallest_eigenvalue must be nonnegative and finite, not inf"),
+    ("coef_norm", -1.0, "coef_norm must be a finite number >= 0, got -1.0"),
+    ("smallest_eigenvalue", np.inf, "smallest_eigenvalue must be a finite number >= 0, got inf"),
     ("rate", 0.0, "rate must be positive"),
     ("rate", np.nan, "rate must be positive"),
 ]

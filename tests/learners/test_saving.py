@@ -245,14 +245,14 @@ def test_what_carries_no_guarantee_is_refused(tmp_path):
 def test_arguments_are_checked(tmp_path):
     with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
         cm.save_model(ridge(), tmp_path / "m.pickle")
-    with pytest.raises(ParameterError, match="choose one of 'summary', 'rows'"):
+    with pytest.raises(ParameterError, match="must be one of 'summary', 'rows'"):
         cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
     (tmp_path / "m.pickle").write_bytes(b"")
     with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
         cm.load_model(tmp_path / "m.pickle")
     with pytest.raises(ParameterError, match="weights is <object"):
         cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
-    with pytest.raises(ParameterError, match="regularization is inf"):
+    with pytest.raises(ParameterError, match=r"regularization must .*, got inf"):
         cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
 
 
@@ -423,7 +423,7 @@ def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
 @pytest.mark.parametrize(
     ("make", "parameters", "match"),
     [
-        (logistic, {"classes": 3}, "classes must be two different labels, not 3"),
+        (logistic, {"classes": 3}, "classes must be two different labels, got 3"),
         (logistic, {"classes": ["no", [1.5, "a"]]}, "classes must be two different labels"),
         (logistic, {"classes": [["no"], ["yes"]]}, "classes must be two different labels"),
         (logistic, {"classes": ["no", "no", "yes"]}, "classes must be two different labels"),
@@ -463,7 +463,7 @@ def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path)
 def test_a_bound_on_the_rows_is_a_positive_number(bound, tmp_path):
     original = cm.save_model(logistic(), tmp_path / "l.json").read_bytes()
     content = change(original, parameters={"data_norm": bound})
-    refused(tmp_path / "m.json", content, r"data_norm is .*give a finite number > 0.*get it again")
+    refused(tmp_path / "m.json", content, r"data_norm must be a finite number > 0.*get it again")
 
 
 def test_labels_and_names_that_could_not_be_loaded_are_not_saved(tmp_path):

@@ -447,10 +447,10 @@ def test_the_account_cannot_be_changed_from_outside() -> None:
         ({"epsilon": [[1.0]]}, r"not of shape \(1, 1\)"),
         ({"epsilon": [1.0, -1.0]}, "epsilon must be nonnegative"),
         ({"epsilon": [np.nan]}, "epsilon must be nonnegative"),
-        ({"delta": -0.1}, r"delta.*not -0\.1"),
+        ({"delta": -0.1}, r"delta.*got -0\.1"),
         ({"delta": 1.0}, "delta must be at least 0"),
         ({"delta": np.nan}, "delta must be at least 0"),
-        ({"composition": "rdp"}, "composition is 'rdp'; choose one of 'basic', 'advanced'"),
+        ({"composition": "rdp"}, "composition must be one of 'basic', 'advanced', got 'rdp'"),
     ],
 )
 def test_a_bad_account_is_refused(arguments, words) -> None:
@@ -461,7 +461,7 @@ def test_a_bad_account_is_refused(arguments, words) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "rows", "words"),
     [
-        ([0.1], None, "covers 1 rows, but the account has 3: pass rows="),
+        ([0.1], None, "covers 1 rows, but the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
         ([0.1], [0, 1], "rows must hold 1 integers"),
         ([0.1], [[0]], "rows must hold 1 integers"),

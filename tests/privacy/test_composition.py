@@ -469,7 +469,7 @@ def test_a_delta_out_of_range_is_named(delta) -> None:
 
 def test_a_delta_of_zero_is_refused_where_it_must_be_positive() -> None:
     assert check_delta(0.0) == 0.0
-    with pytest.raises(ParameterError, match=r"strictly between 0 and 1 for noise, not 0\.0"):
+    with pytest.raises(ParameterError, match=r"strictly between 0 and 1 for noise, got 0\.0"):
         check_delta(0.0, positive=True, why=" for noise")
     assert check_delta(1e-300, positive=True) == 1e-300
 

@@ -205,7 +205,7 @@ def test_other_weights_of_cvxpy_are_refused(weight):
 
 
 NEGATIVE = "is -2.*: a negative multiple of a convex term is concave.*give a weight >= 0"
-NOT_FINITE = "give a finite number"
+NOT_FINITE = "must be a finite number"
 
 
 @pytest.mark.parametrize(
@@ -232,12 +232,12 @@ NOT_FINITE = "give a finite number"
         (
             lambda: cm.Noise() * cm.Spread(),
             ParameterError,
-            r"Noise\(\) is Spread\(\); give",
+            r"Noise\(\) must be .*.*, got Spread\(\)",
         ),
         (
             lambda: cm.Noise() * (2 * cm.Spread()),
             ParameterError,
-            r"is 2 \* Spread\(\); give",
+            r"must be .*, got 2 \* Spread\(\)",
         ),
         (lambda: None * cm.Noise(), ParameterError, r"Noise\(\) is None; " + NOT_FINITE),
         (lambda: 1j * cm.Noise(), ParameterError, NOT_FINITE),
@@ -249,13 +249,13 @@ NOT_FINITE = "give a finite number"
         (lambda: cm.Cap(0), ParameterError, "cap is 0, .*cap >= 1"),
         (lambda: cm.Cap(-1), ParameterError, "cap is -1"),
         (lambda: cm.Cap(np.nan), ParameterError, "cap is nan"),
-        (lambda: cm.Cap(np.inf), ParameterError, "cap is inf"),
-        (lambda: cm.Cap("5"), ParameterError, "cap is '5'"),
-        (lambda: cm.Cap(None), ParameterError, "cap is None"),
+        (lambda: cm.Cap(np.inf), ParameterError, "cap must be .*, got inf"),
+        (lambda: cm.Cap("5"), ParameterError, "cap must .*, got '5'"),
+        (lambda: cm.Cap(None), ParameterError, "cap must .*, got None"),
         (
             lambda: cm.Cap(np.array([[2, 3]])),
             ParameterError,
-            r"cap is array\(\[\[2, 3\]\]\)",
+            r"cap must .*, got array\(\[\[2, 3\]\]\)",
         ),
         (lambda: cm.Cap([1.0, 0.5]), ParameterError, "the mean of cap is 0.75.*cap >= 1"),
         (

@@ -278,7 +278,7 @@ class _Table:
                 texts = _texts(cells).where(~empty, None)
                 if OTHER not in public:
                     why = (
-                        f"is none of its categories (data.features.{name}): declare it there as "
+                        f"is none of its categories (data.features.{name}); declare it there as "
                         f"the file writes it, or {OTHER!r}, which stands for all that are not "
                         "declared"
                     )

@@ -68,7 +68,7 @@ class Sale:
         """
         if ledger.of_market:
             raise DataError(
-                f"{ledger.path} is an online market's, which writes its own sales: give another"
+                f"{ledger.path} is an online market's, which writes its own sales; give another"
             )
         offers, name = self.deal.offers, self.problem.data.file  # type: ignore[attr-defined]
         ids = [str(seller) for seller in offers.index]
@@ -119,7 +119,7 @@ def buy_from(
     wanted, data = problem.purchase(), getattr(problem, "data", None)
     if not isinstance(data, OwnTable):
         raise NotSupportedError(
-            'data are not your own: give a problem file with data.source = "csv" or "parquet"'
+            'data are not your own; give a problem file with data.source = "csv" or "parquet"'
             " (convexmarket init writes one)"
         )
     if data.report is None:

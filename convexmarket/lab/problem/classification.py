@@ -59,8 +59,8 @@ class WdbcData(RowsTable):
     def _leave_rows_for_the_test(self) -> Self:
         if self.train_fraction + self.validation_fraction >= 1:
             raise ValueError(
-                f"train_fraction + validation_fraction is "
-                f"{self.train_fraction + self.validation_fraction:g}; leave rows for the test: "
+                "train_fraction + validation_fraction is "
+                f"{self.train_fraction + self.validation_fraction:g}; leave rows for the test; "
                 "give fractions that sum to less than 1"
             )
         return self

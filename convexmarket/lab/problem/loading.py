@@ -58,11 +58,11 @@ _DECLARE = {
 
 #: What TOML calls the types that pydantic names in Python's words.
 _EXPECTED = {
-    "tuple_type": "should be a list",
-    "too_short": "should have more entries",
-    "too_long": "should have fewer entries",
-    "model_type": "should be a table",
-    "model_attributes_type": "should be a table",
+    "tuple_type": "be a list",
+    "too_short": "have more entries",
+    "too_long": "have fewer entries",
+    "model_type": "be a table",
+    "model_attributes_type": "be a table",
 }
 
 
@@ -215,7 +215,7 @@ def _override(table: dict[str, Any], setting: str) -> None:
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
         raise ProblemFileError(
-            f"--set {setting}: write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
+            f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
     try:
         parsed = _parsed(f"value = {value}")
@@ -266,10 +266,8 @@ def _in_words(model: Any, detail: ErrorDetails) -> str:
         case "literal_error" if isinstance(detail["input"], str):
             allowed = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             return f"{path} is {detail['input']!r}; {_suggestion(detail['input'], allowed)}"
-    expected = _EXPECTED.get(detail["type"], detail["msg"])
-    for subject in ("Input", "String", "Tuple"):
-        expected = expected.removeprefix(f"{subject} ")
-    return f"{path} is {_short(detail['input'])}; it {expected}"
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"].partition("should ")[2]
+    return f"{path} must {expected or 'be valid'}, got {_short(detail['input'])}"
 
 
 def _resolve(

@@ -187,7 +187,7 @@ class PublicParts(TableModel):
     def _leave_rows_to_buy(self) -> Self:
         if self.validation + self.test >= 1:
             raise ValueError(
-                f"validation + test is {self.validation + self.test:g}; leave rows to be bought: "
+                f"validation + test is {self.validation + self.test:g}; leave rows to be bought; "
                 "give shares that sum to less than 1"
             )
         return self

@@ -61,6 +61,6 @@ def the_one(key: str, values: Sequence[float], instead: str = "") -> float:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
     raise ParameterError(
-        f"{key} lists {listed}, and a purchase needs one, fixed before reports and rows are read:"
-        f" give --set {key}=[{values[0]!r}]{instead}"
+        f"{key} lists {listed}, and a purchase needs one, fixed before reports and rows are read; "
+        f"give --set {key}=[{values[0]!r}]{instead}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from convexmarket.arguments import check_nonnegative
 from convexmarket.errors import ParameterError
 from convexmarket.lab.report.diff_frames import COLUMNS, OUTCOMES, FrameDiff, compare_frames
 from convexmarket.lab.report.diff_records import Record, read_record
@@ -122,8 +122,7 @@ def diff_results(a: str | Path, b: str | Path, tolerance: float = 1e-9) -> Diff:
     DataError
         If a file, or a table that it refers to, is damaged.
     """
-    if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ParameterError(f"tolerance is {tolerance:g}; give a number of at least 0, like 1e-9")
+    check_nonnegative("tolerance", tolerance)
     first, second = read_record(a), read_record(b)
     if first.kind != second.kind:
         raise ParameterError(

@@ -116,7 +116,8 @@ class Series:
     def __post_init__(self) -> None:
         if not COLOUR.fullmatch(self.colour):
             raise ParameterError(
-                f"the colour of the series {self.label!r} is {self.colour!r}; write it as '#0072b2'"
+                f"the colour of the series {self.label!r} must be written as '#0072b2', got "
+                f"{self.colour!r}"
             )
 
 

@@ -23,7 +23,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation.views import numbers
-from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.arguments import check_nonnegative, check_positive, check_positives
+from convexmarket.errors import NotSupportedError
 from convexmarket.lab.study.instances import Floats, Instance
 from convexmarket.lab.study.learning import draw_rows, unknown_formulation
 from convexmarket.release import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
@@ -65,8 +66,7 @@ class SemiInteractiveInstance(Instance):
     max_norm: float
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.max_norm) and self.max_norm > 0):
-            raise ParameterError(f"max_norm is {self.max_norm!r}; give a finite number > 0")
+        check_positive("max_norm", self.max_norm)
         _check_size(len(self.kernel))
 
     @classmethod
@@ -106,11 +106,8 @@ class SemiInteractiveInstance(Instance):
         ParameterError
             If a number is out of its range.
         """
-        for name, value in (("bandwidth", bandwidth), ("regularization", regularization)):
-            if not (np.isfinite(value) and value > 0):
-                raise ParameterError(f"{name} is {value!r}; give a finite number > 0")
-        if not (np.isfinite(noise_scale) and noise_scale >= 0):
-            raise ParameterError(f"noise_scale is {noise_scale!r}; give a finite number >= 0")
+        check_positives(bandwidth=bandwidth, regularization=regularization)
+        check_nonnegative("noise_scale", noise_scale)
         private_rows, public_rows = np.asarray(X, dtype=float), np.asarray(points, dtype=float)
         _check_size(size)
         _check_size(len(private_rows))

@@ -148,7 +148,7 @@ def _check(problem: cp.Problem) -> None:
         if others:
             raise NotSupportedError(
                 f"the variable {x.name()} is declared {others[0]}; residuals are known for signs "
-                "only: write it as a constraint"
+                "only; write it as a constraint"
             )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.views import numbers
+from convexmarket.arguments import check_count, check_positive
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.study.instances import Floats, Instance
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
@@ -61,8 +62,7 @@ def draw_rows(
         )
     if not (np.isfinite(rows).all() and np.isfinite(labels).all()):
         raise DataError("X or y holds entries that are not finite; fill or drop them")
-    if size < 1:
-        raise ParameterError(f"size is {size!r}; give a number of rows >= 1")
+    check_count("size", size)
     n_rows, n_features = rows.shape
     if size <= n_rows:
         picked = rng.choice(n_rows, size, replace=False)
@@ -121,7 +121,7 @@ class WeightedLogisticInstance(Instance):
 
     def __post_init__(self) -> None:
         check_weights(self.weights, len(self.X))
-        _check_positive("regularization", self.regularization)
+        check_positive("regularization", self.regularization)
         if not np.isin(self.y, (-1.0, 1.0)).all():
             raise DataError("y holds labels other than -1 and 1; map the two classes to them")
 
@@ -235,7 +235,7 @@ class RidgeInstance(Instance):
 
     def __post_init__(self) -> None:
         check_weights(self.weights, len(self.X))
-        _check_positive("regularization", self.regularization)
+        check_positive("regularization", self.regularization)
 
     @classmethod
     def draw(
@@ -334,8 +334,3 @@ class RidgeInstance(Instance):
         rows = np.sqrt(self.weights)[:, None] * np.column_stack([self.X, labels])
         ridge = np.sqrt(self.regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([rows, ridge]), mode="r"))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise ParameterError(f"{name} is {value!r}; give a finite number > 0")

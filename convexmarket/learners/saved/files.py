@@ -65,13 +65,13 @@ def packed(document: Document, path: Path) -> bytes:
         content = pack(document)
     except ValueError as error:
         raise DataError(
-            f"{path} could not be read again: {error}; save as .npz, with guarantee='summary', or"
-            " a model with fewer points."
+            f"{path} could not be read again: {error}; save as .npz, with guarantee='summary', or "
+            "a model with fewer points"
         ) from error
     if len(content) > LARGEST_FILE:
         raise DataError(
-            f"{path} would have {len(content):,} bytes, and at most {LARGEST_FILE:,} are read"
-            " again: save as .npz, with guarantee='summary', or a model with fewer points."
+            f"{path} would have {len(content):,} bytes, and at most {LARGEST_FILE:,} are read "
+            "again; save as .npz, with guarantee='summary', or a model with fewer points"
         )
     return content
 
@@ -91,12 +91,12 @@ def read(path: Path) -> bytes:
                 content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: {reason}; give the path that save_model returned.") from None
+        raise DataError(f"{path}: {reason}; give the path that save_model returned") from None
     if content is None:
-        raise DataError(f"{path} is no file: give the path that save_model returned.")
+        raise DataError(f"{path} is no file; give the path that save_model returned")
     if len(content) > LARGEST_FILE:
         raise DataError(
-            f"{path} has more than {LARGEST_FILE:,} bytes, so it is no saved model: give another."
+            f"{path} has more than {LARGEST_FILE:,} bytes, so it is no saved model; give another"
         )
     return content
 
@@ -116,8 +116,8 @@ def unpacked(content: bytes, path: Path) -> dict[str, Any]:
         return unpack(content)
     except Exception as error:  # zipfile and NumPy raise what comes, and a file is a stranger's
         raise DataError(
-            f"{path} is damaged, or no saved model ({_one_line(error)}): get it again from where"
-            " it was saved."
+            f"{path} is damaged, or no saved model ({_one_line(error)}): get it again from where "
+            "it was saved"
         ) from None
 
 
@@ -130,7 +130,7 @@ def _format(path: Path) -> Format:
         return FORMATS[path.suffix.lower()]
     except KeyError:
         raise ParameterError(
-            f"path is {str(path)!r}, and its suffix says the format: use .json or .npz."
+            f"path is {str(path)!r}, and its suffix says the format; use .json or .npz"
         ) from None
 
 

@@ -95,8 +95,8 @@ def kind_of(model: object) -> Kind:
     names = ", ".join(sorted(cls.__name__ for cls in KINDS))
     hint = "save its predictor instead" if hasattr(model, "predictor") else f"these are: {names}"
     raise NotSupportedError(
-        f"model is a {type(model).__name__}, which carries no guarantee of its own that covers"
-        f" publishing it, so it is not saved; {hint}."
+        f"model is a {type(model).__name__}, which carries no guarantee of its own that covers "
+        f"publishing it, so it is not saved; {hint}"
     )
 
 
@@ -119,8 +119,8 @@ def written_guarantee(guarantee: Guarantee, detail: Detail) -> SavedGuarantee:
     """
     if guarantee.epsilon.size > MOST_ROWS:
         raise NotSupportedError(
-            f"the guarantee is of {guarantee.epsilon.size:,} rows, and a saved model speaks of"
-            f" {MOST_ROWS:,} at most."
+            f"the guarantee is of {guarantee.epsilon.size:,} rows, and a saved model speaks of "
+            f"{MOST_ROWS:,} at most"
         )
     return SavedGuarantee(
         rows=guarantee.epsilon.size,
@@ -160,8 +160,8 @@ def _labels(dtype: str, values: list[Any]) -> Labels:
         return Labels(dtype=dtype, values=values)
     except ValueError as error:
         raise DataError(
-            f"the labels are {values!r} of type {dtype}, which cannot be written: use two"
-            " different numbers or texts."
+            f"the labels are {values!r} of type {dtype}, which cannot be written; use two "
+            "different numbers or texts"
         ) from error
 
 
@@ -215,7 +215,7 @@ def _plain(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, bool | int | float | str) and not infinite):
         return value
     raise ParameterError(
-        f"{name} is {value!r:.60}, which cannot be written to a file: use finite numbers or text."
+        f"{name} is {value!r:.60}, which cannot be written to a file; use finite numbers or text"
     )
 
 
@@ -277,7 +277,7 @@ def _document(model: Any, detail: Detail, intercept: float, labels: Labels | Non
     try:
         check_is_fitted(model)
     except NotFittedError as error:
-        raise DataError(f"the {type(model).__name__} is not fitted: call fit first.") from error
+        raise DataError(f"the {type(model).__name__} is not fitted: call fit first") from error
     return Document(
         kind=type(model).__name__,
         parameters=_parameters(model, detail),

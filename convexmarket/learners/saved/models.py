@@ -76,7 +76,7 @@ def saved_model(model: Any, path: Path, guarantee: Detail = "summary") -> bytes:
     try:
         document = kind.describe(model, guarantee)
     except ValidationError as error:
-        raise DataError(f"the {type(model).__name__} cannot be saved: {_first(error)}.") from error
+        raise DataError(f"the {type(model).__name__} cannot be saved: {_first(error)}") from error
     return packed(document, path)
 
 
@@ -128,41 +128,41 @@ def load_model(path: str | Path) -> Any:
     except (ValidationError, RecursionError) as error:
         reason = _first(error) if isinstance(error, ValidationError) else "nested too deeply"
         raise DataError(
-            f"{file} is no saved model: {reason}. Get it again from where it was saved."
+            f"{file} is no saved model: {reason}. Get it again from where it was saved"
         ) from None
     if stated != document.checksum():
         raise DataError(
-            f"{file} was changed after it was saved: its checksum is another. Get it again from"
-            " where it was saved."
+            f"{file} was changed after it was saved: its checksum is another. Get it again from "
+            "where it was saved"
         )
     build = {cls.__name__: kind.build for cls, kind in KINDS.items()}.get(document.kind)
     if build is None:
         raise NotSupportedError(
-            f"{file} holds a {document.kind[:60]!r}, which this version does not know: install the"
-            f" convexmarket {document.versions.get('convexmarket', '')} that wrote it."
+            f"{file} holds a {document.kind[:60]!r}, which this version does not know: install the "
+            f"convexmarket {document.versions.get('convexmarket', '')} that wrote it"
         )
     try:
         return build(document)
     except (DataError, ParameterError, NotSupportedError) as error:
-        raise DataError(f"{file}: {error}; get it again from where it was saved.") from None
+        raise DataError(f"{file}: {error}; get it again from where it was saved") from None
 
 
 def _check_version(found: dict[str, Any], file: Path) -> None:
     if found.get("format") != FORMAT:
         raise DataError(
-            f"{file} is no saved model: its format is {found.get('format')!r:.60}, not {FORMAT!r}."
-            " Give a file that save_model wrote."
+            f"{file} is no saved model: its format is {found.get('format')!r:.60}, not {FORMAT!r}. "
+            "Give a file that save_model wrote"
         )
     version = found.get("version")
     if type(version) is not int:
         raise DataError(
-            f"{file} is no saved model: its version is {version!r:.60}, not a whole number. Give a"
-            " file that save_model wrote."
+            f"{file} is no saved model: its version is {version!r:.60}, not a whole number. Give a "
+            "file that save_model wrote"
         )
     if version > VERSION:
         raise NotSupportedError(
-            f"{file} is of version {version}, and this convexmarket reads {VERSION}: install a"
-            " newer one."
+            f"{file} is of version {version}, and this convexmarket reads {VERSION}: install a "
+            "newer one"
         )
 
 

@@ -128,7 +128,7 @@ def test_studies_of_solvers_take_such_files(tmp_path):
 def test_a_feature_to_correlate_with_has_to_be_one(tmp_path):
     settings = ['sellers.scenarios=["correlated"]', 'sellers.correlated_with="region"']
     problem = load_problem(written(tmp_path, SIMULATED["tradeoff"]), settings)
-    with pytest.raises(ProblemFileError, match="correlated_with is 'region'"):
+    with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'region'"):
         run_problem(problem)
 
 

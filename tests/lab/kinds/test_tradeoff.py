@@ -226,7 +226,7 @@ def test_inline_rows_and_given_sensitivities():
 def test_what_does_not_fit_the_data():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
         run_tradeoff(tiny("sellers={sensitivities=[0.03, 0.05]}"))
-    with pytest.raises(ProblemFileError, match="correlated_with is 'x9'"):
+    with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
         run_tradeoff(tiny('sellers.correlated_with="x9"'))
     with pytest.raises(ProblemFileError, match="a position below 2"):
         run_tradeoff(tiny("sellers.correlated_with=2"))

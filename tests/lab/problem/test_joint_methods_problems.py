@@ -75,10 +75,10 @@ def test_the_shipped_file_asks_for_both_sides_of_the_region():
 
 @for_each(
     [
-        ("run.time_limit=0", "run.time_limit is 0; it should be greater than 0"),
-        ("run.restarts=1", "run.restarts is 1; it should be greater than or equal to 2"),
+        ("run.time_limit=0", "run.time_limit must be greater than 0, got 0"),
+        ("run.restarts=1", "run.restarts must be greater than or equal to 2, got 1"),
         ("joint.noise='none'", "joint.noise is 'none'"),
-        ("groups=[]", "groups is []; it should have more entries"),
+        ("groups=[]", "groups must have more entries, got []"),
         (f"groups=[{{{GROUP}, {ROWS}}}]", "groups[0]: give either regularization (Lambda) or"),
         (
             f"groups=[{{{GROUP}, {ROWS}, convexity=0.5, regularization=1.0}}]",

@@ -102,7 +102,7 @@ def test_a_dump_is_a_problem_again():
     [
         (
             "values.objective.spread.weight = [1, -1]\n",
-            "sweep.values.objective.spread.weight is -1; it should be greater than or equal to 0",
+            "sweep.values.objective.spread.weight must be greater than or equal to 0, got -1",
         ),
         (
             "values.objective.spread.wight = [1, 2]\n",
@@ -112,7 +112,7 @@ def test_a_dump_is_a_problem_again():
         ("values.title = [1, 2]\n", "sweep.values.title is not a known key; known are 'data'"),
         ("values.learner.x = [1, 2]\n", "sweep.values.learner.x is not a known key; known are"),
         ("values.prior.low = [1, 2]\n", "sweep.values.prior: Uniform: low = 2"),
-        ("values.constraints.cap = [2]\n", "sweep.values.constraints.cap is [2]; it should have"),
+        ("values.constraints.cap = [2]\n", "sweep.values.constraints.cap must have"),
         (
             "values.constraints.eta_range = [[1.0, 2.0], [2.0, 1.0]]\n",
             "sweep.values.constraints.eta_range: the range is empty",
@@ -124,7 +124,7 @@ def test_a_dump_is_a_problem_again():
             MU + "values.prior.low = [0.1, 0.2]\n",
             "as many values (objective.spread.weight 3, prior",
         ),
-        ("values = {}\n", "sweep.values is {}; it should have more entries"),
+        ("values = {}\n", "sweep.values must have more entries, got {}"),
         (
             "values = {'a.b' = [1, 2], a = {b = [1, 2]}}\n",
             "sweep.values: a.b is listed twice",
@@ -143,9 +143,9 @@ def test_mistakes_in_the_sweep_name_the_key(sweep, said):
             "objective.spread.p=0.5",
             "objective.spread: p is 0.5; the spread ||a||_p needs",
         ),
-        ("learner.regularization=0", "learner.regularization is 0; it should be greater than 0"),
+        ("learner.regularization=0", "learner.regularization must be greater than 0, got 0"),
         ("joint.noise='real'", "joint.noise is 'real'; did you mean 'realised'?"),
-        ("sweep.draws=0", "sweep.draws is 0; it should be greater than or equal to 1"),
+        ("sweep.draws=0", "sweep.draws must be greater than or equal to 1, got 0"),
         ("guarantees.family='unifrm'", "guarantees: prior family 'unifrm' is unknown"),
         (
             "claims=[{source='A', says='b', measure='test_err', shape='falls'}]",

@@ -207,5 +207,7 @@ def test_who_is_bought_from_by_hand(
 
 
 def test_a_colour_is_six_digits() -> None:
-    with pytest.raises(ParameterError, match="the colour of the series 'a' is 'red;x:y'"):
+    with pytest.raises(
+        ParameterError, match=r"the colour of the series 'a' must .*, got 'red;x:y'"
+    ):
         Series("a", "red;x:y")

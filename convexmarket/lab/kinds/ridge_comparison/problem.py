@@ -89,8 +89,8 @@ class PrivacyTable(TableModel):
             )
         if self.f_conservative + self.f_medium > 1 + 1e-9:
             raise ValueError(
-                f"f_conservative + f_medium is {self.f_conservative + self.f_medium:g}; "
-                "give fractions that sum to at most 1"
+                "f_conservative + f_medium must be at most 1, got "
+                f"{self.f_conservative + self.f_medium:g}"
             )
         return self
 

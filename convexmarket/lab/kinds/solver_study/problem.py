@@ -152,7 +152,7 @@ class SolverStudyProblem(ProblemModel):
         if unknown:
             raise ValueError(
                 f"study.settings names {unknown[0]!r}, which is neither known "
-                f"({', '.join(map(repr, known))}) nor a table: give [settings.{unknown[0]}] with a "
+                f"({', '.join(map(repr, known))}) nor a table; give [settings.{unknown[0]}] with a "
                 "tolerance"
             )
         return self
