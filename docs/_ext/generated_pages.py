@@ -15,6 +15,7 @@ from typer.cli import get_docs_for_click
 
 from convexmarket.cli import app as command_line
 from convexmarket.lab import json_schema
+from convexmarket.lab.report.citations import spelled_out
 
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
@@ -92,6 +93,13 @@ def say_where_from(
     if what == "class" and ".. rubric:: Examples" not in lines:
         functions = app.returned_by.get(kind, [])
         lines += ["", f"Returned by {', '.join(functions)}.", ""] if functions else []
+
+
+def name_papers(
+    _app: Sphinx, _what: str, _name: str, _one: object, _options: object, lines: list[str]
+) -> None:
+    """Name the papers of a docstring by author and year, where it has letters."""
+    lines[:] = spelled_out("\n".join(lines)).split("\n")
 
 
 def say_in_full(command: Any) -> None:
@@ -232,9 +240,11 @@ def present(path: str) -> str:
     return path
 
 
-def link_into_repository(_app: Sphinx, name: str, source: list[str]) -> None:
-    """Lead links to reports to their pages in the site; name other files of the repository."""
+def link_into_repository(app: Sphinx, name: str, source: list[str]) -> None:
+    """Lead links to reports to their pages in the site; name papers, and files of the repository."""
     up = "../" * name.count("/")
+    markdown = str(app.env.doc2path(name)).endswith(".md")
+    source[0] = spelled_out(source[0], links=markdown)
     text = re.sub(
         r"\[((?:\\.|[^\]\\])*)\]\((?:\.\./)+reports/([\w-]+)/report\.md\)",
         lambda found: f'<a href="{up}{present(f"reports/{found[2]}/index.html")}">{found[1]}</a>',
@@ -260,6 +270,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the pages to the build."""
     app.returned_by = returned_by()
     app.connect("autodoc-process-docstring", say_where_from, priority=900)
+    app.connect("autodoc-process-docstring", name_papers)
     app.connect("config-inited", lambda app, _config: write_pages(app))
     app.connect("source-read", link_into_repository)
     app.connect("build-finished", copy_reports)

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from tests.allocation.battery import GAP, figures
+from tests.campaign.allocation.test_table_of_variants import SELLERS, VARIANTS, lines
 
 PRIOR = cm.Uniform(1, 5)
 M, MARKETS = 500, 20
@@ -67,3 +69,21 @@ def test_fifty_budgets_from_one_compiled_problem(benchmark):
     assert max(allocation.gap for allocation in found) <= 1e-6
     objectives = [allocation.objective for allocation in found]
     assert np.all(np.diff(objectives) < 0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_in_a_line(benchmark, variant):
+    """Variants with 40 sellers: lines a user writes; excess and bound, above the best of a grid.
+
+    Both are relative to the grid's best value; a bound above it would be wrong.
+    """
+    market = cm.Market(SELLERS, *VARIANTS[variant])
+    benchmark.pedantic(cm.allocate, (market,), {"gap": GAP}, rounds=1)
+    found = figures(market)
+    benchmark.extra_info.update(
+        lines=lines(*VARIANTS[variant]),
+        gap=found.gap,
+        solves=found.solves,
+        excess=found.excess,
+        bound=found.above,
+    )

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from convexmarket.lab.report.model import Block, Figure, Report, Section, Table
 
-__all__ = ["PAPERS_HEADING", "with_citations"]
+__all__ = ["PAPERS", "PAPERS_HEADING", "spelled_out", "with_citations"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,20 @@ PAPERS_HEADING = "Papers"
 #: A letter, where what follows says that it is a paper.
 CITED = re.compile(
     r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= (?:[A-Z]|theorem|definition|own|list)))?"
-    r"(?(own)|(?=,? (?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
-    r"[Ss]ection|[Aa]ppendix|Definition|Corollary)| \(Hall| has no| proposes))"
+    r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
+    r"[Ss]ection|[Aa]ppendix|Definition|Corollary|Proposition)| \(Hall| has no| proposes))"
 )
 T = TypeVar("T")
+
+
+def spelled_out(text: str, *, links: bool = False) -> str:
+    """Return a text that names papers by author and year, in Markdown with links to them."""
+
+    def name(found: re.Match[str]) -> str:
+        words = _name(found, set())
+        return f"[{words}]({PAPERS[found['key']].link})" if links else words
+
+    return CITED.sub(name, text)
 
 
 def with_citations(report: Report) -> Report:

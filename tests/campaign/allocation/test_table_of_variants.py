@@ -1,18 +1,17 @@
-"""Variants as a user writes them: lines of code, gap, solves and seconds, beside brute force.
+"""Variants as a user writes them, beside brute force.
 
-``python -m tests.campaign.allocation.test_table_of_variants [MARKETS]`` prints the table, and what
-became of so many random markets.
+``python -m tests.campaign.allocation.test_table_of_variants [MARKETS]`` prints what becomes of so
+many random markets; ``python -m tests.benchmarks`` makes the table.
 """
 
 import sys
-import time
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import convexmarket as cm
-from tests.allocation.battery import GAP, assert_certified, figures
+from tests.allocation.battery import assert_certified, figures
 from tests.allocation.builders import Bound, Own, random_market
 
 M = 40
@@ -38,7 +37,7 @@ def information(q):
     return ROWS.T @ cp.diag(q.weights) @ ROWS
 
 
-#: Objective and constraints; the ways of the package's own pieces first, then one's own.
+#: Objective and constraints; of the package's own pieces first, then of a user's.
 VARIANTS = {
     "tiers": (0 * cm.Spread() + NOISE + cm.Payments(cm.terms.TieredCost([1, 3], [0.5])) / M, []),
     "CVaR of eps": (SPREAD + NOISE + PAY + 0.3 * cm.terms.CVaR(0.8), []),
@@ -101,20 +100,6 @@ def lines(objective, constraints):
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)
 
 
-def print_table():
-    print(f"{'variant':20} lines     gap solves CPU s   excess bound above")
-    for name, (objective, constraints) in VARIANTS.items():
-        market = cm.Market(SELLERS, objective, constraints)
-        start = time.process_time()
-        cm.allocate(market, gap=GAP)
-        seconds = time.process_time() - start
-        found = figures(market)
-        print(
-            f"{name:20} {lines(objective, constraints):5} {found.gap:7.1e} {found.solves:6} "
-            f"{seconds:5.2f} {found.excess:8.1e} {found.above:8.1e}"
-        )
-
-
 def print_counts(markets):
     """Print how random markets compare with the grid over eta."""
     found, refused = [], 0
@@ -131,5 +116,4 @@ def print_counts(markets):
 
 
 if __name__ == "__main__":
-    print_table()
     print_counts(int(sys.argv[1]) if len(sys.argv) > 1 else 100)

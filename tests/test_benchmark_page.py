@@ -1,0 +1,33 @@
+"""docs/benchmarks.md is what its command writes."""
+
+from pathlib import Path
+
+from tests.benchmarks.__main__ import PAGE, page, table
+
+RUN = {
+    "fullname": "tests/benchmarks/test_ridge_tables.py::test_simulation[None-1]",
+    "name": "test_simulation[None-1]",
+    "params": {"cap": None, "m": 1},
+    "stats": {"median": 0.0123},
+    "extra_info": {"draws": 500, "times": {"ECOS": 123.4}},
+}
+
+
+def test_a_table_has_parameters_seconds_and_what_else_was_measured():
+    lines = table([RUN, {**RUN, "extra_info": {"draws": 7}}]).splitlines()
+    assert lines[0] == "| cap | m | seconds | draws | ECOS |"
+    assert lines[2:] == ["| none | 1 | 0.012 | 500 | 120 |", "| none | 1 | 0.012 | 7 |  |"]
+
+
+def test_a_section_has_the_names_that_the_benchmarks_give_themselves():
+    info = {"cpu": {"count": 2, "brand_raw": "a processor"}, "python_version": "3.11.0"}
+    written = page({"machine_info": info, "benchmarks": [RUN]})
+    assert "2 cores (a processor), Python 3.11.0." in written
+    assert "## Tables 1 to 4 of the ridge paper\n\n**Three of the seven columns" in written
+
+
+def test_the_page_has_every_benchmark():
+    written = PAGE.read_text()
+    for file in Path("tests/benchmarks").glob("test_*.py"):
+        heading = file.read_text().split('"""')[1].splitlines()[0].rstrip(".")
+        assert f"## {heading}\n" in written, file
