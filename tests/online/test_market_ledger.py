@@ -239,7 +239,7 @@ def test_the_ledger_has_what_the_model_guarantees(opened):
     assert balance.loc["c", "spent"] == 0
     assert (balance["spent"] <= balance["sold"]).all()
     assert market.ledger.releases()["sellers"].tolist() == [3]
-    assert close_market(market).numbers["release"] == found.numbers["release"]
+    assert close_market(market).numbers["model"] == found.numbers["model"]
     assert len(market.ledger.releases()) == 1
 
 
