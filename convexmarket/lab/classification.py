@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convexmarket.data.datasets import MarketData
 from convexmarket.privacy import Simulation
 
-__all__ = ["Trial", "best_liked", "row_counts", "try_out"]
+__all__ = ["Trial", "best_liked", "one_class_error", "row_counts", "try_out"]
 
 Floats = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
@@ -77,6 +77,11 @@ def try_out(
         )
     validation, test = np.array(errors).T
     return Trial(validation, test)
+
+
+def one_class_error(labels: NDArray[Any]) -> float:
+    """Return the share of rows that are wrong where the more common label is said of all."""
+    return float(1 - np.unique(labels, return_counts=True)[1].max() / len(labels))
 
 
 def row_counts(rows: MarketData) -> dict[str, int]:

@@ -184,6 +184,12 @@ def test_the_baseline_is_the_learner_without_noise(result):
     )
 
 
+def test_what_one_class_said_of_all_is_wrong_on_is_the_rarer_class(result):
+    labels = synthetic(40, 2, 0, 50, 60).y_test
+    rarer = min((labels == 1).mean(), (labels == -1).mean())
+    assert result.numbers["one_class_error"] == pytest.approx(rarer)
+
+
 def test_a_draw_can_be_trained_again(result):
     data = synthetic(40, 2, 0, 50, 60)
     row = result.tables["curve"].iloc[0]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from convexmarket.data.datasets import MarketData
 from convexmarket.errors import ParameterError
-from convexmarket.lab.classification import Trial, best_liked, row_counts, try_out
+from convexmarket.lab.classification import Trial, best_liked, one_class_error, row_counts, try_out
 from convexmarket.lab.kinds.tradeoff.problem import LOGISTIC, ClassificationTradeoff
 from convexmarket.lab.kinds.tradeoff.purchases import Measured, Plan, Purchase, Row, seeds, told_of
 from convexmarket.lab.scenarios import classification_rows as rows_of
@@ -138,7 +138,11 @@ def measure(
         certified=[choice.purchase for choice in choices],
         audited=[choice.purchase for choice in mechanism],
         tables={"draws": pd.concat([choice.draws() for choice in reported], ignore_index=True)},
-        numbers={"baseline_error": float(trial.test.mean()), "baseline_regularization": value}
+        numbers={
+            "baseline_error": float(trial.test.mean()),
+            "baseline_regularization": value,
+            "one_class_error": one_class_error(rows.y_test),
+        }
         | ({} if problem.learner.name == LOGISTIC else told_of(choices[0].trained.guarantee)),
         caveats=CAVEATS,
         provenance={

@@ -201,6 +201,7 @@ def _of_classes(
             "total payments",
         ),
         "where": where,
+        "one_class": result.numbers.get("one_class_error"),
         "n_draws": len(select(result.tables["draws"], **there)),
         "scenarios": [
             (name, rows.sort_values("gamma").to_dict("records"))
