@@ -51,6 +51,8 @@ _NARROW = 8.0
 _STEP, _SHIFT = 1.045, 0.008
 #: Ticks on the axes of all panels side by side, at most, and the steps between even ticks.
 _TICKS, _STEPS = 10, (1, 2, 2.5, 5, 10)
+#: How near to each other two of them may be, in parts of the mean distance.
+_APART = 0.8
 _GREY = (0, (8, 3))
 #: Points (of a page) up to which a line covers another; how wide and pale that one then is.
 _COVERED, _WIDER, _PALE = 1.0, 3.0, 0.45
@@ -58,6 +60,8 @@ _COVERED, _WIDER, _PALE = 1.0, 3.0, 0.45
 _MARKERS, _FEW = 25, 6
 #: Of the kinds of a tile, the best first.
 _TILES = ("#7fb8da", "#d7e6f0", "#f0b48a", "#c9ced4")
+#: Words on them, which are light in every scheme of colours.
+_ON_TILES = "black"
 #: Characters of all labels side by side, of a row of the legend, and of a name above a panel.
 _LABELS, _LEGEND, _NAME = 84, 92, 40
 
@@ -481,7 +485,15 @@ class Tiles:
             for row in rows.to_dict("records"):
                 place = names.index(row[self.y]), columns.index((row[self.hue], row[self.x]))
                 cells[place] = self.kinds.index(row[self.kind])
-                axes.text(place[1], place[0], row[self.words], ha="center", va="center", fontsize=6)
+                axes.text(
+                    place[1],
+                    place[0],
+                    row[self.words],
+                    color=_ON_TILES,
+                    ha="center",
+                    va="center",
+                    fontsize=6,
+                )
             axes.imshow(cells, cmap=colours, vmin=-0.5, vmax=len(self.kinds) - 0.5, aspect="auto")
             axes.set_yticks(range(len(names)), [series_label(name) for name in names])
             axes.set_title(title, fontsize=8.5)
@@ -599,7 +611,7 @@ def _logarithmic(axes: Axes, which: str, values: pd.Series, beside: int = 1) -> 
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Return the densest round numbers between values that are no more than so many."""
+    """Return the densest round numbers between values, at most so many and so far apart."""
     if not len(values):
         return []
     low, high = float(values.min()), float(values.max())
@@ -608,7 +620,8 @@ def _log_ticks(values: pd.Series, most: int) -> list[float]:
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
         round_ones = [float(f"{digit}e{power}") for power in powers for digit in digits]
         ticks = [tick for tick in round_ones if 0.95 * low <= tick <= 1.05 * high]
-        if len(ticks) <= most:
+        apart = np.diff(np.log(ticks)).min(initial=np.inf)
+        if len(ticks) <= most and apart >= _APART * np.log(high / low) / most:
             return ticks
     return ticks[:: -(-len(ticks) // most)]
 

@@ -257,21 +257,16 @@ def reproduction(
     else:
         changed = f", run with {', '.join(source.overrides)}" if source.overrides else ""
         listing = Listing(f"The problem file{changed}", source.text)
-    origin = dict(provenance)
-    if isinstance(origin.get("problem_file"), Mapping):  # its text is listed
-        origin["problem_file"] = {
-            key: value for key, value in origin["problem_file"].items() if key != "text"
-        }
     return (
         listing,
-        settings_table("provenance", "Seeds, versions and machine.", origin),
+        settings_table("provenance", "Seeds, versions and machine.", provenance),
         settings_table("timings", "Seconds spent.", timings),
     )
 
 
 def settings_table(name: str, caption: str, settings: Mapping[str, Any]) -> Table:
-    """Write nested settings as one row for each key path."""
-    rows = list(_flatten(settings))
+    """Write nested settings as one row for each key path, without the text of problem files."""
+    rows = [row for row in _flatten(settings) if not row[0].endswith("file.text")]
     frame = pd.DataFrame(rows, columns=["key", "value"]).astype({"value": object})
     return Table(name, caption, frame, rows_shown=100)
 
@@ -280,6 +275,8 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, A
     rows: list[tuple[str, Any]] = []
     for key, value in settings.items():
         path = f"{prefix}{key}"
+        if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+            value = dict(enumerate(value, start=1))
         if isinstance(value, Mapping):
             rows += _flatten(value, f"{path}.")
         elif isinstance(value, list | tuple):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from convexmarket.lab.report.figures import report_style
 from convexmarket.lab.report.marks import Curve, Dots, Tiles, show_covered
+from convexmarket.lab.report.saving import PAGE_COLOURS
+from tests.lab.report.builders import laid_out
 
 
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
@@ -65,6 +70,24 @@ def test_a_line_shows_where_only_its_own_colour_covers_it() -> None:
     assert [line.get_linewidth() for line in axes.get_lines()] == [4.0, 4.0, 1.0, 1.0]
 
 
+@given(low=st.floats(1e-6, 1e6), ratio=st.floats(1.01, 1e12), log=st.sampled_from(["y", "xy"]))
+@example(0.1, 10.76, "y")
+def test_labels_of_logarithmic_axes_have_room(low, ratio, log) -> None:
+    y = low * np.geomspace(1.0, ratio, 5)
+    figure = laid_out(Curve(pd.DataFrame({"x": y, "y": y}), x="x", y="y", log=log), "x")
+    (axes,) = figure.axes
+    bottom, top = axes.get_ylim()
+    labels = [
+        tick.label1.get_window_extent()
+        for tick in axes.yaxis.get_major_ticks()
+        if bottom <= tick.get_loc() <= top
+    ]
+    labels.sort(key=lambda box: box.y0)
+    assert len(labels) > 1
+    for below, above in itertools.pairwise(labels):
+        assert below.y1 <= above.y0 + 1.0
+
+
 def test_rows_of_dots_grow_with_their_series() -> None:
     frame = pd.DataFrame({"x": 1.0, "row": np.repeat(["a", "b"], 6), "hue": list("uvwxyz") * 2})
     few = Dots(frame[frame.hue < "v"], x="x", y="row", hue="hue")()
@@ -87,6 +110,8 @@ def test_tiles_show_every_cell_where_it_belongs() -> None:
         kinds=("good", "bad"), words="words",
     )  # fmt: skip
     first, second = tiles().axes[:2]
+    colours = {to_hex(text.get_color()) for text in (*first.texts, *second.texts)}
+    assert not colours & set(PAGE_COLOURS), "the tiles are light on a dark page too"
     assert [label.get_text() for label in second.get_xticklabels()] == ["10", "100", "10"]
     assert [label.get_text() for label in first.get_yticklabels()] == ["f", "g"]
     assert {text.get_text(): text.get_position() for text in first.texts} == {

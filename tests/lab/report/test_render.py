@@ -23,6 +23,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab import build_report, write_report
 from convexmarket.lab.report import render
 from convexmarket.lab.report.model import Fact, Figure, Report, Section, Table
+from convexmarket.lab.report.parts import settings_table
 from convexmarket.lab.report.render import fenced, plain
 from convexmarket.lab.report.shown import shown_table
 from convexmarket.lab.report.words import escape_markdown, format_number, format_value
@@ -490,3 +491,15 @@ def test_a_table_a_little_too_long_is_whole_and_a_ninth_is_in_the_appendix() -> 
 
 def test_a_problem_file_stands_to_the_letter() -> None:
     assert fenced("a = '```'\n<b>\n") == "````toml\na = '```'\n<b>\n````"
+
+
+def test_settings_are_one_row_each_without_the_text_of_problem_files() -> None:
+    files = [{"name": "a", "file": {"path": "a.toml", "text": "kind = 1"}}, {"name": "b"}]
+    told = {"seed": 0, "sizes": [1, 2], "studied": files, "problem_file": {"text": "kind = 2"}}
+    assert settings_table("provenance", "Where from.", told).frame.to_numpy().tolist() == [
+        ["seed", 0],
+        ["sizes", "1, 2"],
+        ["studied.1.name", "a"],
+        ["studied.1.file.path", "a.toml"],
+        ["studied.2.name", "b"],
+    ]
