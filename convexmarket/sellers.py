@@ -558,7 +558,8 @@ class _Hashes:
 
 def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
     forms = forms_of(part.tolist())
-    return forms, pd.util.hash_array(np.array([str(form) for form in forms], dtype=object))
+    texts = np.array([str(form) for form in forms], dtype=object)
+    return forms, pd.util.hash_array(texts, categorize=False)
 
 
 def _hashes(window: int, windows: int, part: Any) -> _Hashes:

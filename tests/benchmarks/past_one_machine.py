@@ -1,0 +1,287 @@
+"""Measure what docs/past-one-machine.md tells, and print its table.
+
+``python -m tests.benchmarks.past_one_machine --rows 6 7`` is about 10^6 and 10^7 rows; 8 is for
+partitions alone. Every line is measured in a process of its own, with two workers of 1.5 GiB at
+most, in seconds of CPU of all processes together, which a busy machine changes little. Workers have
+imported the package before.
+"""
+
+import argparse
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+import convexmarket as cm
+from convexmarket.lab.lists.offers import price_offers
+from convexmarket.lab.lists.parted_offers import price_parts
+from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
+from convexmarket.privacy import Simulation
+from tests.benchmarks.__main__ import THREADS
+
+PRIOR = cm.Uniform(0.02, 0.10)
+WEIGHTS = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
+CAPS = (None, 5.0)
+WHERE = {"memory": 0, "one worker": 1, "two workers": 2}
+PART = 1 << 20
+FEATURES = [f"x{k}" for k in range(10)]
+
+
+def usage() -> tuple[float, int]:
+    """Return seconds of CPU and peak memory in MiB of a process, which has imported all this."""
+    used = getrusage(RUSAGE_SELF)
+    status = Path("/proc/self/status").read_text()  # ru_maxrss counts what a parent held, too
+    peak = int(status.split("VmHWM:")[1].split()[0])
+    return used.ru_utime + used.ru_stime, peak >> 10
+
+
+class Meter:
+    """What is used between calls of :meth:`tell`, here and by workers."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._compute = client, dask.compute
+        dask.compute = self._counted
+        self.lines: list[dict[str, Any]] = []
+        self._begin()
+
+    def _counted(self, *wanted: Any, **options: Any) -> Any:
+        found = self._compute(*wanted, **options)
+        self._passes += 1
+        self._fetched += len(pickle.dumps(found))
+        return found
+
+    def _used(self) -> list[tuple[float, int]]:
+        return [usage(), *(self._client.run(usage).values() if self._client else [])]
+
+    def _begin(self) -> None:
+        self._passes = self._fetched = 0
+        self._since = self._used(), time.perf_counter()
+
+    def tell(self, job: str, **more: Any) -> None:
+        """Note what was used since the last time."""
+        seconds, used = time.perf_counter() - self._since[1], self._used()
+        cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since[0], strict=True))
+        self.lines.append(
+            {
+                "job": job,
+                "passes": self._passes,
+                "fetched": self._fetched / 2**20,
+                "cpu": cpu,
+                "seconds": seconds,
+                "peak": [peak for _, peak in used],
+                **more,
+            }
+        )
+        self._begin()
+
+
+def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
+    """Check, buy from, pay and audit the sellers of a Parquet file, without ids."""
+    if parted:
+        column = dd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
+        of_column = column.count(), column.sum(), (column**2).sum()
+        dask.compute(*of_column)
+        meter.tell("count, sum, squares")
+    else:
+        column = pd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
+    market = cm.Market.standard(cm.Sellers(column, PRIOR), **WEIGHTS, cap=cap)
+    meter.tell("check")
+    allocation = cm.allocate(market)
+    meter.tell("allocate")
+    dask.compute(cm.payments(market, allocation).sum())
+    meter.tell("payments")
+    cm.audit_incentives(market)
+    meter.tell("audit")
+
+
+def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
+    """Make offers to all sellers of a file with ids, payments and audit included."""
+    if parted:
+        certificate = price_parts(folder / "sellers", PRIOR, folder / "offers", **WEIGHTS, cap=cap)
+        meter.tell("price, Parquet", stages=certificate["seconds"])
+        return
+    offers = price_offers(folder / "sellers.csv", PRIOR, **WEIGHTS, cap=cap)
+    priced = time.perf_counter()
+    offers.write(folder / "offers.csv")
+    writing = {"writing": time.perf_counter() - priced}
+    meter.tell("price, CSV", stages=offers.certificate["seconds"] | writing)
+    table = pyarrow.csv.read_csv(folder / "sellers.csv")
+    np.sort(table["sensitivity"].to_numpy())
+    written = pa.Table.from_pandas(offers.table, preserve_index=False)
+    meter.tell("")
+    table = pyarrow.csv.read_csv(folder / "sellers.csv")
+    np.sort(table["sensitivity"].to_numpy())
+    pyarrow.csv.write_csv(written, folder / "again.csv")
+    meter.tell("price, by pyarrow")
+
+
+def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
+    """Fit private models to the rows of a Parquet file."""
+    source = folder / "rows"
+    if parted:
+        X = dd.read_parquet(source).to_dask_array(lengths=True)
+    else:
+        X = pd.read_parquet(source).to_numpy()
+    labels = np.load(folder / "labels.npy")
+    epsilon = np.full(labels.size, 0.1)
+    meter.tell("")
+    for name, model in (
+        ("logistic regression", PrivateLogisticRegression(0.01)),
+        ("ridge regression", PersonalizedRidge(0.01)),
+    ):
+        model.fit(X, labels, epsilon=epsilon, random_state=Simulation(0))
+        meter.tell(name)
+
+
+JOBS: dict[str, Callable[..., None]] = {"sellers": sellers, "price": price, "fits": fits}
+
+
+@contextmanager
+def workers(number: int) -> Iterator[Any]:
+    """Yield a client of so many workers of 1.5 GiB."""
+    from distributed import Client, LocalCluster
+
+    options = {"threads_per_worker": 1, "memory_limit": "1.5GiB", "dashboard_address": None}
+    with LocalCluster(n_workers=number, **options) as cluster, Client(cluster) as client:
+        client.run(usage)
+        yield client
+
+
+def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
+    """Print the lines of one job, as JSON."""
+    number = WHERE[where]
+    with workers(number) if number else nullcontext() as client:
+        meter = Meter(client)
+        JOBS[job](meter, folder, bool(number), cap)
+    print(json.dumps([line | {"where": where, "cap": cap} for line in meter.lines if line["job"]]))
+
+
+def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
+    """Write the sellers and the rows that are measured."""
+    rng = np.random.default_rng(0)
+    (folder / "sellers").mkdir()
+    with_ids = "price" in wanted
+    for part, start in enumerate(range(0, rows, PART)):
+        size = min(PART, rows - start)
+        frame = pd.DataFrame({"sensitivity": PRIOR.sample(size, rng)})
+        if with_ids:
+            frame.insert(0, "id", [f"s{k}" for k in range(start, start + size)])
+            header = pyarrow.csv.WriteOptions(include_header=not part)
+            with open(folder / "sellers.csv", "ab") as csv:
+                pyarrow.csv.write_csv(pa.Table.from_pandas(frame), csv, header)
+        frame.to_parquet(folder / "sellers" / f"part.{part:04}.parquet")
+    if "fits" in wanted:
+        (folder / "rows").mkdir()
+        labels = []
+        for part, start in enumerate(range(0, rows, PART >> 2)):
+            size = min(PART >> 2, rows - start)
+            X = rng.uniform(0.0, 0.3, (size, len(FEATURES)))
+            labels.append(np.where(X[:, 0] > 0.15, 1, -1))
+            path = folder / "rows" / f"part.{part:04}.parquet"
+            pd.DataFrame(X, columns=FEATURES).to_parquet(path)
+        np.save(folder / "labels.npy", np.concatenate(labels))
+
+
+def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
+    """Return all lines about so many rows; of 10^8 in partitions and without a cap alone."""
+    wanted = wanted if exponent < 8 else ["sellers"]
+    found: list[dict[str, Any]] = []
+    with TemporaryDirectory() as name:
+        prepare(Path(name), 10**exponent, wanted)
+        for job in wanted:
+            for cap in CAPS if exponent < 8 and job != "fits" else CAPS[:1]:
+                for where in WHERE if exponent < 8 else ["two workers"]:
+                    command = [sys.executable, "-m", "tests.benchmarks.past_one_machine"]
+                    given = ["--one", json.dumps([job, name, where, cap])]
+                    environment = {**os.environ, **THREADS, "PYTHONWARNINGS": "ignore"}
+                    ended = subprocess.run(
+                        [*command, *given], env=environment, check=True, stdout=subprocess.PIPE
+                    )
+                    lines = json.loads(ended.stdout.splitlines()[-1])
+                    found += [line | {"rows": exponent} for line in lines]
+                    print(table(found), end="\n\n", file=sys.stderr, flush=True)
+                    shutil.rmtree(f"{name}/offers", ignore_errors=True)
+    return found
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Return a line for each job, number of rows and cap, and columns for where it was done."""
+    cells = [["job", "rows", "cap", "passes", "MiB fetched", *WHERE], ["---"] * (5 + len(WHERE))]
+    for key in dict.fromkeys((line["job"], line["rows"], line["cap"]) for line in lines):
+        own = {
+            line["where"]: line for line in lines if (line["job"], line["rows"], line["cap"]) == key
+        }
+        apart = own.get("two workers")
+        job, rows, cap = key
+        cells.append(
+            [
+                job,
+                f"10^{rows}",
+                "" if cap is None else f"{cap:g}",
+                str(apart["passes"]) if apart else "",
+                f"{apart['fetched']:.2g}" if apart else "",
+                *(
+                    f"{own[place]['cpu']:.2g} ({', '.join(map(str, own[place]['peak']))})"
+                    if place in own
+                    else ""
+                    for place in WHERE
+                ),
+            ]
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def exponents(lines: list[dict[str, Any]]) -> str:
+    """Return how costs grow with the rows: the slopes of lines through their logarithms."""
+    said = []
+    for job in ("allocate", "payments"):
+        points = [
+            (line["rows"], np.log10(line["cpu"]))
+            for line in lines
+            if (line["job"], line["where"], line["cap"]) == (job, "two workers", None)
+        ]
+        if len(points) > 1:
+            slope = np.polyfit(*zip(*points, strict=True), 1)[0]
+            said.append(f"{job} on two workers costs rows^{slope:.2f}")
+    return "; ".join(said)
+
+
+def main() -> None:
+    """Measure, and print the table, what stages take, and exponents."""
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--rows", type=int, nargs="+", default=[6], help="exponents of 10")
+    given.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
+    given.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    options = given.parse_args()
+    if options.one:
+        job, folder, where, cap = options.one
+        measure(job, Path(folder), where, cap)
+        return
+    lines = [line for exponent in options.rows for line in measured(exponent, options.jobs)]
+    print(table(lines))
+    for line in lines:
+        if "stages" in line:
+            stages = ", ".join(f"{name} {taken:.2g} s" for name, taken in line["stages"].items())
+            print(f"{line['job']}, 10^{line['rows']}, cap {line['cap']}, {line['where']}: {stages}")
+    print(exponents(lines))
+
+
+if __name__ == "__main__":
+    main()
