@@ -119,7 +119,7 @@ class OwnReportCurve:
 
     @cached_property
     def _common(self) -> Common | None:
-        """Where the paths may be stationary, whoever reports what; None where that is unknown."""
+        """Where the paths may be stationary, for any reports; None where that is unknown."""
         if not self.can_do_without() or self._limit == np.inf:
             return None
         rho = ratio_of_scales(self.form, self._base)

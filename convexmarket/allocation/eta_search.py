@@ -1,4 +1,4 @@
-"""The search over eta: branch and bound with cuts, whoever solves the market at one eta.
+"""The search over eta: branch and bound with cuts, for any solver of the market at one eta.
 
 Each solve gives a feasible point, hence an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. The range
@@ -78,7 +78,7 @@ class Evaluated:
 
 
 class Runner(Protocol):
-    """Whatever can solve a market at one eta after the other."""
+    """A solver of a market at one eta after the other."""
 
     @property
     def region(self) -> Region:

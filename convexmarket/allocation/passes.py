@@ -38,7 +38,7 @@ _BLOCK = 1 << 15
 _FIRST_SHIFT = 45
 #: Cells into which a stretch is split, as a power of two.
 _SPLIT = 12
-#: Times that sellers are counted, in cells of at most 2^-31 of their cost in the end; whoever
+#: Times that sellers are counted, in cells of at most 2^-31 of their cost in the end; a seller who
 #: still matters is fetched.
 _COUNTS = 3
 _INFINITY = int(np.array(np.inf).view(np.int64))
@@ -168,7 +168,7 @@ def _keys(block: Floats) -> Ints:
 
 
 def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) -> list[Any]:
-    """Return for each window the cells that hold somebody, and how many."""
+    """Return for each window the cells that hold sellers, and how many."""
     counts = [np.zeros(((high - 1 - low) >> shift) + 1, np.int64) for low, high, shift in windows]
     for block in blocks:
         keys = _keys(block)
@@ -187,7 +187,7 @@ def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) ->
 def _counted(
     parts: Parts, windows: Sequence[tuple[int, int, int]], trimmed: bool = False
 ) -> _Cells:
-    """Count the sellers in the cells of windows; the space between those with somebody is one.
+    """Count the sellers in the cells of windows; the space between those with sellers is one.
 
     ``trimmed`` leaves out what lies before the first and after the last seller.
     """

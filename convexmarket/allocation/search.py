@@ -58,7 +58,7 @@ _PATIENCE = 12
 def certify_weights(
     form: StandardForm, eta: float, weights: NDArray[np.float64], status: str, seconds: float
 ) -> tuple[Evaluated, SolveRecord]:
-    """Return what feasible weights found at an eta prove, whoever proposes them.
+    """Return what feasible weights found at an eta prove, however they were found.
 
     They are judged at their own best eta; no privacy, or all of it, is none: then at this one.
     """

@@ -62,7 +62,7 @@ def solver_version(solver: str) -> str:
 
 
 def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | None = None) -> str:
-    """Solve a problem; return CVXPY's status or what the solver raised, whatever happens.
+    """Solve a problem; return CVXPY's status, or what the solver raised.
 
     Tolerances are tight enough for a certificate; where a solver fails at these, its own are tried.
     The user's options come first.

@@ -1,4 +1,4 @@
-"""The audit of whatever can be run many times: how often neighbours can be told apart.
+"""The audit of any mechanism that can be run many times: how often neighbours can be told apart.
 
 A third of the draws choose an event that is likely under one data set and unlikely under the
 other: a threshold on the linear statistic that separates them best. The others count it. What the

@@ -1,4 +1,4 @@
-"""The commands for a table of one's own: ``convexmarket init`` and ``convexmarket buy``."""
+"""The commands for a table of your own: ``convexmarket init`` and ``convexmarket buy``."""
 
 from __future__ import annotations
 

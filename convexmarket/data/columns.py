@@ -64,7 +64,7 @@ def _is_called(column: str, common: tuple[str, ...]) -> bool:
 
 
 def refuse_reports(features: Sequence[str], **named: str | None) -> None:
-    """Refuse a report among the features that somebody named.
+    """Refuse a report among the features that a user named.
 
     Raises
     ------

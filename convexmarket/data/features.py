@@ -69,8 +69,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
     ``fit`` learns nothing: what a row becomes depends on that row only, so that a guarantee for the
     transformed rows is one for the rows. A category that is not declared is refused, which tells
-    whoever trains that a row holds one. Where sellers write what they like, declare ``"other"``:
-    then no row can be told from its refusal, nor stop a training.
+    the user who trains that a row holds one. Where sellers write what they like, declare
+    ``"other"``: then no row can be told from its refusal, nor stop a training.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def try_out(
 
 
 def one_class_error(labels: NDArray[Any]) -> float:
-    """Return the share of rows that are wrong where the more common label is said of all."""
+    """Return the share of rows that are wrong when the more common label is always predicted."""
     return float(1 - np.unique(labels, return_counts=True)[1].max() / len(labels))
 
 

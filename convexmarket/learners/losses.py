@@ -37,7 +37,7 @@ LARGEST_EXPONENT = 709.0
 
 
 class Loss(ABC):
-    """A convex loss of the prediction f for the label y: a subclass is a loss of one's own.
+    """A convex loss of the prediction f for the label y: a subclass is a loss of your own.
 
     Attributes
     ----------

@@ -148,7 +148,7 @@ class ObjectiveRelease(BaseEstimator):
             default the accounts that are open, :func:`convexmarket.privacy.account`. It is asked
             before the data are looked at, but for their number of rows, and charged before the
             noise is drawn. A fit that fails later stays charged: that it failed, and how long it
-            took, depends on the rows, and whoever tried again for free could choose among noises by
+            took, depends on the rows, and free retries could choose among noises by
             it.
         random_state : None or Simulation, default None
             Source of the noise; ``None`` takes a fresh seed from the operating system. It is not

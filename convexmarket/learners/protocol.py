@@ -17,7 +17,7 @@ __all__ = ["Learner", "unfitted"]
 class Learner(Protocol):
     """A model that is trained under what each row granted, and says what it keeps of it.
 
-    Whatever has these three is a learner, a class of a user's own included; nothing has to be
+    Any class that has these three is a learner, a user's own included; nothing has to be
     inherited. docs/howto/learners.md has one whole. :func:`~convexmarket.audit_privacy` attacks it.
 
     Attributes

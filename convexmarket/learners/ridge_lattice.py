@@ -187,7 +187,7 @@ def ridge_lattice(
 
 
 def fine_step(shift: Vector, sold: Vector, n_features: int, norm: float) -> float:
-    """Return a step of which the noise is more than ``FINE`` times d, whoever decides its scale.
+    """Return a step of which the noise is more than ``FINE`` times d, whichever row sets its scale.
 
     Rounding adds at most d steps to what a row moves, hence d / epsilon steps to the scale.
     """

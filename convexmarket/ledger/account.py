@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @contextlib.contextmanager
 def reading(store: Store) -> Iterator[sqlite3.Connection]:
-    """Take a step that adds nothing, and sees the tables of a ledger whatever the version."""
+    """Take a step that adds nothing, and sees the tables of a ledger of any version."""
     with store.reading() as connection, up_to_date(connection) as current:
         yield current
 

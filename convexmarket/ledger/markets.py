@@ -1,7 +1,7 @@
 """Databases of earlier versions, and the ledger within that of an online market.
 
-Whoever accepts an offer has sold: a trigger writes the sale in the transaction of the answer. A
-market of version 1 had no ledger; its tables come in one transaction, with the sales that its
+A seller who accepts an offer has sold: a trigger writes the sale in the transaction of the answer.
+A market of version 1 had no ledger; its tables come in one transaction, with the sales that its
 answers stand for. Its model, if there is one, is charged with all that was bought for it. Databases
 of version 2 had no seals; they are sealed as they are.
 """

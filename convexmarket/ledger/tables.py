@@ -1,8 +1,8 @@
 """The tables of a ledger: what they hold, and what they refuse.
 
 Rows are only added. Triggers refuse to change or remove any, and to add what would contradict the
-rest, whoever asks: the rules hold in the database, and not only in the code that uses it. A row
-cannot be replaced either, because each trigger looks for it first.
+rest, for every program: the rules hold in the database, and not only in the code that uses it. A
+row cannot be replaced either, because each trigger looks for it first.
 """
 
 from __future__ import annotations

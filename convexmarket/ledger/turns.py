@@ -1,9 +1,9 @@
 """First come, first served, among processes that want the same file.
 
-SQLite lets whoever asks at the right instant have its lock. Where a sync takes long a busy process
-holds it nearly always, and another one may wait for minutes. Here each process draws a number and
-waits for the one before it. Numbers are locked bytes of a file, so that a process that is killed
-gives up its place. The order is a courtesy: what keeps steps apart is SQLite's own lock.
+SQLite gives its lock to the process that asks at the right instant. Where a sync is slow, a
+busy process holds it nearly always, and another may wait for minutes. Here each process draws a
+number and waits for the one before it. Numbers are locked bytes of a file, so that a process that
+is killed gives up its place. The order is a courtesy: SQLite's own lock keeps steps apart.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def charge_model(
     At most one of the attempts is ever stored. Those that were killed, or refused their input
     before anything was drawn, cost each seller together what the dearest of them does. One that
     failed stays charged by itself, because whether it fails may depend on the rows and the noise:
-    whoever could draw again for free would choose among noises by such a test.
+    who could draw again for free would choose among noises by such a test.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """A market that runs for real: sellers are quoted as they come, and nothing is forgotten.
 
-Whoever was quoted gets the same terms again, whoever accepted stays accepted, and the model is
-released once, whatever happens to the processes that do it. Whoever accepts has sold, which its
+A seller who was quoted gets the same terms again, one who accepted stays accepted, and the model
+is released once, whatever happens to the processes. A seller who accepts has sold, which its
 ledger writes down in the same instant. :mod:`convexmarket.ledger.store` says what is promised and
 how it is kept.
 """
@@ -394,7 +394,7 @@ class OnlineMarket:
         drawn (a file of rows that is missing, say), that is charged only as far as it guarantees
         less than the attempts before, because one result at most is ever stored. After any other
         error, or a result that is no JSON text, it is charged in full, because such a failure may
-        depend on the rows: whoever drew again for free would choose among noises by it. Where the
+        depend on the rows: who drew again for free would choose among noises by it. Where the
         sellers have no more to spend, a market that failed so ends without a model.
         """
         stored = self.released

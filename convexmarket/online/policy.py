@@ -1,6 +1,6 @@
 """Terms for a seller who has just arrived, from its own report and the prior alone (A, section V).
 
-A policy is made once. Its quotes depend on nothing but the report, so whoever keeps the policy can
+A policy is made once. Its quotes depend on nothing but the report, so who keeps the policy can
 quote sellers in any order and on any machine, and each gets what its report is worth.
 """
 

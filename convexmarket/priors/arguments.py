@@ -1,6 +1,6 @@
 """Checks of what users pass to a prior, in words that name the argument and the remedy.
 
-Every kind of prior is built from numbers or arrays that somebody typed; asking for them in one
+Every kind of prior is built from numbers or arrays that a user typed; asking for them in one
 place keeps the classes about distributions, and the messages alike.
 """
 

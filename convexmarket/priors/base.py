@@ -250,7 +250,7 @@ class Prior(ABC):
     def _outside(self, reports: FloatArray, outside: NDArray[np.bool_], what: str) -> PriorError:
         low, high = self.support
         first = int(np.argmax(outside))
-        # A report is private; one alone is that of whoever asks.
+        # A report is private; one alone is that of the seller who asks.
         found = f" = {reports.flat[first]}" if reports.size == 1 else ""
         return PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "

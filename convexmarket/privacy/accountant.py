@@ -62,7 +62,7 @@ class PrivacyAccountant(Shown):
         to the other half, and a release is paid for if either the epsilons add up to the budget, or
         the moments of the privacy loss do, of one order that follows from budget and delta. So no
         epsilon is ever larger than under ``"basic"``, which is the same where ``delta`` is 0. It is
-        settled here, once: whoever could choose after seeing answers would have more than either
+        settled here, once: who could choose after seeing answers would have more than either
         allows.
     ids : sequence of str, optional
         What a refusal calls the rows, shape (n_rows,); their positions alone by default.

@@ -1,6 +1,6 @@
 """The account of those who passed none: open from the start, and in nobody's way until told to.
 
-Whatever a fit or a release costs the rows is charged to an account. Where none is passed, it is
+What a fit or a release costs the rows is charged to an account. Where none is passed, it is
 charged to the accounts that are open: that of the process, which counts and refuses nothing, and
 those that a ``with`` statement opened. So what has been spent on which rows can always be asked.
 """

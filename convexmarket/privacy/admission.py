@@ -97,8 +97,8 @@ def _warn_if_weak(guarantee: Guarantee) -> None:
     if largest > WEAK:
         known = odds_in_words(largest, guarantee.delta)
         warn_user(
-            f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: whoever"
-            f" sees it and knows all other rows {known}. Have a convexmarket.MaxEpsilon in the"
+            f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: a reader"
+            f" who knows all other rows {known}. Have a convexmarket.MaxEpsilon in the"
             " market, or sell less.",
             WeakGuaranteeWarning,
         )

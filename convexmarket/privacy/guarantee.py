@@ -47,7 +47,7 @@ class Guarantee(Shown):
     >>> print(Guarantee([0.5, 1.0], 0.0, "a sum", "exact", ("the noise is secret",)))
     ... # doctest: +NORMALIZE_WHITESPACE
     a sum: epsilon of each of 2 rows 0.5 to 1, delta 0 (exact accounting, one row replaced).
-    Whoever sees it and knows all other rows changes the odds between two values of a row at most
+    A reader who knows all other rows changes the odds between two values of a row at most
     2.72-fold, and guesses right which one it is at most 73.1 % of the time, where a coin does 50 %.
     This rests on:
     - the noise is secret
@@ -83,7 +83,7 @@ class Guarantee(Shown):
             f"{self.mechanism}: epsilon of each of {self.epsilon.size} rows {span},"
             f" delta {self.delta:g} ({self.accounting} accounting, one row replaced)."
         )
-        meaning = f"Whoever sees it and knows all other rows {odds_in_words(high, self.delta)}."
+        meaning = f"A reader who knows all other rows {odds_in_words(high, self.delta)}."
         return "\n".join(
             [promise, meaning, "This rests on:", *(f"- {a}" for a in self.assumptions)]
         )
@@ -112,7 +112,7 @@ class Guarantee(Shown):
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Return what an epsilon lets somebody learn about one row.
+    r"""Return what an epsilon lets a reader learn about one row.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     generator = open_generator(random_state)
     if not (random_state is None or isinstance(random_state, Simulation)):
         warn_user(
-            f"random_state is of type {type(random_state).__name__}, so whoever has it can take the"
+            f"random_state is of type {type(random_state).__name__}, so who has it can take the"
             " noise off what is released: leave it out, or, where no real rows are at stake, pass"
             " convexmarket.privacy.Simulation(random_state).",
             PrivacyLeakWarning,

@@ -1,7 +1,8 @@
 r"""Noisy predictions on a public set without labels, and a public model fitted to them.
 
-(K, Algorithm 2, the semi-interactive model.) Whoever knows beforehand where predictions are wanted
-has them all released at once; whatever is then computed from them, the fit above all, is public.
+(K, Algorithm 2, the semi-interactive model.) A buyer who knows beforehand where predictions are
+wanted has them all released at once; what is then computed from them, the fit above all, is
+public.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class MaxEpsilon(ByValue, Constraint):
         object.__setattr__(self, "epsilon", given)
 
     def check(self, n_sellers: int) -> None:
-        """Check that there is one bound, or one for each seller, and that somebody may sell.
+        """Check that there is one bound, or one for each seller, and that a seller may sell.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class MaxEpsilon(ByValue, Constraint):
         """
         super().check(n_sellers)
         if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
-            raise ParameterError("the largest epsilon is 0 for every seller; let somebody sell")
+            raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""

@@ -215,9 +215,7 @@ class Form:
             )
         active = finite & (self.limit(1.0) > 0)
         if not active.any():
-            raise InfeasibleMarketError(
-                "every seller is excluded by a bound of zero; let somebody sell"
-            )
+            raise InfeasibleMarketError("every seller is excluded by a bound of zero; let one sell")
         return active
 
     def restricted(self) -> tuple[Form, NDArray[np.bool_]]:

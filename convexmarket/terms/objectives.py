@@ -286,8 +286,8 @@ class SquaredNoise(Term):
 class Losses(Term):
     """What the buyer loses on each seller's row, sum_i losses_i a_i.
 
-    With a model at hand these are its losses on the rows; otherwise whatever else makes a seller's
-    data worth less, per unit of weight.
+    With a model at hand these are its losses on the rows; otherwise other numbers that make a
+    seller's data worth less, per unit of weight.
 
     Parameters
     ----------

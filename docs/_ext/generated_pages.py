@@ -241,7 +241,7 @@ def present(path: str) -> str:
 
 
 def link_into_repository(app: Sphinx, name: str, source: list[str]) -> None:
-    """Lead links to reports to their pages in the site; name papers, and files of the repository."""
+    """Lead links to reports to their pages; name papers, and files of the repository."""
     up = "../" * name.count("/")
     markdown = str(app.env.doc2path(name)).endswith(".md")
     source[0] = spelled_out(source[0], links=markdown)

@@ -34,5 +34,5 @@ deal.certificate["gap"]
 deal.audit().max_gain
 
 # %%
-# The dearer somebody is, the less it sells:
+# The dearer a seller is, the less it sells:
 deal.plot()

@@ -2,8 +2,8 @@
 A learner of your own
 =====================
 
-A learner is whatever has ``risk``, ``fit(X, y, *, epsilon, ...)`` and, once fitted, ``guarantee_``.
-Nothing has to be inherited. Here is the private mean of labels between -1 and 1.
+A learner is any class that has ``risk``, ``fit(X, y, *, epsilon, ...)`` and, once fitted,
+``guarantee_``. Nothing has to be inherited. Here is the private mean of labels between -1 and 1.
 """
 
 import numpy as np

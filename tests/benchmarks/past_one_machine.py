@@ -96,13 +96,13 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
     """Check, buy from, pay and audit the sellers of a Parquet file, without ids."""
     if parted:
         column = dd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
-        of_column = column.count(), column.sum(), (column**2).sum()
-        dask.compute(*of_column)
-        meter.tell("count, sum, squares")
+        if cap is None:
+            dask.compute(column.count(), column.sum(), (column**2).sum())
+            meter.tell("count, sum, squares")
     else:
         column = pd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
     market = cm.Market.standard(cm.Sellers(column, PRIOR), **WEIGHTS, cap=cap)
-    meter.tell("check")
+    meter.tell("check" if cap is None else "")
     allocation = cm.allocate(market)
     meter.tell("allocate")
     dask.compute(cm.payments(market, allocation).sum())
@@ -122,8 +122,8 @@ def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
     offers.write(folder / "offers.csv")
     writing = {"writing": time.perf_counter() - priced}
     meter.tell("price, CSV", stages=offers.certificate["seconds"] | writing)
-    table = pyarrow.csv.read_csv(folder / "sellers.csv")
-    np.sort(table["sensitivity"].to_numpy())
+    if cap is not None:
+        return
     written = pa.Table.from_pandas(offers.table, preserve_index=False)
     meter.tell("")
     table = pyarrow.csv.read_csv(folder / "sellers.csv")
@@ -222,9 +222,14 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return a line for each job, number of rows and cap, and columns for where it was done."""
+    """Return a line for each job, number of rows and cap, and columns for where it was done.
+
+    In them are seconds of CPU, and peak memory of the process that asks and of the workers.
+    """
     cells = [["job", "rows", "cap", "passes", "MiB fetched", *WHERE], ["---"] * (5 + len(WHERE))]
-    for key in dict.fromkeys((line["job"], line["rows"], line["cap"]) for line in lines):
+    jobs = list(dict.fromkeys(line["job"] for line in lines))
+    keys = dict.fromkeys((line["job"], line["rows"], line["cap"]) for line in lines)
+    for key in sorted(keys, key=lambda key: (jobs.index(key[0]), key[1], key[2] or 0)):
         own = {
             line["where"]: line for line in lines if (line["job"], line["rows"], line["cap"]) == key
         }
@@ -236,7 +241,7 @@ def table(lines: list[dict[str, Any]]) -> str:
                 f"10^{rows}",
                 "" if cap is None else f"{cap:g}",
                 str(apart["passes"]) if apart else "",
-                f"{apart['fetched']:.2g}" if apart else "",
+                f"{apart['fetched']:.1f}" if apart else "",
                 *(
                     f"{own[place]['cpu']:.2g} ({', '.join(map(str, own[place]['peak']))})"
                     if place in own

@@ -316,8 +316,8 @@ WRONG_BUILDS = {
     "a market of 2 sellers for 3 reports": lambda c: smooth(c[:2]),
     "do not have the reports it was given": lambda _: smooth(TRUTH),
     "do not have the reports": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
-    "another market of the true reports": standard,
-    "another market.*with the same priors": lambda c: cm.Market(
+    "build makes another: its optimum is .*, that of market": standard,
+    "with the same priors, and build makes another": lambda c: cm.Market(
         cm.Sellers(c, cm.Uniform(0.0, 1.0)), smooth(c).objective
     ),
 }

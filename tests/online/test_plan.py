@@ -332,7 +332,7 @@ def test_a_few_free_sellers_are_no_reason_to_refuse():
         ({"gamma": "1"}, "gamma must .*, got '1'"),
         ({"mu": np.inf}, "mu must .*, got inf"),
         ({"cap": 1}, "cap, .*, must be a number > 1, got 1"),
-        ({"cap": np.inf}, "cap must be .*, got inf"),
+        ({"cap": np.inf}, "cap, .*, must be a number > 1, got inf"),
         ({"rule": "algorithm 3"}, "rule must be .*one of 'expectation'.*, got 'algorithm 3'"),
     ],
 )

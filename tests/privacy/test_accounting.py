@@ -249,7 +249,7 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
     assert guarantee.epsilon[0] == 0.5
     assert str(guarantee) == (
         "a mechanism: epsilon of each of 2 rows 0.25 to 0.5, delta 0 (tight accounting, one row"
-        " replaced).\nWhoever sees it and knows all other rows changes the odds between two values"
+        " replaced).\nA reader who knows all other rows changes the odds between two values"
         " of a row at most 1.65-fold, and guesses right which one it is at most 62.2 % of the time,"
         " where a coin does 50 %.\nThis rests on:\n- the bound is public"
     )
@@ -260,7 +260,7 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
     one_number = Guarantee(np.array([0.5, 0.5]), 1e-6, "noise", "tight", ())
     assert str(one_number) == (
         "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced).\n"
-        "Whoever sees it and knows all other rows changes the odds between two values of a row at"
+        "A reader who knows all other rows changes the odds between two values of a row at"
         " most 1.65-fold (but with probability 1e-06), and guesses right which one it is at most"
         " 62.2 % of the time, where a coin does 50 %.\nThis rests on:"
     )

@@ -218,15 +218,15 @@ NOT_FINITE = "must be a finite number"
         (
             lambda: np.nan * cm.Spread(),
             ParameterError,
-            r"Spread\(\) is nan; " + NOT_FINITE,
+            r"weight of Spread\(\) must be .*, got nan",
         ),
-        (lambda: np.inf * cm.Noise(), ParameterError, r"Noise\(\) is inf; " + NOT_FINITE),
-        (lambda: cm.Noise() * "2", ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
-        (lambda: "2" * cm.Noise(), ParameterError, r"Noise\(\) is '2'; " + NOT_FINITE),
+        (lambda: np.inf * cm.Noise(), ParameterError, r"weight of Noise\(\) must be .*, got inf"),
+        (lambda: cm.Noise() * "2", ParameterError, r"weight of Noise\(\) must be .*, got '2'"),
+        (lambda: "2" * cm.Noise(), ParameterError, r"weight of Noise\(\) must be .*, got '2'"),
         (
             lambda: "2" * (2 * cm.Noise()),
             ParameterError,
-            r"Noise\(\) is '2'; " + NOT_FINITE,
+            r"weight of Noise\(\) must be .*, got '2'",
         ),
         (lambda: np.ones(2) * cm.Noise(), ParameterError, NOT_FINITE),
         (
@@ -239,7 +239,7 @@ NOT_FINITE = "must be a finite number"
             ParameterError,
             r"must be .*, got 2 \* Spread\(\)",
         ),
-        (lambda: None * cm.Noise(), ParameterError, r"Noise\(\) is None; " + NOT_FINITE),
+        (lambda: None * cm.Noise(), ParameterError, r"weight of Noise\(\) must be .*, got None"),
         (lambda: 1j * cm.Noise(), ParameterError, NOT_FINITE),
         (
             lambda: cm.Cap(0.99),

@@ -1,6 +1,6 @@
 """The rows of a CSV file, one after the other, each with the line that it begins at.
 
-Whoever wrote the file may be a stranger: it is read in one pass, no line and no field can fill the
+The file may come from a stranger: it is read in one pass, no line and no field can fill the
 memory, and what could be read in two ways is refused.
 """
 

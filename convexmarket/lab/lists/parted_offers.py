@@ -233,7 +233,7 @@ def _offers(allocation: Any, folder: Path, pieces: list[_Piece]) -> list[NDArray
 
 
 def _offer(folder: Path, allocation: Any, number: int, piece: _Piece) -> NDArray[np.float64]:
-    """Write the offers of one partition; the same whoever does it, however often."""
+    """Write the offers of one partition; the same on any worker, however often."""
     table = piece.read()
     reports = table["sensitivity"].to_numpy(dtype=float)
     weights = allocation.weights_of(reports)

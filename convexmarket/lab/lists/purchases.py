@@ -124,7 +124,7 @@ def buy_from(
         )
     if data.report is None:
         raise ParameterError(
-            "data.report names no column: whoever is bought from says what it asks; simulated"
+            "data.report names no column: sellers say what they ask; simulated"
             " reports are for convexmarket run"
         )
     if at_least and group is None:

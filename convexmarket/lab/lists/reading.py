@@ -349,8 +349,8 @@ def columns_listed(columns: Iterable[Any]) -> str:
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
-            f"the only column is {names[0]!r}: whoever saved the file put each line into a single "
-            "cell; in a spreadsheet, import it as text that commas separate, and save it again"
+            f"the only column is {names[0]!r}: the program that saved the file put each line into"
+            " one cell; in a spreadsheet, import it as text that commas separate, and save it again"
         )
     return f"the columns are {', '.join(map(repr, names))}"
 

@@ -1,4 +1,4 @@
-"""Files that somebody else named: opened if they are files, and read no further than agreed."""
+"""Files that a user named: opened if they are files, and read no further than agreed."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ MEANINGS = {
     "releases": "The releases that are compared.",
     "RiskTable.max_norm": "Bound on the norm of the model times that of the rows.",
     "remark": "A sentence on what we find, beside what the paper says.",
-    "remarks": "Why a claim did not come out, in the words of who looked.",
+    "remarks": "Why a claim was not reproduced, in free text.",
     "replan": "Whether the terms for the rest are planned anew on the way.",
     "report": "Column of what the sellers ask per unit of epsilon.",
     "restarts": "How many descents start from random models at the best eta.",

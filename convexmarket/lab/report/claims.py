@@ -27,8 +27,7 @@ def claims_words(claims: Sequence[Claim]) -> str:
     """Say how many of the papers' claims are reproduced."""
     reproduced = sum(claim.verdict == "reproduced" for claim in claims)
     in_part = sum(claim.verdict == "reproduced in part" for claim in claims)
-    words = f"{share(reproduced, len(claims), 'claim')} of the papers came out here"
-    words = f"{words[0].upper()}{words[1:]}"
+    words = f"Reproduced here: {share(reproduced, len(claims), 'claim')} of the papers"
     return f"{words}, and {in_part} in part." if in_part else f"{words}."
 
 

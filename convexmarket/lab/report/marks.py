@@ -627,14 +627,14 @@ def _log_ticks(values: pd.Series, most: int) -> list[float]:
 
 
 def even_ticks(figure: Figure) -> None:
-    """Give the logarithmic axes of a drawing of one's own the ticks that marks have."""
+    """Give the logarithmic axes of a kind's own drawing the ticks that marks have."""
     for axes in figure.axes:
         place = axes.get_subplotspec()
         for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
             if isinstance(axis.get_major_locator(), LogLocator):
                 ends = pd.Series(axis.get_view_interval())
                 _logarithmic(axes, which, ends, place.get_geometry()[1] if place else 1)
-            elif isinstance(axis.get_major_formatter(), LogFormatter):  # ticks of one's own
+            elif isinstance(axis.get_major_formatter(), LogFormatter):  # ticks of its own
                 axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
 

@@ -2,7 +2,7 @@
 
 A kind's ``page.md.j2`` begins with a paragraph that says what was found, and goes on under headings
 of the second order. ``{{ figure("name") }}`` and ``{{ table("name") }}`` put a figure or a table
-where they stand. Whatever else an expression gives is escaped, so that data stay text.
+where they stand. All else that an expression gives is escaped, so that data stay text.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _accounted_for(folder: Path, fresh: Path | None) -> set[str] | None:
     names |= {PAGE, MARKDOWN, LATEX, RESULTS, MODEL}
     if fresh is not None:
         names |= {path.relative_to(fresh).as_posix() for path in fresh.rglob("*")}
-    if not page:  # somebody has lost it, and wants it again
+    if not page:  # it was deleted, and is made again
         return names if fresh is not None else None
     stems = {name.rpartition(".")[0] for name in LINKED.findall(page + results)}
     return names | {f"{stem}.{kind}" for stem in stems for kind in KINDS_OF_FILES}

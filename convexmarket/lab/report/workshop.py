@@ -2,9 +2,9 @@
 
 The place is empty between two renames only. A process that is killed there, or that cannot undo
 the first when the second fails, leaves the former report, complete, in its hidden workshop;
-whoever writes or reads the report next finds the workshop without an owner, puts the report back
-and removes the rest. The owner of a workshop holds
-a lock on a file in it, which ends with the process.
+the next process that writes or reads the report finds the workshop without an owner, puts the
+report back and removes the rest. The owner of a workshop holds a lock on a file in it, which ends
+with the process.
 """
 
 from __future__ import annotations

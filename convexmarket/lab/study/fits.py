@@ -1,7 +1,7 @@
 r"""The fit to noisy predictions as an instance of a solver study (K, Theorems 4 and 5).
 
 A model that must stay private predicts at T public points without labels; its predictions p are
-released with noise, and whoever holds them fits a public model f to them, no larger than the
+released with noise, and their holder fits a public model f to them, no larger than the
 private one may be:
 
 .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
@@ -123,7 +123,7 @@ class SemiInteractiveInstance(Instance):
         """Return the problem with the first predictions; decomposing the kernel is part of it."""
         if formulation not in self.formulations:
             raise unknown_formulation(self, formulation)
-        # Not from the cached basis: whoever declares this has to decompose the kernel first.
+        # Not from the cached basis: who declares this has to decompose the kernel first.
         problem = declare_fit(self.kernel, self.max_norm, cast(FitFormulation, formulation))
         problem.fit_to(self.predictions)
         return problem

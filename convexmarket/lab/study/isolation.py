@@ -111,7 +111,7 @@ class Isolation(AbstractContextManager["Isolation"]):
 
     def _running(self) -> subprocess.Popen[str]:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        if paths != self._paths:  # a solver of one's own may lie in a new place
+        if paths != self._paths:  # a solver of a user's own may lie in a new place
             self._end()
         self._paths = paths
         if self._server is None:

@@ -3,8 +3,8 @@
 Started by :class:`convexmarket.lab.study.isolation.Isolation` as ``python -m
 convexmarket.lab.study.server``. It reads one job per line, forks a child for it, watches the
 child's time and memory, and writes one line about how it ended. A solver that crashes, hangs or
-eats the memory takes nobody with it. When its input ends, whoever started it is gone: it
-kills the child and leaves.
+eats the memory takes no other process with it. When its input ends, the process that started it is
+gone: it kills the child and leaves.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class SavedGuarantee(_Part):
     """What was promised: of all rows, and of each where that was asked for.
 
     What single sellers sold is covered by no guarantee, and a price that they agreed to can be read
-    from it. Therefore it is written only where whoever saves the model asks for it.
+    from it. Therefore it is written only where the caller asks for it.
     """
 
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]

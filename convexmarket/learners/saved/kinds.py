@@ -215,7 +215,7 @@ def _plain(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, bool | int | float | str) and not infinite):
         return value
     raise ParameterError(
-        f"{name} is {value!r:.60}, which cannot be written to a file; use finite numbers or text"
+        f"{name} must be finite numbers or text to be written to a file, got {value!r:.60}"
     )
 
 

@@ -108,7 +108,7 @@ def load_model(path: str | Path) -> Any:
 
     Notes
     -----
-    The checksum finds accidents. It is no signature: whoever changes a file on purpose can write a
+    The checksum finds accidents. It is no signature: an attacker who changes a file can write a
     new one, so take models from those you trust, or compare the checksum with theirs.
 
     Examples

@@ -95,7 +95,7 @@ def test_claims_are_listed_with_their_verdict(result: Result, report: Report) ->
     claims = table(report, "claims")
     assert list(claims.verdict) == [claim.verdict for claim in result.claims]
     none = build_report(altered(result, claims=()))
-    assert "came out here" not in words(none)
+    assert "Reproduced here" not in words(none)
 
 
 def test_jobs_that_share_the_machine_are_said(result: Result) -> None:

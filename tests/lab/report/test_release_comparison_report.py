@@ -103,7 +103,7 @@ def test_the_finding_groups_releases_by_what_they_lose(result: Result) -> None:
     finding = words(build_report(result))
     assert finding.startswith(
         "With 10,000 rows and ε = 1, 5 of 8 releases lose at most 2 points of the accuracy without "
-        "noise (98.0%), and none is useless; “process” is right most often, on 97.9%"
+        "noise (98.0%), and none is useless; “process” is the most accurate, on 97.9%"
     )
     near, far = finding.split("At most 2 points are lost by", 1)[1].split("More is lost by")
     far = far.split("Of 8 releases")[0]
@@ -301,7 +301,7 @@ def test_updates_that_run_out_or_are_never_made_are_told(result: Result) -> None
 
 def test_every_kind_says_what_it_promises(result: Result) -> None:
     (section,) = (
-        each for each in build_report(result).sections if each.heading == "What is promised"
+        each for each in build_report(result).sections if each.heading == "What is guaranteed"
     )
     _, *points = map(plain, section.text.split("\n- "))
     assert len(points) == 5
@@ -508,7 +508,7 @@ def test_what_is_said_follows_from_the_points(
     verb = "lose" if near > 1 else "loses"
     assert f"{near or 'none'} of 8 releases {verb} at most 2 points" in said
     best = here.accuracy.idxmax()
-    assert f"“{best}” is right most often, on {100 * here.accuracy[best]:.1f}% of" in said
+    assert f"“{best}” is the most accurate, on {100 * here.accuracy[best]:.1f}% of" in said
     others = here.drop(index=["process", "linear <i>model</i>"]).error
     than = "less than" if here.error["process"] < others.min() else "more than"
     if here.error["process"] != others.min():

@@ -189,14 +189,14 @@ def test_a_published_column_outside_all_draws_is_said_not_to_come_out(result) ->
     )
     text = words(build_report(altered(result, published=doctored)))
     ratios = published.ratio[column]
-    said = "What does not come out: Table 6, PDP-OP, regularised test loss. In the median cell all"
+    said = "Not reproduced: Table 6, PDP-OP, regularised test loss. In the median cell all"
     assert said in text
     assert f"lies between {short(ratios.min())} and {short(ratios.max())}. The settings" in text
     below = doctored.assign(percentile=doctored.percentile.where(~column, 0.0))
     none = "In the median cell none of our draws lies below"
     assert none in words(build_report(altered(result, published=below)))
     close = published.assign(percentile=published.percentile.where(~column, 1.0), close=True)
-    assert "What does not come out" not in words(build_report(altered(result, published=close)))
+    assert "Not reproduced:" not in words(build_report(altered(result, published=close)))
 
 
 def test_a_smallest_loss_at_an_end_of_its_values_is_said_to_be_there(result) -> None:

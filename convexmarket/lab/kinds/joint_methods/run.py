@@ -78,7 +78,7 @@ class Instance:
         return {"group": self.group.name, "instance": self.place[1]}
 
     def rng(self, purpose: int, *more: int) -> np.random.Generator:
-        """Return random numbers for a purpose, the same whoever asks."""
+        """Return random numbers for a purpose, the same for each caller."""
         return _rng(self.seed, purpose, *self.place, *more)
 
 

@@ -122,7 +122,7 @@ def tradeoff_claims(
     gammas, scenarios : list
         Of the problem, whether there are answers or not.
     remarks : mapping of str to str
-        Why a claim did not come out, by its key; used where it did not.
+        Why a claim was not reproduced, by its key; used where it was not.
     """
     known, gammas = Draws(draws), sorted(gammas)
     found: dict[str, Claim] = {}

@@ -38,7 +38,7 @@ class PurchaseNoiseTable(JointTable):
 
 
 class RemarksTable(TableModel):
-    """Why a claim of the papers did not come out, in the words of who looked at the numbers.
+    """Why a claim of the papers was not reproduced, in free text.
 
     A remark is shown only where its claim is not reproduced in full.
     """

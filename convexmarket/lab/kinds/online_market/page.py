@@ -235,7 +235,7 @@ def _tables(result: Result[OnlineMarketProblem]) -> list[Table]:
         ),
         Table(
             "comparison",
-            "What was to be expected if all came and accepted, and what came of it.",
+            "Expected if all came and accepted, and realised.",
             pd.DataFrame(
                 {"quantity": words, "planned": planned.get(key, np.nan), "realised": realised[key]}
                 for key, words in QUANTITIES.items()

@@ -47,7 +47,7 @@ def questions(problem: ReleaseComparisonProblem) -> int:
 
 
 def majority(problem: ReleaseComparisonProblem) -> float:
-    """Return the accuracy on test rows of whoever always says the commoner label."""
+    """Return the accuracy on test rows of always predicting the more common label."""
     if isinstance(problem.data, CirclesData):
         return -(-problem.data.n_test // 2) / problem.data.n_test  # half of them on either circle
     labels = load_rows(problem.data).y_test
@@ -62,7 +62,7 @@ def without_noise(
 
 
 def accounting_ratios(result: Result[ReleaseComparisonProblem]) -> pd.DataFrame:
-    """Return by how much the paper's accounting enlarges noise, for releases alike in all else.
+    """Return by how much the paper's accounting enlarges noise, for releases otherwise the same.
 
     Returns
     -------

@@ -307,11 +307,11 @@ def _needed(result: Result[ReleaseComparisonProblem]) -> list[Figure]:
     return [
         Figure(
             "sizes-needed",
-            "From which n on a release is of use. What to see: the marks of a row answer different "
-            "questions, the hollow one how far predictions can be off, the filled one how many "
-            "labels were wrong in this study, which ends at the dotted line; hollow marks of two "
-            "accountings of the same release are apart by what the paper's constants cost. A "
-            "missing mark: at no n.",
+            "The n from which on a release is of use. What to see: the marks of a row answer "
+            "different questions, the hollow one how far predictions can be off, the filled one "
+            "how many labels were wrong in this study, which ends at the dotted line; hollow marks "
+            "of two accountings of the same release are apart by what the paper's constants cost. "
+            "A missing mark: at no n.",
             Dots(
                 drawn, x="n", y="release", hue="how", panels="panel", hollow="theory", log="x",
                 beside=True, levels={"largest of the study": study.sizes[-1]},
@@ -392,8 +392,8 @@ def _tables(result: Result[ReleaseComparisonProblem], ratios: pd.DataFrame) -> l
         ),
         Table(
             "useful",
-            "From which n on; a dash: at none. The bound at the largest n that is thought of is "
-            "what points, nets and rounds leave when there is little noise.",
+            "The smallest n from which on a release is of use; a dash: at none. The bound at the "
+            "largest n considered is what points, nets and rounds leave under little noise.",
             result.tables["useful"],
             WORDS,
             {"n_bound": ",.0f", "n_measured": ",.0f"},
@@ -429,8 +429,8 @@ def _tables(result: Result[ReleaseComparisonProblem], ratios: pd.DataFrame) -> l
         tables.append(
             Table(
                 "accountings",
-                "Scale of the noise under the paper's accounting over that under the tight one, of "
-                "releases alike in all else; here at the largest n, in the file at all.",
+                "Scale of the noise: the paper's accounting over the tight one, for "
+                "releases otherwise the same; here at the largest n, in the file at every n.",
                 select(ratios, size=study.sizes[-1]),
                 {
                     **WORDS,
@@ -449,8 +449,8 @@ def _tables(result: Result[ReleaseComparisonProblem], ratios: pd.DataFrame) -> l
         tables.append(
             Table(
                 "updates",
-                "Updates after all questions: means over fits and draws, the fewest, the most; in "
-                "the file after fewer questions too.",
+                "Interactive releases: updates after all questions; means over fits and draws, the "
+                "fewest, the most; in the file after fewer questions too.",
                 result.tables["updates"].groupby(["release", "epsilon"], sort=False).tail(1),
                 {**WORDS, "queries": "questions", "low": "fewest", "high": "most"},
                 rows_shown=40,

@@ -50,7 +50,7 @@ STATED = ("scale", "bound")
 
 CAVEATS = (
     "Every row has the same weight and the same guarantee: epsilon, with the study's delta; under "
-    "objective perturbation delta is 0. A guarantee is of one release; whoever made all that are "
+    "objective perturbation delta is 0. A guarantee is of one release; who made all that are "
     "compared here would lose the sum.",
     "Intervals are Student's over fits and draws. The draws of one fit share its rows, and all "
     "share the test rows, so that intervals are too narrow for other test rows.",

@@ -375,7 +375,7 @@ def _name(file: str) -> str:
 
 
 def _verdicts(published: pd.DataFrame) -> pd.DataFrame:
-    """Say column by column of the published tables whether their figures come out."""
+    """Say column by column of the published tables whether their figures are reproduced."""
     columns = published.groupby(["sweep", "file", "loss", "method"], sort=False)
     several = published.drop_duplicates(["sweep", "parameter"]).parameter.duplicated().any()
     return pd.DataFrame(

@@ -179,7 +179,7 @@ def run_solver_study(
         Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``; its workers need this package
         and the same solvers.
     plugins : mapping of str to str, optional
-        Solvers of one's own: a name, and ``"module:Class"`` of a CVXPY solver interface that can be
+        Solvers of your own: a name, and ``"module:Class"`` of a CVXPY solver interface that can be
         imported where the runs happen.
     fresh : bool
         Whether to forget what the journal holds.

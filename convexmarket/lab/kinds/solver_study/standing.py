@@ -1,4 +1,4 @@
-"""Who is fastest in a solver study, what decides, and where solvers break: only what numbers show.
+"""What is fastest in a solver study, what decides, and where solvers break: only what numbers show.
 
 The exact method is no solver: what is said of the fastest is said of the others. A difference in
 time is called one only if its 95% interval excludes 1.

@@ -58,7 +58,7 @@ def run_tradeoff(problem: TradeoffProblem, progress: Progress | None = None) -> 
         - ``draws``: draw, test_error (classification).
         - ``baseline_error``, ``baseline_regularization``: Test error of the same classifier on all
           rows alike, without noise; its Lambda, chosen on the validation rows. ``one_class_error``:
-          that of the more common label, said of all test rows.
+          that of always predicting the more common label.
         - ``choices``: gamma, regularization, mu, sigma, bias, expected_objective (bias and
           objective in the market at the prior's quantiles) and marked (regression).
         - ``baselines``: regularization and rmse without noise, on all rows alike (regression).
