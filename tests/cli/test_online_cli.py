@@ -350,7 +350,7 @@ def test_a_file_whose_lines_a_spreadsheet_left_whole_is_refused_with_the_remedy(
     invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
     lines = Path("offers.csv").read_text().replace('"', "").splitlines()
     Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
-    assert "put each line into a single cell" in refused("accept", "m", "--csv", "offers.csv")
+    assert "put each line into one cell" in refused("accept", "m", "--csv", "offers.csv")
 
 
 def test_a_list_of_nothing_has_no_answer(opened):

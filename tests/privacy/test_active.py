@@ -270,7 +270,7 @@ def test_positions_are_of_an_accountant() -> None:
 
 
 def test_a_guarantee_that_protects_nobody_is_warned_of(counted) -> None:
-    with pytest.warns(WeakGuaranteeWarning, match=r"epsilon = 16: whoever.*practically always"):
+    with pytest.warns(WeakGuaranteeWarning, match=r"epsilon = 16: a reader.*practically always"):
         charge([0.1, 16.0])
 
 

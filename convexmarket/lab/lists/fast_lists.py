@@ -74,6 +74,7 @@ def plain_csv(
     if table.num_rows != lines - 1 or any(may_be_guarded(text) for text in texts):
         return None
     listed = plain_columns(*(table[name] for name in wanted), prior=prior)
+    pa.default_memory_pool().release_unused()  # what finding twin ids took is most of all
     return None if listed is None else listed.set_axis(pd.RangeIndex(2, lines + 1))
 
 
