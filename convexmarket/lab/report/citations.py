@@ -120,7 +120,7 @@ def _name(found: re.Match[str], used: set[str]) -> str:
     used.add(found["key"])
     if found["own"]:
         return f"{paper.authors}'s ({paper.year})"
-    before = found.string[: found.start()]
+    before = found.string[: found.start()].rpartition("\n\n")[2]
     if before.count("(") > before.count(")"):
         return f"{paper.authors} {paper.year}"
     return f"{paper.authors} ({paper.year})"

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from markupsafe import Markup
 
-from convexmarket.lab.report.citations import with_citations
+from convexmarket.lab.report.citations import spelled_out, with_citations
 from convexmarket.lab.report.model import Report, Section, Table
 
 
@@ -46,3 +46,11 @@ def test_cells_name_papers_without_links_and_numbers_stay() -> None:
     (cited,) = with_citations(make_report("", "B, Figure 3")).sections[0].tables
     assert cited.frame.source.tolist() == ["Anjarlekar et al. (2023a), Figure 3"]
     assert cited.frame.n.tolist() == [1.0]
+
+
+def test_texts_outside_reports_name_papers_too() -> None:
+    assert spelled_out("Between [0, 1).\n\n(A,\nEq. 13)") == (
+        "Between [0, 1).\n\n(Anjarlekar et al. 2023b,\nEq. 13)"
+    )
+    named = "[Acharya et al. (2024)](https://arxiv.org/abs/2401.17127), Table 11"
+    assert spelled_out("R, Table 11", links=True) == named
