@@ -49,7 +49,7 @@ PAPERS = {
 PAPERS_HEADING = "Papers"
 #: A letter, where what follows says that it is a paper.
 CITED = re.compile(
-    r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= (?:[A-Z]|theorem|definition|own|list)))?"
+    r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
     r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
     r"[Ss]ection|[Aa]ppendix|Definition|Corollary|Proposition)| \(Hall| has no| proposes))"
 )
