@@ -62,11 +62,14 @@ class CurvePoints(Arrays):
         gamma*epsilon (the envelope theorem), wherever it exists.
     level : ndarray
         Virtual cost from which on sellers are not bought from.
+    cap_level : ndarray
+        Virtual cost up to which sellers are at the cap.
     """
 
     epsilon: Floats
     value: Floats
     level: Floats
+    cap_level: Floats
 
 
 class OwnReportCurve:
@@ -105,11 +108,11 @@ class OwnReportCurve:
         # At the truth all sellers are in one and the same market, which is solved once.
         ask = np.concatenate((np.flatnonzero(truthful)[:1], np.flatnonzero(~truthful)))
         found = self._batch(seller[ask], psi[ask])
-        epsilon, value, level = (np.empty(seller.size) for _ in range(3))
-        epsilon[ask], value[ask], level[ask] = found.epsilon, found.value, found.level
-        epsilon[truthful] = self.truth[seller[truthful]]
-        value[truthful], level[truthful] = found.value[0], found.level[0]
-        return CurvePoints(epsilon, value, level)
+        source = np.zeros(seller.size, dtype=np.intp)
+        source[ask] = np.arange(ask.size)
+        points = found[source]
+        points.epsilon[truthful] = self.truth[seller[truthful]]
+        return points
 
     @cached_property
     def truth(self) -> Floats:
@@ -172,7 +175,7 @@ class OwnReportCurve:
 
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
         found = [self._solve(seller[some], psi[some]) for some in chunks(np.arange(seller.size))]
-        return CurvePoints.joined(found or [CurvePoints(*np.empty((3, 0)))])
+        return CurvePoints.joined(found or [CurvePoints(*np.empty((4, 0)))])
 
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""
@@ -196,6 +199,7 @@ class OwnReportCurve:
             epsilon=np.where(endless, least, found.epsilon),
             value=np.where(endless, np.inf, found.value),
             level=np.where(endless, np.inf, found.level),
+            cap_level=np.where(endless, np.inf, found.cap_level),
         )
 
     def _optimum(self, costs: Replaced | ReplacedInGroups) -> PathPoint:
@@ -218,11 +222,14 @@ class OwnReportCurve:
     def _interior(self, costs: Replaced | ReplacedInGroups) -> CurvePoints:
         form, base = self.form, self._base
         point = self._optimum(costs)
+        with np.errstate(divide="ignore"):
+            width = form.max_weight / point.beta
         eta = point.rate * form.mu / (form.gamma * base.scale)
         return CurvePoints(
             epsilon=point.weight_of(costs, form.max_weight) * eta,
             value=form.mu * point.value,
             level=base.lowest + base.scale * point.level,
+            cap_level=base.lowest + base.scale * (point.level - width),
         )
 
     def _vertices(self, costs: Replaced) -> CurvePoints:
@@ -242,6 +249,7 @@ class OwnReportCurve:
             epsilon=own * eta,
             value=form.sigma / eta + form.gamma * eta * cost,
             level=base.lowest + base.scale * marginal,
+            cap_level=base.lowest + base.scale * marginal,
         )
 
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.polynomial import Chebyshev
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize.elementwise import find_root
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
@@ -67,6 +69,13 @@ _CANCELLATION = 1e-9
 #: by less than this.
 _SHORTEST = 1e-12
 _MAX_DEPTH = 60
+#: Sellers whose rents are all integrated; of more, some, and the others follow to this accuracy.
+_MANY, _ACCURACY_BETWEEN = 256, 3e-11
+#: Searches take an infinite virtual cost for this, and one right at the level for just above.
+_FAR, _ABOVE = 1e200, 1e-300
+#: Times that the level of the cap is looked for again, one seller's cost being there, until it
+#: stands still.
+_ROUNDS, _STILL = 20, 1e-9
 #: Intervals of the quadrature, per interval at first; halving past this chases rounding.
 _MOST_PIECES = 2_048
 #: Relative accuracy of payments in markets that have no exact curve.
@@ -77,16 +86,22 @@ _SMALLEST_GAP = 1e-9
 _NOT_KNOWN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
 
 
-def _lobatto(n: int) -> tuple[Floats, Floats]:
-    """Return the Gauss-Lobatto rule on [-1, 1]: n nodes, the ends among them."""
-    legendre = np.polynomial.Legendre.basis(n - 1)
-    nodes = np.concatenate(([-1.0], legendre.deriv().roots().real, [1.0]))
-    return nodes, 2.0 / (n * (n - 1) * legendre(nodes) ** 2)
+def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
+    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, the ends among them."""
+    j, k = np.arange(n + 1), np.arange(1, n // 2 + 1)
+    share = np.where(2 * k == n, 1.0, 2.0) / (4.0 * k * k - 1.0)
+    weights = (2.0 - 2.0 * np.cos(2.0 * np.pi * np.outer(j, k) / n) @ share) / n
+    weights[[0, -1]] *= 0.5
+    return -np.cos(np.pi * j / n), weights
 
 
-# Rules of two orders, whose difference estimates the error. With the ends as nodes, a jump next
-# to one of them does not escape both.
-_FINE, _COARSE = _lobatto(11), _lobatto(6)
+#: Rules of rising order, the nodes of one among those of the next: every so many of the last. With
+#: the ends as nodes, a jump next to one of them does not escape two of them.
+_STRIDES = (8, 4, 2, 1)
+#: How near to each other the two rules before must be, too: this inverse times as far as the last.
+_BY_CHANCE = 0.01
+_NODES = _clenshaw_curtis(24)[0]
+_WEIGHTS = {stride: _clenshaw_curtis(24 // stride)[1] for stride in _STRIDES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,14 +502,14 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
         )
     slope = prior.virtual_cost_slope
     if slope is None or np.isinf(top):
-        return _quadrature(curve, prior, seller, reports)
+        return _integrals(curve, prior, seller, reports)
     own = curve(seller, np.asarray(prior.ironed_virtual_cost(reports)))
     dearest = curve.at(seller, float(prior.ironed_virtual_cost(top)))
     rents = np.maximum(dearest - own.value, 0.0) / (curve.form.gamma * slope)
     noise = np.finfo(float).eps * dearest / (curve.form.gamma * slope)
     doubtful = noise > _CANCELLATION * (rents + reports * own.epsilon)
     if np.any(doubtful):
-        rents[doubtful] = _quadrature(curve, prior, seller[doubtful], reports[doubtful])
+        rents[doubtful] = _integrals(curve, prior, seller[doubtful], reports[doubtful])
     return rents
 
 
@@ -503,10 +518,64 @@ def _sold(curve: OwnReportCurve, prior: Prior, seller: Ints, z: Floats) -> Float
     return curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
 
+def _integrals(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+    """Integrate the exact curves of sellers, of many only so many that the others follow.
+
+    Where sellers tell the truth, rents are a function of the report alone, with few kinks. Between
+    these a polynomial through some of them is as good, which others show.
+    """
+    truth = np.asarray(prior.ironed_virtual_cost(reports))
+    if seller.size < _MANY or np.any(truth != curve.form.virtual_costs[seller]):
+        return _quadrature(curve, prior, seller, reports)
+    places, first, place = np.unique(reports, return_index=True, return_inverse=True)
+    sold, rents = curve.truth[seller[first]], np.full(places.size, np.nan)
+    capped = np.isclose(sold, sold.max(), rtol=1e-12, atol=0.0)
+    kinks = np.searchsorted(places, prior.breakpoints, side="right")
+    cuts = np.unique([*kinks, np.count_nonzero(capped), np.count_nonzero(sold)])
+    stretches = [some for some in np.split(np.arange(places.size), cuts) if some.size]
+    while stretches:
+        through = [_spread_evenly(places, some) for some in stretches]
+        ask = np.unique(np.concatenate(through))
+        ask = ask[np.isnan(rents[ask])]
+        rents[ask] = _quadrature(curve, prior, seller[first[ask]], reports[first[ask]])
+        halves = []
+        for some, nodes in zip(stretches, through, strict=True):
+            if nodes.size == some.size:
+                continue
+            fits, others = _polynomial(places, rents, nodes[::2]), nodes[1::2]
+            off = np.abs(fits(places[others]) - rents[others])
+            if np.all(off <= _ACCURACY_BETWEEN * (places * sold + rents)[others]):
+                rest = some[np.isnan(rents[some])]
+                rents[rest] = _polynomial(places, rents, nodes)(places[rest])
+            else:
+                halves += [some[: some.size // 2], some[some.size // 2 :]]
+        stretches = halves
+    return rents[place]
+
+
+def _spread_evenly(places: Floats, some: Ints) -> Ints:
+    """Return which of some places are next to Chebyshev's, or all of few."""
+    if some.size < _MANY:
+        return some
+    low, high = places[some[0]], places[some[-1]]
+    at = np.searchsorted(places[some], low + 0.5 * (high - low) * (1.0 + _NODES))
+    return np.unique(some[np.minimum(at, some.size - 1)])
+
+
+def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
+    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1)
+
+
 def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-    """Integrate the exact curve, cut where it ends and where the virtual cost has kinks."""
+    """Integrate the exact curve, cut where it ends, leaves the cap, and psi has kinks."""
     end = last_sale(curve, prior, seller, reports)
-    owner, low, high = _cut(reports, end, prior.breakpoints)
+    free = _last_at_cap(curve, prior, seller, reports, end)
+    twice = np.tile(np.arange(seller.size), 2)
+    piece, low, high = _cut(
+        np.concatenate((reports, free)), np.concatenate((free, end)), prior.breakpoints
+    )
+    some = low < high
+    owner, low, high = twice[piece[some]], low[some], high[some]
 
     def epsilon(piece: Ints, z: Floats) -> Floats:
         return _sold(curve, prior, seller[owner[piece]], z)
@@ -519,6 +588,21 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
     return np.bincount(owner, parts, minlength=seller.size).astype(float)
 
 
+def _last_at_cap(
+    curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats, end: Floats
+) -> Floats:
+    """Return a report up to which each seller is at the cap, close to the largest such."""
+    psi = np.asarray(prior.ironed_virtual_cost(reports))
+    leaves = curve(seller, psi).cap_level
+    capped = np.flatnonzero(psi < leaves)
+    for _ in range(_ROUNDS):  # the level moves by as little as one seller matters
+        again = curve(seller[capped], leaves[capped]).cap_level
+        moved = np.abs(again - leaves[capped]) > _STILL * np.abs(again)
+        leaves[capped] = again
+        capped = capped[moved]
+    return np.minimum(_first_at(prior, leaves, reports), end)
+
+
 def _least_payment(
     curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats, end: Floats
 ) -> Floats:
@@ -526,10 +610,13 @@ def _least_payment(
 
     Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z.
     """
-    reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[:, None]
-    z = reports[:, None] + reach
-    further = _sold(curve, prior, np.repeat(seller, z.shape[1]), z.ravel()).reshape(z.shape)
-    return reports * _sold(curve, prior, seller, reports) + np.max(reach * further, axis=1)
+    least = reports * _sold(curve, prior, seller, reports)
+    low = reports < 0.1 * end  # of others this is a tenth of the payment at least
+    reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[low, None]
+    z = reports[low, None] + reach
+    further = _sold(curve, prior, np.repeat(seller[low], z.shape[1]), z.ravel()).reshape(z.shape)
+    least[low] += np.max(reach * further, axis=1)
+    return least
 
 
 def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
@@ -543,37 +630,51 @@ def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats
         return np.full(seller.size, top)
     level = curve(seller, np.full(seller.size, np.inf)).level
 
-    def too_dear(who: Ints, z: Floats) -> NDArray[np.bool_]:
-        return np.asarray(prior.ironed_virtual_cost(z)) >= level[who]
+    def unsold(z: Floats, who: Ints) -> Floats:
+        return np.where(_sold(curve, prior, seller[who], z) == 0, 1.0, -1.0)
 
-    def unsold(who: Ints, z: Floats) -> NDArray[np.bool_]:
-        return _sold(curve, prior, seller[who], z) == 0
-
-    everyone = np.arange(seller.size)
     # A little further, because rounding may leave a trace right at that report.
-    end = np.minimum(_first_true(too_dear, everyone, reports, prior) * (1 + 1e-10), top)
-    still = np.flatnonzero(~unsold(everyone, end))
-    if still.size:
-        end[still] = _first_true(unsold, still, end[still], prior)
+    end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
+    still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
+    end[still] = _first_root(unsold, still, end[still], prior)
     return end
 
 
-def _first_true(
-    test: Callable[[Ints, Floats], NDArray[np.bool_]], who: Ints, start: Floats, prior: Prior
+def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
+    """Return the smallest report from start to the top at which psi is at a level, for all k."""
+
+    def above(z: Floats, level: Floats) -> Floats:
+        return np.asarray(prior.ironed_virtual_cost(z)) - level
+
+    return _first_root(above, level, start, prior)
+
+
+def _first_root(
+    f: Callable[[Floats, Any], Floats], which: NDArray[Any], start: Floats, prior: Prior
 ) -> Floats:
-    """Return the smallest z from start to the top at which a monotone test holds, for all k."""
-    low = start.copy()
-    if np.isfinite(prior.support[1]):
-        high = np.full(who.size, prior.support[1])
-    else:
-        high = start + prior.mean
-        while np.any(short := ~test(who, high)):
-            high = np.where(short, start + 2.0 * (high - start), high)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        holds = test(who, middle)
-        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-    return high
+    """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
+
+    ``f`` never falls in z.
+    """
+    found = start.copy()
+    todo = np.flatnonzero(f(start, which) < 0)
+    low, which, top = start[todo], which[todo], prior.support[1]
+    high = np.full(todo.size, top) if np.isfinite(top) else low + prior.mean
+    while np.any(short := f(high, which) < 0) and np.isinf(top):
+        high = np.where(short, low + 2.0 * (high - low), high)
+    inside = ~short
+    root = cast(Any, find_root)(  # its stubs know no args
+        lambda z, which: _signed(f(z, which)),
+        (low[inside], high[inside]),
+        args=(which[inside],),
+    )
+    high[inside] = np.where(root.f_x >= 0, root.x, root.bracket[1])  # never on the lower side
+    found[todo] = high
+    return found
+
+
+def _signed(excess: Floats) -> Floats:
+    return np.where(excess < 0, np.maximum(excess, -_FAR), np.clip(excess, _ABOVE, _FAR))
 
 
 def _cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, Floats]:
@@ -593,8 +694,8 @@ def _adaptive(
 ) -> Floats:
     """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once.
 
-    Every interval is integrated by two rules and halved until they agree to ``tolerance``; an
-    interval of a length that does not matter (it holds a jump) is accepted as it is.
+    Every interval is integrated by rules of rising order until they agree to ``tolerance``, and
+    halved where none do; one of a length that does not matter (it holds a jump) is accepted.
     """
     total, n_intervals = np.zeros(low.size), low.size
     owner = np.arange(low.size)
@@ -603,10 +704,9 @@ def _adaptive(
             return total
         if owner.size > _MOST_PIECES * n_intervals:
             break
+        fine, good = _by_rising_orders(f, owner, low, high, tolerance[owner])
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
-        fine, coarse = (half * _rule(f, owner, low, high, *rule) for rule in (_FINE, _COARSE))
-        tiny = half <= _SHORTEST * np.abs(middle)
-        good = (np.abs(fine - coarse) <= tolerance[owner]) | tiny
+        good |= half <= _SHORTEST * np.abs(middle)
         np.add.at(total, owner[good], fine[good])
         owner = np.tile(owner[~good], 2)
         low = np.concatenate((low[~good], middle[~good]))
@@ -617,15 +717,25 @@ def _adaptive(
     )
 
 
-def _rule(
-    f: Callable[[Ints, Floats], Floats],
-    owner: Ints,
-    low: Floats,
-    high: Floats,
-    nodes: Floats,
-    weights: Floats,
-) -> Floats:
-    """Apply a rule to f on each interval, up to half its length; shape of ``owner``."""
-    z = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * nodes)
+def _by_rising_orders(
+    f: Callable[[Ints, Floats], Floats], owner: Ints, low: Floats, high: Floats, tolerance: Floats
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Integrate f on each interval; return also where two rules agree."""
+    z = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * _NODES)
     z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
-    return f(np.repeat(owner, nodes.size), z.ravel()).reshape(z.shape) @ weights
+    values, good = np.empty_like(z), np.zeros(owner.size, dtype=bool)
+    found, apart = np.full((2, owner.size), np.inf)
+    asked: Ints = np.empty(0, dtype=np.intp)
+    for stride in _STRIDES:
+        some, nodes = np.flatnonzero(~good), np.arange(0, _NODES.size, stride)
+        if not some.size:
+            break
+        new = np.ix_(some, np.setdiff1d(nodes, asked))
+        at = z[new]
+        values[new] = f(np.repeat(owner[some], at.shape[1]), at.ravel()).reshape(at.shape)
+        fine = 0.5 * (high - low)[some] * (values[np.ix_(some, nodes)] @ _WEIGHTS[stride])
+        before, apart[some] = apart[some], np.abs(fine - found[some])
+        # Two rules may agree by chance, but not both with a third.
+        good[some] = np.maximum(apart[some], _BY_CHANCE * before) <= tolerance[some]
+        found[some], asked = fine, nodes
+    return found, good

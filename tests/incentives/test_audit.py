@@ -1,5 +1,7 @@
 """The audit finds no gain where there is none, and finds one where there is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -89,7 +91,7 @@ def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
         def __call__(self, seller, psi):
             points = super().__call__(seller, psi)
             epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
-            return type(points)(epsilon, points.value, points.level)
+            return replace(points, epsilon=epsilon)
 
     assert audit_incentives(market).is_incentive_compatible
     monkeypatch.setattr(module, "OwnReportCurve", Rising)

@@ -366,15 +366,16 @@ def test_sellers_on_an_ironed_interval_are_treated_and_paid_alike(mu):
 # --------------------------------------------------------------------------- quadrature
 
 
-@pytest.mark.parametrize("n", [3, 6, 11])
-def test_a_lobatto_rule_is_exact_as_far_as_it_can_be(n):
-    nodes, weights = module._lobatto(n)
+@pytest.mark.parametrize("n", [3, 6, 12, 24])
+def test_a_rule_is_exact_as_far_as_it_can_be_and_its_nodes_are_among_the_last_one_s(n):
+    nodes, weights = module._clenshaw_curtis(n)
     assert (nodes[0], nodes[-1]) == (-1.0, 1.0)
-    assert nodes.size == np.unique(nodes).size == n
-    for degree in range(2 * n - 2):
+    np.testing.assert_allclose(nodes, module._NODES[:: 24 // n], atol=1e-15)
+    for degree in range(n + 1):
         exact = 2 / (degree + 1) if degree % 2 == 0 else 0.0
         assert weights @ nodes**degree == pytest.approx(exact, abs=1e-12)
-    assert abs(weights @ nodes ** (2 * n - 2) - 2 / (2 * n - 1)) > 1e-12
+    beyond = n + 2 - n % 2
+    assert abs(weights @ nodes**beyond - 2 / (beyond + 1)) > 1e-12
 
 
 @st.composite
@@ -427,7 +428,7 @@ def test_an_interval_is_evaluated_within_its_ends_and_at_both_of_them():
     places = [np.concatenate([z[k == i] for k, z in seen]) for i in (0, 1)]
     assert (places[0].min(), places[0].max()) == (0.1, 0.3)
     assert (places[1].min(), places[1].max()) == (3.0, 7.0)
-    assert len(seen) == 2  # a polynomial of this degree is no reason to halve
+    assert len(seen) == 3  # a polynomial of this degree is no reason to halve
 
 
 class Falls:
@@ -460,6 +461,85 @@ def test_accuracy_is_relative_to_what_is_paid_within_an_order(falls, integral, r
     paid = report * falls(report / np.array(distances)) + rents
     assert np.all(least <= paid * (1 + 1e-12))
     assert np.all(least >= paid / 15)
+
+
+@given(
+    level=st.lists(st.floats(-1.0, 4.0), min_size=1, max_size=5),
+    start=st.floats(0.0, 0.9),
+    shape=st.sampled_from(["line", "steps", "jump to infinity", "flat"]),
+)
+@example(level=[0.5], start=0.0, shape="flat")
+@example(level=[1.0, 3.0], start=0.0, shape="steps")
+def test_the_first_report_at_a_level_is_the_first(level, start, shape):
+    shapes = {
+        "line": lambda z: 3.0 * z,
+        "steps": lambda z: np.floor(4.0 * z),
+        "jump to infinity": lambda z: np.where(z < 0.6, z, np.inf),
+        "flat": lambda z: np.clip(4.0 * z - 1.5, 0.0, 0.5),
+    }
+    prior = SimpleNamespace(support=(0.0, 1.0), ironed_virtual_cost=shapes[shape])
+    found = module._first_at(prior, np.array(level), np.full(len(level), start))
+    for wanted, z in zip(level, found, strict=True):
+        assert start <= z <= 1.0
+        assert shapes[shape](z) >= wanted or z == 1.0
+        before = max(start, z - 1e-12)
+        assert before == start or shapes[shape](before) < wanted
+
+
+@pytest.mark.parametrize("prior", [cm.Uniform(0.1, 1.0), cm.Beta(2, 5, 0.1, 1.0)])
+@pytest.mark.parametrize("mu", [0.3, 3.0])
+def test_sellers_leave_the_cap_where_their_curves_are_cut(prior, mu):
+    market = cm.Market.standard(
+        cm.Sellers(prior.sample(40, np.random.default_rng(1)), prior),
+        mu=mu, sigma=1.0, gamma=0.5, cap=3.0,
+    )  # fmt: skip
+    curve, reports = OwnReportCurve(market.standard_form), market.sellers.sensitivities
+    who, top = np.arange(40), np.ones(40)
+    free = module._last_at_cap(curve, prior, who, reports, top)
+    weights = cm.allocate(market).weights
+    np.testing.assert_array_equal(free > reports, np.isclose(weights, 3.0 / 40, atol=1e-12))
+    for seller in np.flatnonzero((free > reports) & (free < 1.0))[:5]:
+        for place, capped in ((free[seller] - 1e-5, True), (free[seller] + 1e-5, False)):
+            weight = cm.allocate(with_report(market, seller, place)).weights[seller]
+            assert np.isclose(weight, 3.0 / 40, rtol=1e-9) == capped
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize("mu", [1.0, 30.0])
+@pytest.mark.parametrize(
+    "prior",
+    [
+        cm.Beta(2, 5, 0.02, 0.1),
+        cm.priors.LogNormal(-3, 1),
+        cm.priors.Mixture([0.5, 0.5], [cm.Uniform(0.02, 0.05), cm.Uniform(0.04, 0.1)]),
+    ],
+    ids=["smooth", "without a top", "ironed"],
+)
+def test_integrals_of_many_sellers_are_those_of_each(prior, mu, cap, monkeypatch):
+    """Most follow from others, and no integral is asked for twice."""
+    reports = prior.sample(1200, np.random.default_rng(5))
+    reports[100:110] = reports[100]
+    sellers = cm.Sellers(reports, prior)
+    market = cm.Market.standard(sellers, mu=mu, sigma=100.0, gamma=0.001, cap=cap)
+    curve = OwnReportCurve(market.standard_form)
+    who = np.flatnonzero(curve.truth)
+    each, asked = module._quadrature(curve, prior, who, reports[who]), []
+
+    def counted(curve, prior, seller, reports):
+        asked.extend(seller)
+        return each[np.searchsorted(who, seller)]
+
+    monkeypatch.setattr(module, "_quadrature", counted)
+    found = module._integrals(curve, prior, who, reports[who])
+    paid = reports[who] * curve.truth[who] + each
+    assert np.max(np.abs(found - each) / paid) < 2e-10
+    assert len(asked) == len(set(asked))
+    if isinstance(prior, cm.Beta):
+        assert len(asked) < 0.6 * who.size
+    misreported = np.minimum(1.01 * reports[who], prior.support[1])
+    asked.clear()
+    module._integrals(curve, prior, who, misreported)
+    assert len(asked) == who.size
 
 
 # --------------------------------------------------------------------- the exact payments
