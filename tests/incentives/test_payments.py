@@ -416,6 +416,17 @@ def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
     assert abs(mixed[1] - exact[1]) < 1e-10
 
 
+def test_rules_that_agree_by_chance_are_not_believed():
+    """The rules of kinked functions differ by an error that changes its sign."""
+    kinks = np.linspace(0.1, 0.9, 20_001)
+    n, tolerance = kinks.size, 1e-6
+    found = module._adaptive(
+        lambda k, z: np.abs(z - kinks[k]), np.zeros(n), np.ones(n), np.full(n, tolerance)
+    )
+    exact = 0.5 * (kinks**2 + (1 - kinks) ** 2)
+    assert np.abs(found - exact).max() < 100 * tolerance
+
+
 def test_an_interval_is_evaluated_within_its_ends_and_at_both_of_them():
     seen = []
 
