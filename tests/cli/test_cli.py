@@ -133,6 +133,16 @@ def test_price_writes_offers_and_their_certificate(here):
     assert "tells what its seller reported" in plain(done.stderr)
 
 
+@pytest.mark.parametrize(("gamma", "weak"), [("0.001", True), ("50", False)])
+def test_price_says_where_a_promise_is_weak(here, gamma, weak):
+    (here / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
+    wanted = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", gamma]
+    done = invoke("price", "sellers.csv", *wanted, "--out", "offers.csv")
+    assert done.exit_code == 0, done.output
+    assert (pd.read_csv("offers.csv").epsilon.max() > 10) == weak
+    assert ("is a weak promise" in plain(done.stdout)) == weak
+
+
 def test_price_meets_a_budget_and_quotas(here):
     table = pd.DataFrame({"id": list("ab"), "ask": [0.03, 0.09]})
     table["region"] = ["north", "south"]

@@ -472,7 +472,7 @@ REFUSED = {
     "nobody sells": (
         lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
         ParameterError,
-        "let some",
+        "let one sell",
     ),
     "wrong length": (
         lambda: market_with(cm.MaxEpsilon([1, 2])),

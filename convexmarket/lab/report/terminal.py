@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convexmarket.lab.report.model import Report
+from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
 __all__ = ["certificate_summary", "summary"]
 
@@ -53,7 +54,13 @@ def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
         ("largest gain from lying alone", f"{gain:.1e}"),
         ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
     ]
-    return [finding, _facts("", pairs)]
+    said: list[Table | str] = [finding, _facts("", pairs)]
+    if (largest := totals["largest_epsilon"]) > WEAK:
+        said.append(
+            f"An epsilon of {largest:.4g} is a weak promise: a reader who knows all other rows"
+            f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
+        )
+    return said
 
 
 def _facts(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
