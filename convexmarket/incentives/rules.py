@@ -71,6 +71,8 @@ _SHORTEST = 1e-12
 _MAX_DEPTH = 60
 #: Sellers whose rents are all integrated; of more, some, and the others follow to this accuracy.
 _MANY, _ACCURACY_BETWEEN = 256, 3e-11
+#: Nodes of a polynomial, at least: where sellers are in clusters, several of 25 are the same.
+_FEWEST = 16
 #: Searches take an infinite virtual cost for this, and one right at the level for just above.
 _FAR, _ABOVE = 1e200, 1e-300
 #: Times that the level of the cap is looked for again, one seller's cost being there, until it
@@ -98,8 +100,6 @@ def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
 #: Rules of rising order, the nodes of one among those of the next: every so many of the last. With
 #: the ends as nodes, a jump next to one of them does not escape two of them.
 _STRIDES = (8, 4, 2, 1)
-#: How near to each other the two rules before must be, too: this inverse times as far as the last.
-_BY_CHANCE = 0.01
 _NODES = _clenshaw_curtis(24)[0]
 _WEIGHTS = {stride: _clenshaw_curtis(24 // stride)[1] for stride in _STRIDES}
 
@@ -540,17 +540,20 @@ def _integrals(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Float
         rents[ask] = _quadrature(curve, prior, seller[first[ask]], reports[first[ask]])
         halves = []
         for some, nodes in zip(stretches, through, strict=True):
-            if nodes.size == some.size:
-                continue
-            fits, others = _polynomial(places, rents, nodes[::2]), nodes[1::2]
-            off = np.abs(fits(places[others]) - rents[others])
-            if np.all(off <= _ACCURACY_BETWEEN * (places * sold + rents)[others]):
-                rest = some[np.isnan(rents[some])]
+            rest = some[np.isnan(rents[some])]
+            if nodes.size > _FEWEST and _is_met(places, rents, nodes, places * sold + rents):
                 rents[rest] = _polynomial(places, rents, nodes)(places[rest])
-            else:
+            elif rest.size:
                 halves += [some[: some.size // 2], some[some.size // 2 :]]
         stretches = halves
     return rents[place]
+
+
+def _is_met(places: Floats, rents: Floats, nodes: Ints, paid: Floats) -> bool:
+    """Say whether a polynomial through every other node meets the rest."""
+    others = nodes[1::2]
+    off = np.abs(_polynomial(places, rents, nodes[::2])(places[others]) - rents[others])
+    return bool(np.all(off <= _ACCURACY_BETWEEN * paid[others]))
 
 
 def _spread_evenly(places: Floats, some: Ints) -> Ints:
@@ -563,7 +566,8 @@ def _spread_evenly(places: Floats, some: Ints) -> Ints:
 
 
 def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1)
+    # "full" leaves out a warning of places next to each other; what such a fit misses is seen.
+    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
 
 
 def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
@@ -622,7 +626,7 @@ def _least_payment(
 def last_sale(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floats) -> Floats:
     """Return a report from which on each seller sells nothing, close to the smallest such.
 
-    Guarantees fall with the report, so a binary search finds where they end. Mostly it is where
+    Guarantees fall with the report, so a search finds where they end. Mostly it is where
     the virtual cost meets the level of the market without the seller, which is tried first.
     """
     top = prior.support[1]
@@ -694,7 +698,7 @@ def _adaptive(
 ) -> Floats:
     """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once.
 
-    Every interval is integrated by rules of rising order until they agree to ``tolerance``, and
+    Every interval is integrated by rules of rising order until three agree to ``tolerance``, and
     halved where none do; one of a length that does not matter (it holds a jump) is accepted.
     """
     total, n_intervals = np.zeros(low.size), low.size
@@ -720,7 +724,7 @@ def _adaptive(
 def _by_rising_orders(
     f: Callable[[Ints, Floats], Floats], owner: Ints, low: Floats, high: Floats, tolerance: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Integrate f on each interval; return also where two rules agree."""
+    """Integrate f on each interval; return also where three rules agree."""
     z = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * _NODES)
     z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
     values, good = np.empty_like(z), np.zeros(owner.size, dtype=bool)
@@ -735,7 +739,7 @@ def _by_rising_orders(
         values[new] = f(np.repeat(owner[some], at.shape[1]), at.ravel()).reshape(at.shape)
         fine = 0.5 * (high - low)[some] * (values[np.ix_(some, nodes)] @ _WEIGHTS[stride])
         before, apart[some] = apart[some], np.abs(fine - found[some])
-        # Two rules may agree by chance, but not both with a third.
-        good[some] = np.maximum(apart[some], _BY_CHANCE * before) <= tolerance[some]
+        # Two rules may agree by chance, but hardly both with a third.
+        good[some] = np.maximum(apart[some], before) <= tolerance[some]
         found[some], asked = fine, nodes
     return found, good
