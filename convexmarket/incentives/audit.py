@@ -31,6 +31,7 @@ from convexmarket.arguments import (
 )
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
+from convexmarket.incentives.exact_rents import information_rents, last_sale
 from convexmarket.incentives.rents import (
     Chords,
     SolvedCurve,
@@ -38,13 +39,7 @@ from convexmarket.incentives.rents import (
     for_each_seller,
     sales_end_between,
 )
-from convexmarket.incentives.rules import (
-    information_rents,
-    last_sale,
-    method_of,
-    payments,
-    reports_of,
-)
+from convexmarket.incentives.rules import method_of, payments, reports_of
 from convexmarket.incentives.trials import (
     Build,
     PaymentRule,

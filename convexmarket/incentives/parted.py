@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.errors import AllocationError
-from convexmarket.incentives.rules import information_rents
+from convexmarket.incentives.exact_rents import information_rents
 from convexmarket.sellers import PartedSellers
 
 __all__ = ["part_payments", "parted_payments"]
