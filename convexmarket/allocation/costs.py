@@ -15,7 +15,6 @@ __all__ = [
     "GroupedCosts",
     "Ints",
     "Replaced",
-    "ReplacedAlike",
     "ReplacedInGroups",
     "SortedCosts",
     "of_market",
@@ -213,11 +212,6 @@ class GroupedCosts(SortedCosts):
         """Return numbers, means and squares of the k smallest costs."""
         return self._numbers[:k], self._means[:k], self._squares[:k]
 
-    def row(self, psi: Floats) -> Ints:
-        """Return where sellers of these costs are; behind all rows if they are too dear."""
-        found = np.searchsorted(self.psi, psi, side="right") - 1
-        return np.where(psi >= self.psi[-1], self.psi.size, found)
-
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
         return self._n[k]
@@ -270,22 +264,22 @@ class Replaced(OneSellerEach):
 
     def _others(self, e: Ints, k: Ints) -> Ints:
         """Return the base rank of the k-th of the sellers that were not replaced."""
-        return k + (k >= of_market(self.rank, e))
+        return k + (k >= self.rank[e])
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
-        place = of_market(self.place, e)
+        place = self.place[e]
         other = self._others(e, k - (k > place))
         found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
-        return np.where(k == place, of_market(self.y, e), self.base.scaled(found))
+        return np.where(k == place, self.y[e], self.base.scaled(found))
 
     def _among(self, e: Ints, k: Ints) -> tuple[Ints, Floats, Floats]:
         """Return how many of the base are among the k smallest, who has left and who has come."""
-        has_new = k > of_market(self.place, e)
+        has_new = k > self.place[e]
         others = k - has_new
-        has_old = others > of_market(self.rank, e)
+        has_old = others > self.rank[e]
         left = np.where(has_old, self.old[e], 0.0)
-        return others + has_old, left, np.where(has_new, of_market(self.y, e), 0.0)
+        return others + has_old, left, np.where(has_new, self.y[e], 0.0)
 
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
@@ -321,32 +315,30 @@ class ReplacedInGroups:
     old : ndarray, shape (n,)
         Costs of the sellers who are replaced.
     psi : ndarray, shape (n,)
-        What they cost instead; +inf removes them. One for all where all are of one row, so that
-        only sums tell these markets apart.
+        What they cost instead; +inf removes them.
     """
 
     def __init__(self, base: GroupedCosts, old: Floats, psi: Floats) -> None:
         self.base, self.offset, self.psi = base, base.offset, psi
         self.old, self.y = base.scaled(old), base.scaled(psi)
         rows = base.psi.size
-        self.row = base.row(old[: psi.size])
+        self.row = np.searchsorted(base.psi, old, side="right") - 1
+        self.row[old >= base.psi[-1]] = rows  # too dear to be there
         self.place = np.searchsorted(base.psi, psi)
         self.size = rows + 1 - np.isinf(psi).astype(np.intp)
-        self.count = old.size
+        self.count = psi.size
         self.stretches = None
         if base.stretches is not None:
             _, *ends = base.stretches
-            begin, end = (
-                np.broadcast_to(k + (self.place[:, None] <= k), (self.count, k.size)) for k in ends
-            )
-            e = np.repeat(np.arange(self.count), begin.shape[1])
+            begin, end = (k + (self.place[:, None] <= k) for k in ends)
+            e = np.repeat(np.arange(psi.size), begin.shape[1])
             self.stretches = e, begin.ravel(), end.ravel()
 
     def _among(self, e: Ints, k: Ints) -> tuple[Ints, Any, Any]:
         """Return how many rows of the base are among the first k, if one has left and if come."""
-        has_new = k > of_market(self.place, e)
+        has_new = k > self.place[e]
         rows = k - has_new
-        return rows, rows > of_market(self.row, e), has_new
+        return rows, rows > self.row[e], has_new
 
     def number(self, e: Ints, k: Ints) -> Ints:
         """Return how many sellers the k smallest costs are of."""
@@ -358,32 +350,29 @@ class ReplacedInGroups:
 
         def without(number: Ints) -> Ints:
             more = self.base.position(e, number + 1)
-            own = of_market(self.row, e)
-            return np.where(more > own, more, self.base.position(e, number))
+            return np.where(more > self.row[e], more, self.base.position(e, number))
 
         behind = without(number - 1) + 1
-        place = of_market(self.place, e)
+        place = self.place[e]
         return np.where(behind > place, behind, np.minimum(without(number), place))
 
     def value(self, e: Ints, k: Ints) -> Floats:
         """Return the k-th smallest cost."""
-        found = self.base.scaled(self._row(e, k))
-        return np.where(k == of_market(self.place, e), of_market(self.y, e), found)
+        return np.where(k == self.place[e], self.y[e], self.base.scaled(self._row(e, k)))
 
     def _row(self, e: Ints, k: Ints) -> Floats:
-        place = of_market(self.place, e)
-        return self.base.psi[np.minimum(k - (k > place), self.base.psi.size - 1)]
+        return self.base.psi[np.minimum(k - (k > self.place[e]), self.base.psi.size - 1)]
 
     def sum1(self, e: Ints, k: Ints) -> Floats:
         """Return the sum of the k smallest costs."""
         rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, of_market(self.y, e), 0.0)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
         return self.base.s1[rows] - old + y
 
     def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
         """Return the sum of the k smallest costs, and that of their squares."""
         rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, of_market(self.y, e), 0.0)
+        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
         return self.base.s1[rows] - old + y, self.base.s2[rows] - old * old + y * y
 
     def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
@@ -392,16 +381,3 @@ class ReplacedInGroups:
         below = np.searchsorted(self.base.psi, value) + (self.psi[e] < value)
         upto = np.searchsorted(self.base.psi, value, side="right") + (self.psi[e] <= value)
         return below, upto
-
-
-class ReplacedAlike(Replaced):
-    """Many markets, each the base market with one of similar sellers at the same cost instead.
-
-    The sellers are similar where no rank asked about lies between theirs, so that only sums tell
-    these markets apart.
-    """
-
-    def __init__(self, base: SortedCosts, rank: Ints, psi: float) -> None:
-        super().__init__(base, rank[:1], np.array([psi]))
-        self.old = base.scaled(base.psi[rank])
-        self.count = rank.size

@@ -16,7 +16,6 @@ from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import (
     Arrays,
     Replaced,
-    ReplacedAlike,
     ReplacedInGroups,
     SortedCosts,
 )
@@ -38,15 +37,13 @@ from convexmarket.allocation.path import (
 from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-__all__ = ["CurvePoints", "OwnReportCurve", "chunks"]
+__all__ = ["CurvePoints", "OwnReportCurve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
 _CHUNK = 1 << 13
-#: Ranks by which one seller's report can move those that a solve looks at.
-_MARGIN = 4
 
 
 @dataclass(frozen=True)
@@ -128,53 +125,8 @@ class OwnReportCurve:
         rho = ratio_of_scales(self.form, self._base)
         return common_stretches(self._base, self.form.max_weight, rho, self._limit)
 
-    def at(self, seller: Ints, psi: float) -> Floats:
-        """Return the optimal objectives if each seller alone had one and the same cost, shape (n,).
-
-        Most of these markets differ in sums alone, not in any rank that matters, and the weights
-        need not be known.
-        """
-        if self._is_ranged or self._common is None:
-            return self(seller, np.full(seller.size, psi)).value
-        ordered, psi = self._base.psi, psi if psi <= self._limit else np.inf
-        ranks = np.minimum(self._rank[seller], ordered.size)  # one for all who are never bought
-        wanted = np.zeros(ordered.size + 1, dtype=bool)
-        wanted[ranks] = True
-        value = np.empty(wanted.size)
-        for number, group in enumerate(np.split(np.arange(wanted.size), self._borders)):
-            for some in chunks(group[wanted[group]]):
-                alike = number % 2 == 0 and psi > ordered[some[-1]]
-                costs = (
-                    ReplacedAlike(self._base, some, psi)
-                    if alike
-                    else Replaced(self._base, some, np.full(some.size, psi))
-                )
-                value[some] = self._optimum(costs).value
-        return self.form.mu * value[ranks]
-
-    @property
-    def _is_ranged(self) -> bool:
-        return (self.form.eta_low, self.form.eta_high) != (0, np.inf)
-
-    @cached_property
-    def _borders(self) -> Ints:
-        """Between which ranks, first to second and so on, replacing a seller moves what matters.
-
-        Those are the ranks at the cap, those at which sales end and that at which the path begins.
-        """
-        psi, common = self._base.psi, self._common
-        assert common is not None
-        marginal = int(np.ceil(1.0 / self.form.max_weight)) - 1
-        around = psi[np.clip([marginal - 2, marginal + 2], 0, psi.size - 1)]
-        first, last = np.searchsorted(psi, around[0]), np.searchsorted(psi, around[1], side="right")
-        spans = sorted(
-            [(common.fewest.min(), common.most.max()), (common.k[0], common.k[-1]), (first, last)]
-        )
-        borders = np.maximum.accumulate(np.add(spans, (-_MARGIN, _MARGIN)).ravel())
-        return np.append(np.clip(borders, 0, psi.size), psi.size)
-
     def _batch(self, seller: Ints, psi: Floats) -> CurvePoints:
-        found = [self._solve(seller[some], psi[some]) for some in chunks(np.arange(seller.size))]
+        found = [self._solve(seller[some], psi[some]) for some in _chunks(np.arange(seller.size))]
         return CurvePoints.joined(found or [CurvePoints(*np.empty((4, 0)))])
 
     def can_do_without(self) -> bool:
@@ -253,8 +205,7 @@ class OwnReportCurve:
         )
 
 
-def chunks(index: Ints) -> list[Ints]:
-    """Return sellers in chunks whose markets are solved at once."""
+def _chunks(index: Ints) -> list[Ints]:
     return [index[start : start + _CHUNK] for start in range(0, index.size, _CHUNK)]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import GroupedCosts, Ints, ReplacedInGroups
-from convexmarket.allocation.curve import CurvePoints, OwnReportCurve, chunks
+from convexmarket.allocation.curve import CurvePoints, OwnReportCurve
 from convexmarket.allocation.exact import (
     Place,
     best_place,
@@ -43,8 +43,6 @@ Floats = NDArray[np.float64]
 
 #: Sellers who are fetched to be solved exactly.
 _MOST = 100_000
-#: Sellers of one group whose markets are solved alike.
-_MANY = 1_000
 
 
 class _Costs:
@@ -169,26 +167,6 @@ class PartCurve(OwnReportCurve):
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight under the cap."""
         return True
-
-    def at(self, seller: Ints, psi: float) -> Floats:
-        """Return the optimal objectives if each seller alone had one and the same cost.
-
-        Most sellers are in a few groups, where these markets differ in sums alone.
-        """
-        own = self.form.virtual_costs[seller]
-        order = np.argsort(own)
-        _, first, number = np.unique(
-            self._base.row(own[order]), return_index=True, return_counts=True
-        )
-        alike = (number >= _MANY) & (not self._is_ranged)
-        value = np.empty(seller.size)
-        for begin, length in zip(first[alike], number[alike], strict=True):
-            for some in chunks(order[begin : begin + length]):
-                costs = ReplacedInGroups(self._base, own[some], self._instead(np.array([psi])))
-                value[some] = self.form.mu * self._optimum(costs).value
-        rest = order[np.repeat(~alike, number)]
-        value[rest] = self(seller[rest], np.full(rest.size, psi)).value
-        return value
 
     def _instead(self, psi: Floats) -> Floats:
         return np.where(psi > self._limit, np.inf, psi)

@@ -66,8 +66,6 @@ _SLACK = 1e-9
 _FIRST_NODES = 1024
 #: Ends of stretches that many markets share, at most; more are taken for one.
 _MOST_ENDS = 6
-#: Pieces of the path of which many markets try each; of more, each market looks for its own.
-_MOST_SHARED = 8
 #: Nodes evaluated in one round of splitting while few stretches are left.
 _NODES_PER_ROUND = 128
 
@@ -290,9 +288,7 @@ def minimise(
         One point per market; ``rate`` is +inf where the infimum is not attained.
     """
     path = _Path.of(costs, cap)
-    alike = costs.size.size < costs.count
-    shared = _shared_pieces(path, rho, within) if alike else None
-    e, j, q = shared or _pieces(path, _product, rho, within)
+    e, j, q = _pieces(path, _product, rho, within)
     points = path.points(e, j, q, rho)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
@@ -513,70 +509,6 @@ def common_stretches(base: SortedCosts, cap: float, rho: float, dearest: float) 
         if 2 * (k[ends[-1]] - k[ends[0]]) >= high - low:
             return Common(k[ends], np.maximum(more.j[1, ends] - 2, 0), less.j[0, ends] + 2)
         low, high = k[ends[0]], k[ends[-1]]
-
-
-def _shared_pieces(
-    path: _Path, rho: float, within: Common | None
-) -> tuple[Ints, Ints, Ints] | None:
-    """Return (market, j, q) of the pieces that may be stationary in any of similar markets, if few.
-
-    The first and the last of them, without the cheapest and the dearest seller, are the extremes,
-    as in :func:`common_stretches`; a node has one tau in all, and the ends are averages.
-    """
-    costs, capped = path.costs, (0, int(path.floor[0]))
-    if costs.stretches is not None:
-        of, *ends_of = costs.stretches
-        ends = list(zip(*(k[of == 0] for k in ends_of), strict=True))
-    elif within is not None:
-        ends = [(within.k[0], within.k[-1])]
-        capped = int(within.fewest.min()), int(within.most.max())
-    else:
-        return None
-    found = []
-    for low, high in ends:
-        wide = True
-        while wide:
-            wide = high - low > _NODES_PER_ROUND
-            less, more, at = _between_extremes(path, rho, low, high, capped)
-            if not at.size:
-                break
-            before, (low, high) = high - low, (less.k[at[0]], less.k[at[-1] + 1])
-            if wide and 2 * (high - low) > before:
-                return None
-        found.append(_Stretches(at, less[at], more[at + 1]))
-    _, j, q = _expand(found)
-    if not 0 < j.size <= _MOST_SHARED:
-        return None
-    return (
-        np.repeat(np.arange(costs.count), j.size),
-        np.tile(j, costs.count),
-        np.tile(q, costs.count),
-    )
-
-
-def _between_extremes(
-    path: _Path, rho: float, low: int, high: int, capped: tuple[int, int]
-) -> tuple[_Nodes, _Nodes, Ints]:
-    """Return nodes of the extreme ones of similar markets, and after which any may be stationary.
-
-    ``capped`` are bounds of how many sellers are at the cap there.
-    """
-    costs, first, last = path.costs, int(path.first[0]) - 1, int(path.costs.size[0])
-    low, high = np.clip([low, high], first, last)
-    k = np.unique(low + (high - low) * np.arange(_NODES_PER_ROUND + 1) // _NODES_PER_ROUND)
-    fewest, most_capped = (np.broadcast_to(np.minimum(j, path.floor), (1, k.size)) for j in capped)
-    extremes = np.array([[0], [costs.count - 1]])
-    nodes, beta = path.node_and_beta(extremes, k[None, :], (fewest, most_capped))
-    less, more = nodes[0], nodes[1]
-    inner = (k > first) & (k < last)
-    tau = np.where(inner, costs.offset + costs.value(extremes[0], np.clip(k, 0, last - 1)), 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(inner, beta[0] / beta[1], 1.0)
-        least_cost = tau - (tau - more.cost) * ratio
-        most_cost = tau - (tau - less.cost) / ratio
-        most = _product(less.rate2[:-1], most_cost[1:])
-        least = _product(more.rate2[1:], least_cost[:-1])
-    return less, more, np.flatnonzero(_may_hit(most, least, rho))
 
 
 def _pieces(

@@ -9,13 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation import curve as curve_module
-from convexmarket.allocation import exact
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import highest_cost_bought, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
-from tests import one_in
-from tests.allocation.builders import LARGE, large_form
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -316,25 +313,8 @@ def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
     together = curve(who, says)
     monkeypatch.setattr(curve_module, "_CHUNK", 7)
     apart = curve(who, says)
-    for name in ("epsilon", "value", "level"):
+    for name in ("epsilon", "value", "level", "cap_level"):
         np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
-
-
-@pytest.mark.parametrize("name", one_in(3, LARGE))
-def test_all_at_one_cost_are_answered_as_if_each_alone(name, monkeypatch):
-    """Whether sellers are left out from the start, and however many are solved at once."""
-    form = large_form(name, 300)
-    psi = form.virtual_costs
-    curve, who = OwnReportCurve(form), np.flatnonzero(np.isfinite(psi))
-    monkeypatch.setattr(exact, "_WORTH_PASSES", 100)
-    monkeypatch.setattr(exact, "_SAMPLE", 50)
-    monkeypatch.setattr(curve_module, "_CHUNK", 100)
-    fewer = OwnReportCurve(form)
-    highest = psi[who].max()
-    for y in (0.5 * psi[who].min(), *np.quantile(psi[who], [0, 0.5, 0.9, 1]), 2 * highest, np.inf):
-        alone = curve(who, np.full(who.size, y)).value
-        for one in (curve, fewer):
-            np.testing.assert_allclose(one.at(who, y), alone, rtol=1e-13)
 
 
 def test_sellers_become_free_however_many_are_asked():
@@ -365,7 +345,7 @@ def test_reports_that_are_true_are_answered_from_one_market(monkeypatch):
     found = own(who, says)
     assert sizes == [3]
     alone = [own(who[k : k + 1], says[k : k + 1]) for k in range(6)]
-    for name in ("epsilon", "value", "level"):
+    for name in ("epsilon", "value", "level", "cap_level"):
         expected = [getattr(one, name)[0] for one in alone]
         np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
     # The others' guarantees change with what one says.
