@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -31,13 +31,21 @@ from convexmarket.lab.lists.reading import (
     read_reports,
     report_faults,
 )
-from convexmarket.lab.problem.base import ProblemModel
+from convexmarket.lab.problem.base import RunTable
 from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.priors import Prior
 
-__all__ = ["REPORTED", "SOLD", "People", "read_columns", "read_people", "read_public"]
+__all__ = [
+    "REPORTED",
+    "SOLD",
+    "People",
+    "ProblemWithTable",
+    "read_columns",
+    "read_people",
+    "read_public",
+]
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +53,17 @@ Floats = NDArray[np.float64]
 REPORTED, SOLD = "reported", "sold"
 #: The branch of the seed that draws the public rows; kinds count theirs from 0.
 _PUBLIC = 1_000
+
+
+class ProblemWithTable(Protocol):
+    """A problem whose data are a table of the user's own, as far as reading it goes."""
+
+    data: Any
+    prior: Any
+    run: RunTable
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the problem names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +137,7 @@ class People:
         )
 
 
-def read_people(problem: ProblemModel, group: str | None = None) -> People:
+def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
     """Read the table of a problem whose data are the user's own.
 
     Parameters
@@ -133,7 +152,7 @@ def read_people(problem: ProblemModel, group: str | None = None) -> People:
     DataError
         If a file cannot be read, or holds a bad row; the message names the lines and ids.
     """
-    data: OwnTable = problem.data  # type: ignore[attr-defined]
+    data: OwnTable = problem.data
     learner = getattr(problem, "learner", None)
     path = problem.file(data.file)
     table = _Table.read(data, path, data.id, data.report, group)
@@ -141,7 +160,7 @@ def read_people(problem: ProblemModel, group: str | None = None) -> People:
     ids = table.ids(data.id)
     reports = None
     if data.report is not None:
-        reports = table.reports(data.report, problem.prior, ids)  # type: ignore[attr-defined]
+        reports = table.reports(data.report, problem.prior, ids)
     people = table.people(data, ids, getattr(learner, "target_range", None))
     groups = None if group is None else table.words(group, "the group", ids)
     parts = _drawn(people, data.public_shares, problem.run.seed, path) | read_public(problem)
@@ -160,7 +179,7 @@ def read_people(problem: ProblemModel, group: str | None = None) -> People:
     )
 
 
-def read_public(problem: ProblemModel) -> dict[str, pd.DataFrame]:
+def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:
     """Read the public rows that stand in files of their own, by what they are for.
 
     Raises
@@ -168,7 +187,7 @@ def read_public(problem: ProblemModel) -> dict[str, pd.DataFrame]:
     DataError
         As :func:`read_people`.
     """
-    data: OwnTable = problem.data  # type: ignore[attr-defined]
+    data: OwnTable = problem.data
     parts = {}
     for part, name in data.public_files.items():
         table = _Table.read(data, problem.file(name))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from convexmarket.deal import Deal, buy
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.lists.people import SOLD, People, read_people
+from convexmarket.lab.lists.people import SOLD, People, ProblemWithTable, read_people
 from convexmarket.lab.lists.reading import digest
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.own import OwnTable
@@ -28,12 +29,13 @@ class Sale:
     ----------
     deal : Deal
     people : People
-    problem : Problem
+    table : path
+        The file that they stand in.
     """
 
     deal: Deal
     people: People
-    problem: ProblemModel
+    table: Path
 
     @property
     def public_score(self) -> float:
@@ -70,9 +72,9 @@ class Sale:
             raise DataError(
                 f"{ledger.path} is an online market's, which writes its own sales; give another"
             )
-        offers, name = self.deal.offers, self.problem.data.file  # type: ignore[attr-defined]
+        offers = self.deal.offers
         ids = [str(seller) for seller in offers.index]
-        source = None if again else f"sha256:{digest(self.problem.file(name))}"
+        source = None if again else f"sha256:{digest(self.table)}"
         sold = ledger.sell(ids, offers["epsilon"], offers["payment"].to_numpy(), source=source)
         ledger.account(ids).charge(self.deal.model.guarantee_)
         return sold
@@ -131,7 +133,8 @@ def buy_from(
         raise ParameterError("at_least is about groups: name their column, --group-column")
     if gamma is None and budget is None:
         gamma = the_one("objective.gamma", wanted.gamma, ", or --gamma or --budget")
-    people = read_people(problem, group)
+    market = cast(ProblemWithTable, problem)
+    people = read_people(market, group)
     table = people.parts[SOLD].assign(**{data.report: people.reports})
     constraints = list(wanted.constraints)
     if group is not None:
@@ -143,7 +146,7 @@ def buy_from(
         table,
         ask=data.report,
         target=people.label,
-        prior=problem.prior,  # type: ignore[attr-defined]
+        prior=market.prior,
         learner=wanted.learner,
         objective=wanted.objective,
         constraints=constraints,
@@ -152,4 +155,4 @@ def buy_from(
         group=group,
         **told,
     )
-    return Sale(deal, people, problem)
+    return Sale(deal, people, problem.file(data.file))
