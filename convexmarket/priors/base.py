@@ -1,10 +1,4 @@
-"""What every prior can do, and the one implementation behind all continuous ones.
-
-:class:`Prior` is what the rest of the package relies on. It checks arguments and leaves the
-formulas to its subclasses, which are asked for sensitivities in the support only.
-:class:`ContinuousPrior` supplies them for any frozen ``scipy.stats`` distribution.
-:class:`ScipyPrior` lives beside them because :meth:`Prior.from_scipy` makes it.
-"""
+"""The base class of all priors, and the prior of a frozen ``scipy.stats`` distribution."""
 
 from __future__ import annotations
 
@@ -16,43 +10,71 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import elementwise
 
-from convexmarket.arguments import generator_of
+from convexmarket.arguments import generator_of, where_no_number
 from convexmarket.errors import ParameterError, PriorError
-from convexmarket.priors.arguments import FloatArray, floats, scipy_support
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 
-__all__ = ["ContinuousPrior", "Prior", "ScipyPrior"]
+__all__ = ["FloatArray", "Prior", "ScipyPrior", "as_prior", "floats"]
+
+FloatArray = NDArray[np.float64]
+
+#: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
+SMALLEST = float(np.finfo(np.float64).tiny)
+
+
+def floats(name: str, values: ArrayLike) -> FloatArray:
+    """Convert values to an array of floats."""
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
 
 
 class Prior(ABC):
     """A distribution of sensitivities c >= 0 that buyer and sellers know.
 
-    Use a named family (:class:`Uniform`, :class:`Beta`, ...), :meth:`from_scipy` or
-    :class:`EmpiricalPrior`. Priors are immutable; they compare and hash by value, those of custom
-    scipy distributions by identity.
+    Use a named family (:class:`Uniform`, :class:`Beta`, ...), :class:`EmpiricalPrior`, or any
+    frozen continuous ``scipy.stats`` distribution, which every argument ``prior`` accepts. For
+    another distribution, subclass ``Prior``: set :attr:`support` and write :meth:`cdf` and
+    :meth:`pdf`. Quantiles, draws, the mean, virtual costs and ironing follow from these.
+
+    Priors are immutable. They compare and hash by value; a prior without a named family compares
+    by identity.
+
+    Attributes
+    ----------
+    support : tuple of float
+        The interval [c_lo, c_hi] of possible sensitivities; c_hi may be infinite.
 
     Examples
     --------
-    >>> import scipy.stats
     >>> import convexmarket as cm
-    >>> prior = cm.Prior.from_scipy(scipy.stats.triang(0.5, loc=0.02, scale=0.08))
-    >>> prior.support
-    (0.02, 0.1)
+    >>> class Ramp(cm.Prior):
+    ...     support = (0.0, 1.0)
+    ...     def cdf(self, c):
+    ...         return np.clip(c, 0, 1) ** 2
+    ...     def pdf(self, c):
+    ...         return 2 * np.asarray(c)
+    >>> Ramp().virtual_cost([0.2, 0.6]).round(6)
+    array([0.3, 0.9])
     """
 
-    family: ClassVar[str]
-    example: ClassVar[str]
+    #: Name in problem files and on the command line, with an example of its parameters.
+    family: ClassVar[str] = "custom"
+    example: ClassVar[str] = ""
 
-    _support: tuple[float, float]
-    _mean: float
-    _regular: bool
-    _slope: float | None = None
-    _step: ClassVar[bool] = False
+    support: tuple[float, float]
+    #: Slope of psi where psi is affine on the whole support (2 for Uniform), else None.
+    virtual_cost_slope: float | None = None
+    #: Whether the ironed psi is constant between breakpoints, as for a sample.
+    is_step: ClassVar[bool] = False
 
     @staticmethod
     def from_scipy(frozen: Any) -> Prior:
-        """Return the prior of a frozen continuous ``scipy.stats`` distribution.
+        """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
         Parameters
         ----------
@@ -62,8 +84,8 @@ class Prior(ABC):
         Returns
         -------
         Prior
-            Its ``is_regular`` is decided numerically, on about 6000 sensitivities, up to rounding.
-            A custom distribution is fast only if it defines ``_cdf`` next to ``_pdf``, and samples
+            Regularity is decided numerically, on about 6000 sensitivities, up to rounding. A
+            custom distribution is fast only if it defines ``_cdf`` next to ``_pdf``, and samples
             fast only if it defines ``_ppf`` too.
 
         Raises
@@ -80,119 +102,144 @@ class Prior(ABC):
         """
         return ScipyPrior(frozen)
 
-    @property
-    def support(self) -> tuple[float, float]:
-        """The interval [c_lo, c_hi] of possible sensitivities; c_hi may be infinite."""
-        return self._support
+    @abstractmethod
+    def cdf(self, c: ArrayLike) -> FloatArray:
+        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
 
-    @property
+    @abstractmethod
+    def pdf(self, c: ArrayLike) -> FloatArray:
+        """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
+
+    # ----------------------------------------------------- formulas that a subclass may know better
+
+    def _log_cdf(self, c: FloatArray) -> FloatArray:
+        return np.log(self.cdf(c))
+
+    def _log_pdf(self, c: FloatArray) -> FloatArray:
+        return np.log(self.pdf(c))
+
+    def _quantile(self, u: FloatArray) -> FloatArray:
+        low, high = self.support
+        if u.size == 0:
+            return u
+        if np.isinf(high):  # infinite quantiles lie at u = 1 alone
+            start = low + max(abs(low), 1.0)
+            high = elementwise.bracket_root(lambda c: self.cdf(c) - (1 - 1e-15), start).bracket[1]
+        found = elementwise.find_root(lambda c, level: self.cdf(c) - level, (low, high), args=(u,))
+        inside = np.where(u > 0, np.where(u < 1, found.x, self.support[1]), low)
+        return np.where(np.isnan(inside), high, inside)
+
+    def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.quantile(rng.random(size))
+
+    @cached_property
     def mean(self) -> float:
         """Expected sensitivity."""
-        return self._mean
+        low, high = self.support
+        return float(low + quad(lambda c: 1 - self.cdf(c), low, high, limit=200)[0])
 
-    @property
+    @cached_property
     def is_regular(self) -> bool:
         """Whether psi is strictly increasing (A, Assumption III.1), so that nothing is ironed."""
-        return self._regular
+        self._check_density()
+        return never_falls(self._virtual_cost(self._nodes))
 
     @property
-    def virtual_cost_slope(self) -> float | None:
-        """Slope of psi where it is affine on the whole support (2 for Uniform), else None."""
-        return self._slope
-
-    @property
-    def is_step(self) -> bool:
-        """Whether the ironed psi is constant between breakpoints, as for a sample."""
-        return self._step
-
-    @property
-    @abstractmethod
     def breakpoints(self) -> FloatArray:
         """Sensitivities strictly inside the support where the ironed psi has a kink or a jump.
 
         Ends of ironed intervals, and the atoms at which an empirical psi jumps; empty for a
         regular continuous prior. Increasing, shape (b,).
         """
+        if self.is_regular:
+            return np.empty(0)
+        ends = self._ironing.ends
+        return ends[(ends > self.support[0]) & (ends < self.support[1])]
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the family and its parameters, ready for JSON; see :func:`prior_from_dict`."""
+    def _virtual_cost(self, c: FloatArray) -> FloatArray:
+        """Compute psi on the support."""
+        if (slope := self.virtual_cost_slope) is not None:
+            return np.maximum(slope * c - (slope - 1) * self.support[0], c)
+        # Logarithms, because in the tails F or f underflows long before their ratio does.
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            log_cdf = self._log_cdf(c)
+            ratio = np.exp(log_cdf - self._log_pdf(c))
+        # At the bottom of the support F/f tends to 0, whatever the density does there.
+        return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
 
-    @abstractmethod
-    def cdf(self, c: ArrayLike) -> FloatArray:
-        """Return F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
+    def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
+        """Compute the ironed psi on the support."""
+        if self.is_regular:
+            return self._virtual_cost(c)
+        nodes, costs, _ = self._ironing
+        ironed = np.interp(c, nodes, costs)
+        # Above the last node: an unbounded tail, or a top where psi is infinite.
+        above = c > nodes[-1]
+        if not np.any(above):
+            return ironed
+        tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
+        return np.where(above, tail, ironed)
 
-    @abstractmethod
-    def pdf(self, c: ArrayLike) -> FloatArray:
-        """Return the density f(c), per unit of sensitivity; same shape as ``c``."""
+    @cached_property
+    def _nodes(self) -> FloatArray:
+        return dense_nodes(self._quantile, self.support)
 
-    @abstractmethod
-    def _quantile(self, u: FloatArray) -> FloatArray: ...
+    @cached_property
+    def _ironing(self) -> IronedCosts:
+        return iron(self._nodes, self.cdf(self._nodes), self._virtual_cost)
 
-    @abstractmethod
-    def _draw(self, size: int, rng: np.random.Generator) -> FloatArray: ...
+    def _check_density(self) -> None:
+        """Refuse a density that is zero or not finite at a node inside the support."""
+        low, high = self.support
+        inside = self._nodes[(self._nodes > low) & (self._nodes < high)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bad = ~np.isfinite(self._log_pdf(inside))
+        if bad.any():
+            c = inside[np.argmax(bad)]
+            raise PriorError(
+                f"{self!r}: the density is {self.pdf(c)} at c = {c:.6g}, inside the support "
+                f"[{low:g}, {high:g}], so psi = c + F/f is undefined there. Use a distribution "
+                "with a positive, finite density between its ends, or EmpiricalPrior(samples)"
+            )
 
-    @abstractmethod
-    def _raw_on_support(self, c: FloatArray) -> FloatArray: ...
-
-    @abstractmethod
-    def _ironed_on_support(self, c: FloatArray) -> FloatArray: ...
+    # -------------------------------------------------------------------------- what users call
 
     def quantile(self, u: ArrayLike) -> FloatArray:
-        """Return the smallest sensitivity c of the support with F(c) >= u.
-
-        Parameters
-        ----------
-        u : array_like of probabilities in [0, 1]
+        """Compute the smallest sensitivity c of the support with F(c) >= u, entry by entry.
 
         Raises
         ------
         ParameterError
-            If an entry is not in [0, 1].
+            If an entry of ``u`` is not in [0, 1].
         """
         levels = floats("u", u)
         outside = ~((levels >= 0) & (levels <= 1))
         if outside.any():
             raise ParameterError(f"u = {levels[outside][0]} is not a probability; give 0 <= u <= 1")
-        return self._quantile(levels)[()]
+        return np.clip(self._quantile(levels), *self.support)[()]
 
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
-        """Return Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
+        """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
 
-        Parameters
-        ----------
-        c : array_like
-            Sensitivities, at least c_lo.
-
-        Returns
-        -------
-        ndarray, same shape as ``c``
-            In units of sensitivity; +inf above c_hi, where nothing is ever bought, and at c_hi
-            itself where the density vanishes there.
-
-        Raises
-        ------
-        PriorError
-            If an entry is NaN or below the support.
+        It has the shape and the unit of the sensitivities ``c``. It is +inf above c_hi, where
+        nothing is ever bought, and at c_hi itself where the density vanishes there. An entry that
+        is NaN or below the support raises a PriorError.
         """
-        return self._over_support(self._raw_on_support, c)
+        return self._over_support(self._virtual_cost, c)
 
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
-        """Return the ironed virtual cost: what a market uses, never falling in ``c``.
+        """Compute the ironed virtual cost, which markets use and which never falls in ``c``.
 
-        A guarantee is truthfully priced only if it never grows with the report (A, Lemma III.2);
-        the buyer's problem ensures that when the cost it sees never falls. With the expected-cost
-        curve R(q) = q * F^-1(q), psi = dR/dq; the ironed psi is the slope of the convex hull of R,
-        which is the best the buyer can do among nondecreasing costs (Myerson, 1981, section 6).
+        A guarantee is truthfully priced only if it never grows with the report (A, Lemma III.2).
+        With the expected-cost curve R(q) = q * F^-1(q), psi = dR/dq; the ironed psi is the slope
+        of the convex hull of R, the best of all nondecreasing costs for the buyer (Myerson, 1981,
+        section 6).
 
         For a regular prior it is psi itself. An irregular continuous prior is ironed on about 6000
-        sensitivities and interpolated linearly between them, so that it is nondecreasing by
-        construction. The interpolation costs second order in the spacing, and no truthfulness:
-        payments are truthful for any nondecreasing cost that allocation and payments share.
-
-        Parameters, return value and errors are those of :meth:`virtual_cost`.
+        sensitivities and interpolated linearly between them; payments are truthful for any
+        nondecreasing cost that allocation and payments share. See :meth:`virtual_cost`.
         """
-        return self._over_support(self._ironed_on_support, c)
+        return self._over_support(self._ironed_virtual_cost, c)
 
     def check_reports(self, c: ArrayLike) -> None:
         """Check that every reported sensitivity is finite and in the support.
@@ -209,35 +256,27 @@ class Prior(ABC):
             raise self._outside(reports, outside, "are not in")
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
-        """Draw independent sensitivities.
-
-        Parameters
-        ----------
-        size : int
-            Number of draws, at least 0.
-        random_state : numpy.random.Generator or int
-            Source of randomness, or a seed; the same gives the same draws.
-
-        Returns
-        -------
-        ndarray, shape (size,)
+        """Draw ``size`` independent sensitivities with a generator, or one of a seed.
 
         Raises
         ------
         ParameterError
-            If an argument is neither.
+            If ``size`` is not a whole number >= 0.
         """
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if not whole or not 0 <= size <= np.iinfo(np.intp).max // 8:  # bytes of a float
             raise ParameterError(f"size = {size!r} is not a number of draws; give an integer >= 0")
-        rng = generator_of(random_state)
         # Scaling inside scipy can round a draw to just outside the support.
-        return np.clip(self._draw(int(size), rng), *self.support)
+        return np.clip(self._draw(int(size), generator_of(random_state)), *self.support)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the prior by its family and parameters, ready for JSON."""
+        return {"family": self.family, "distribution": type(self).__name__}
 
     def _over_support(
         self, formula: Callable[[FloatArray], FloatArray], c: ArrayLike
     ) -> FloatArray:
-        """Return ``formula`` on the support and +inf above it."""
+        """Apply ``formula`` on the support; the cost is +inf above it."""
         reports = floats("c", c)
         low, high = self.support
         outside = ~(reports >= low)  # NaN compares false
@@ -250,17 +289,17 @@ class Prior(ABC):
     def _outside(self, reports: FloatArray, outside: NDArray[np.bool_], what: str) -> PriorError:
         low, high = self.support
         first = int(np.argmax(outside))
-        # A report is private; one alone is that of the seller who asks.
-        found = f" = {reports.flat[first]}" if reports.size == 1 else ""
+        # A report is private; a single report is that of the caller.
+        value = f" = {reports.flat[first]}" if reports.size == 1 else ""
         return PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
-            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]{found}. "
+            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]{value}. "
             "Correct the reports, or declare a prior that covers them"
         )
 
     def _key(self) -> tuple[Any, ...]:
-        """Return what identifies the prior, hashable."""
-        return tuple(self.to_dict().items())
+        """Identify the prior, by something hashable."""
+        return tuple(self.to_dict().items()) if self.family != "custom" else (id(self),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Prior):
@@ -271,148 +310,139 @@ class Prior(ABC):
         return hash((type(self), self._key()))
 
 
-class ContinuousPrior(Prior):
-    """A frozen scipy distribution with what is known of its virtual cost."""
+class ScipyPrior(Prior):
+    """The prior of a frozen continuous distribution; named families are subclasses.
+
+    The parameters of a named family are its repr, its equality and its dict. Without ``regular``,
+    which a theorem decides, regularity is decided on nodes. ``slope`` is that of an affine psi.
+    """
+
+    family = "scipy"
 
     def __init__(
         self,
         frozen: Any,
-        support: tuple[float, float],
+        parameters: dict[str, Any] | None = None,
         *,
+        support: tuple[float, float] | None = None,
         regular: bool | None = None,
         slope: float | None = None,
     ) -> None:
-        self._frozen = frozen
-        self._support = support
-        self._slope = slope
-        try:
-            median, self._mean = float(frozen.median()), float(frozen.mean())
-        except (OverflowError, RecursionError) as error:
-            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
-        for what, value in (("median", median), ("mean", self._mean)):
+        self.support = support or _support(frozen)
+        self._frozen, self._parameters = frozen, parameters
+        public = getattr(stats, str(frozen.dist.name), None)
+        if parameters is None and type(public) is type(frozen.dist):
+            self._parameters = {
+                "distribution": frozen.dist.name,
+                "args": [float(value) for value in frozen.args],
+                "kwds": {name: float(value) for name, value in sorted(frozen.kwds.items())},
+            }
+        self.virtual_cost_slope = slope
+        if regular is not None:
+            self.is_regular = regular
+        else:
+            self._check_density()
+        low, high = self.support
+        for what, value in (("median", self._computed("median")), ("mean", self.mean)):
             # Averages of numbers next to an end may be rounded to just outside it.
-            if not support[0] * (1 - 1e-9) <= value <= support[1] * (1 + 1e-9):
+            if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
                 raise PriorError(
                     f"{self!r}: the {what} is {value} in floating point, outside the support "
-                    f"[{support[0]:g}, {support[1]:g}]; choose less extreme parameters"
+                    f"[{low:g}, {high:g}]; choose less extreme parameters"
                 )
-        if regular is None:
-            regular = never_falls(self._raw_on_support(self._nodes))
-        self._regular = regular
 
-    @property
-    def breakpoints(self) -> FloatArray:
-        """Ends of the ironed intervals strictly inside the support."""
-        if self._regular:
-            return np.empty(0)
-        ends = self._ironing.ends
-        return ends[(ends > self._support[0]) & (ends < self._support[1])]
-
-    def cdf(self, c: ArrayLike) -> FloatArray:
-        """Return F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
-        return self._computed(self._frozen.cdf, floats("c", c))
-
-    def pdf(self, c: ArrayLike) -> FloatArray:
-        """Return the density f(c), per unit of sensitivity; same shape as ``c``."""
-        return self._computed(self._frozen.pdf, floats("c", c))
-
-    def _quantile(self, u: FloatArray) -> FloatArray:
-        return np.clip(self._computed(self._frozen.ppf, u), *self._support)
-
-    def _computed(self, function: Callable[[FloatArray], FloatArray], x: FloatArray) -> FloatArray:
+    def _computed(self, method: str, *arguments: Any, **options: Any) -> Any:
         try:
-            return function(x)
+            return getattr(self._frozen, method)(*arguments, **options)
         except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
+    @cached_property
+    def mean(self) -> float:
+        """Expected sensitivity."""
+        return float(self._computed("mean"))
+
+    def cdf(self, c: ArrayLike) -> FloatArray:
+        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
+        return self._computed("cdf", floats("c", c))
+
+    def pdf(self, c: ArrayLike) -> FloatArray:
+        """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
+        return self._computed("pdf", floats("c", c))
+
+    def _log_cdf(self, c: FloatArray) -> FloatArray:
+        return self._computed("logcdf", c)
+
+    def _log_pdf(self, c: FloatArray) -> FloatArray:
+        return self._computed("logpdf", c)
+
+    def _quantile(self, u: FloatArray) -> FloatArray:
+        return np.clip(self._computed("ppf", u), *self.support)
+
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self._frozen.rvs(size=size, random_state=rng)
-
-    def _raw_on_support(self, c: FloatArray) -> FloatArray:
-        if self._slope is not None:
-            return np.maximum(self._slope * c - (self._slope - 1) * self._support[0], c)
-        # Logarithms, because in the tails F or f underflows long before their ratio does.
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            log_cdf = self._computed(self._frozen.logcdf, c)
-            ratio = np.exp(log_cdf - self._computed(self._frozen.logpdf, c))
-        # At the bottom of the support F/f tends to 0, whatever the density does there.
-        return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
-
-    def _ironed_on_support(self, c: FloatArray) -> FloatArray:
-        if self._regular:
-            return self._raw_on_support(c)
-        nodes, costs, _ = self._ironing
-        ironed = np.interp(c, nodes, costs)
-        # Beyond the table: an unbounded tail, or a top where psi is infinite.
-        beyond = c > nodes[-1]
-        if np.any(beyond):
-            tail = np.maximum(self._raw_on_support(np.where(beyond, c, nodes[-1])), costs[-1])
-            return np.where(beyond, tail, ironed)
-        return ironed
-
-    def _check_density(self) -> None:
-        """Refuse a density that is zero or not finite at a node inside the support."""
-        low, high = self._support
-        nodes = self._nodes
-        inside = nodes[(nodes > low) & (nodes < high)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bad = ~np.isfinite(self._frozen.logpdf(inside))
-        if bad.any():
-            c = inside[np.argmax(bad)]
-            raise PriorError(
-                f"{self!r}: the density is {self._frozen.pdf(c)} at c = {c:.6g}, inside the "
-                f"support [{low:g}, {high:g}], so psi = c + F/f is undefined there. Use a "
-                "distribution with a positive, finite density between its ends, or "
-                "EmpiricalPrior(samples)"
-            )
-
-    @cached_property
-    def _nodes(self) -> FloatArray:
-        return dense_nodes(self._quantile, self._support)
-
-    @cached_property
-    def _ironing(self) -> IronedCosts:
-        return iron(self._nodes, self._frozen.cdf(self._nodes), self._raw_on_support)
-
-
-class ScipyPrior(ContinuousPrior):
-    """Any frozen continuous distribution on nonnegative numbers."""
-
-    family = "scipy"
-
-    def __init__(self, frozen: Any) -> None:
-        self._support = scipy_support(frozen)
-        self._frozen = frozen
-        self._check_density()
-        super().__init__(frozen, self._support)
-
-    @property
-    def _is_public(self) -> bool:
-        """Whether scipy.stats can rebuild the distribution from its name."""
-        public = getattr(stats, str(self._frozen.dist.name), None)
-        return type(public) is type(self._frozen.dist)
+        return self._computed("rvs", size=size, random_state=rng)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the distribution's name and parameters; of a custom one, its class only."""
-        if not self._is_public:
-            return {"family": "custom", "distribution": type(self._frozen.dist).__name__}
-        return {
-            "family": self.family,
-            "distribution": self._frozen.dist.name,
-            "args": [float(value) for value in self._frozen.args],
-            "kwds": {name: float(value) for name, value in self._frozen.kwds.items()},
-        }
+        """Describe the prior by its family and parameters; a custom one by its class only."""
+        if self._parameters is not None:
+            return {"family": self.family, **self._parameters}
+        return {"family": Prior.family, "distribution": type(self._frozen.dist).__name__}
 
     def _key(self) -> tuple[Any, ...]:
-        if not self._is_public:
-            return (id(self._frozen),)
-        named = self.to_dict()
-        return named["distribution"], *named["args"], *sorted(named["kwds"].items())
+        return (id(self._frozen) if self._parameters is None else repr(self._parameters),)
 
     def __repr__(self) -> str:
-        described = self.to_dict()
-        if described["family"] == "custom":
-            return f"Prior.from_scipy(<{described['distribution']}>)"
-        arguments = [repr(value) for value in described["args"]]
-        arguments += [f"{name}={value!r}" for name, value in described["kwds"].items()]
-        return f"Prior.from_scipy(scipy.stats.{described['distribution']}({', '.join(arguments)}))"
+        if self._parameters is None:
+            return f"Prior.from_scipy(<{type(self._frozen.dist).__name__}>)"
+        name, arguments, named = type(self).__name__, list(self._parameters.values()), {}
+        if type(self) is ScipyPrior:
+            name, arguments, named = arguments  # type: ignore[assignment]
+            name = f"Prior.from_scipy(scipy.stats.{name}"
+        texts = [*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())]
+        return f"{name}({', '.join(texts)})" + ")" * (type(self) is ScipyPrior)
+
+
+def as_prior(prior: Any) -> Prior:
+    """Accept a prior, or a frozen distribution of scipy.stats as one."""
+    return prior if isinstance(prior, Prior) else ScipyPrior(prior)
+
+
+def _support(frozen: Any) -> tuple[float, float]:
+    """Return the support of a frozen continuous distribution, checked to be nonnegative."""
+    if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
+        raise PriorError(
+            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them, "
+            "as in scipy.stats.gamma(2, scale=0.05)"
+        )
+    dist = getattr(frozen, "dist", None)
+    if isinstance(dist, stats.rv_discrete):
+        raise PriorError(
+            f"frozen = scipy.stats.{dist.name} is discrete and has no density; "
+            "use EmpiricalPrior(samples)"
+        )
+    if not isinstance(dist, stats.rv_continuous):
+        raise PriorError(
+            f"frozen = {frozen!r} is not a frozen scipy.stats distribution; "
+            "give one such as scipy.stats.gamma(2, scale=0.05)"
+        )
+    given = [np.ravel(value) for value in [*frozen.args, *frozen.kwds.values()]]
+    sizes = np.abs(
+        np.concatenate([v.astype(float) for v in given if v.dtype.kind in "iuf"] or [[]])
+    )
+    if np.any((sizes > 0) & (sizes < SMALLEST)):
+        raise PriorError(
+            f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give "
+            "a larger one, or zero"
+        )
+    low, high = frozen.support()
+    if np.ndim(low) or np.ndim(high) or not low < high:
+        raise PriorError(
+            f"scipy.stats.{dist.name} has support [{low}, {high}], which is not one interval; "
+            "give it one valid value of each parameter"
+        )
+    if low < 0:
+        raise PriorError(
+            f"scipy.stats.{dist.name} has support [{low:g}, {high:g}], but sensitivities are "
+            ">= 0; truncate or shift it"
+        )
+    return float(low), float(high)

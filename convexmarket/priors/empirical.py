@@ -1,8 +1,4 @@
-"""The prior of a sample, whose expected-cost curve is piecewise linear.
-
-It shares no formula with the continuous priors: there is no density, the slopes of the curve are
-known exactly, and ironing needs no nodes.
-"""
+"""The prior of a sample: no density, a piecewise linear expected-cost curve, exact ironing."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.arguments import FloatArray, floats
-from convexmarket.priors.base import Prior
+from convexmarket.priors.base import FloatArray, Prior, floats
 
 __all__ = ["EmpiricalPrior"]
 
@@ -57,7 +52,7 @@ class EmpiricalPrior(Prior):
     array([ 1. ,  2.5, 10. ])
     """
 
-    _step = True
+    is_step = True
     family = "empirical"
     example = "empirical:sensitivities.csv"
 
@@ -76,16 +71,16 @@ class EmpiricalPrior(Prior):
         self._below = np.cumsum(self._counts)
         gaps = np.diff(self._values, prepend=self._values[0])
         self._raw = self._values + gaps * (self._below - self._counts) / self._counts
-        self._ironed = isotonic_regression(self._raw, weights=self._counts).x
-        self._support = float(self._values[0]), float(self._values[-1])
+        self._hull = isotonic_regression(self._raw, weights=self._counts).x
+        self.support = float(self._values[0]), float(self._values[-1])
         mean = float(np.average(self._values, weights=self._counts))
-        self._mean = min(max(mean, self._support[0]), self._support[1])  # rounding moves it out
-        self._regular = bool(np.all(np.diff(self._raw) > 0))
+        self.mean = min(max(mean, self.support[0]), self.support[1])  # rounding moves it out
+        self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
     def breakpoints(self) -> FloatArray:
         """The sample values strictly inside the support at which the ironed psi jumps."""
-        jumps = np.flatnonzero(np.diff(self._ironed) > 0)
+        jumps = np.flatnonzero(np.diff(self._hull) > 0)
         return self._values[jumps[jumps > 0]]
 
     @property
@@ -116,12 +111,12 @@ class EmpiricalPrior(Prior):
         return described
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Return F(c), the share of samples of at most c; same shape as ``c``."""
+        """Compute F(c), the share of samples of at most c; same shape as ``c``."""
         position = np.searchsorted(self._values, floats("c", c), side="right")
         return np.append(0, self._below)[position] / self._below[-1]
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Refuse: a discrete prior has no density.
+        """Raise an error: a discrete prior has no density.
 
         Raises
         ------
@@ -140,11 +135,11 @@ class EmpiricalPrior(Prior):
         rank = rng.integers(self._below[-1], size=size)
         return self._values[np.searchsorted(self._below, rank, side="right")]
 
-    def _raw_on_support(self, c: FloatArray) -> FloatArray:
+    def _virtual_cost(self, c: FloatArray) -> FloatArray:
         return self._raw[np.searchsorted(self._values, c, side="left")]
 
-    def _ironed_on_support(self, c: FloatArray) -> FloatArray:
-        return self._ironed[np.searchsorted(self._values, c, side="left")]
+    def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
+        return self._hull[np.searchsorted(self._values, c, side="left")]
 
     def _key(self) -> tuple[Any, ...]:
         return self._values.tobytes(), self._counts.tobytes()

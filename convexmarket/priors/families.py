@@ -1,60 +1,60 @@
-"""Named families: what is known of a distribution's virtual cost before any number is computed.
-
-A family knows by a theorem whether it is regular, and some know psi in closed form, so that
-nothing needs to be tried on nodes. Its parameters are its repr, its equality and its dict.
-"""
+"""Named families, whose regularity is decided by a theorem instead of on nodes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.arguments import FloatArray, finite, interval, positive, shaped
-from convexmarket.priors.base import ContinuousPrior
+from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
 
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Power", "TruncatedNormal", "Uniform"]
 
-#: Of logarithms; with less, virtual costs are made of what rounding leaves.
+#: Of logarithms; with less, virtual costs consist of rounding errors.
 SMALLEST_SPREAD = 1e-9
+#: Above it the logarithm of a density is a difference of numbers with too few digits left.
+LARGEST_SHAPE = 1e8
 
 
-class _Family(ContinuousPrior):
-    """A family with named parameters, which give its repr, its equality and its dict."""
-
-    def __init__(
-        self,
-        parameters: dict[str, float],
-        frozen: Any,
-        support: tuple[float, float],
-        *,
-        regular: bool = True,
-        slope: float | None = None,
-    ) -> None:
-        self._parameters = parameters
-        super().__init__(frozen, support, regular=regular, slope=slope)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"family": self.family, **self._parameters}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self._parameters.values()))})"
+def _finite(prior: ScipyPrior, name: str, value: float) -> float:
+    """Return a parameter of ``prior`` as a finite float."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")
+    return number
 
 
-class Uniform(_Family):
+def _positive(prior: ScipyPrior, name: str, value: float, most: float = np.inf) -> float:
+    """Return a parameter of ``prior`` as a finite float above zero, and at most ``most``."""
+    number = _finite(prior, name, value)
+    if SMALLEST <= number <= most:
+        return number
+    remedy = f"at most {most:.0e}, beyond which the density is lost to rounding"
+    if number < SMALLEST:
+        remedy = "a number > 0" if number <= 0 else f"at least {SMALLEST:.0g}"
+    raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give {remedy}")
+
+
+def _interval(prior: ScipyPrior, low: float, high: float) -> tuple[float, float]:
+    """Return the ends of a support, with 0 <= low < high."""
+    bottom, top = _finite(prior, "low", low), _finite(prior, "high", high)
+    if not 0 <= bottom < top:
+        raise PriorError(
+            f"{type(prior).__name__}: low = {low!r}, high = {high!r}; give 0 <= low < high"
+        )
+    return bottom, top
+
+
+class Uniform(ScipyPrior):
     """Sensitivities uniform on [low, high]; psi(c) = 2c - low.
 
     Parameters
     ----------
     low, high : float
         0 <= low < high.
-
-    Raises
-    ------
-    PriorError
-        If the bounds are not finite, negative, or not in this order.
 
     Examples
     --------
@@ -66,12 +66,12 @@ class Uniform(_Family):
     example = "uniform:0.02,0.10"
 
     def __init__(self, low: float, high: float) -> None:
-        low, high = interval(self, low, high)
-        frozen = stats.uniform(low, high - low)
-        super().__init__({"low": low, "high": high}, frozen, (low, high), slope=2.0)
+        low, high = _interval(self, low, high)
+        frozen, named = stats.uniform(low, high - low), {"low": low, "high": high}
+        super().__init__(frozen, named, support=(low, high), regular=True, slope=2.0)
 
 
-class Power(_Family):
+class Power(ScipyPrior):
     """F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
     Parameters
@@ -80,11 +80,6 @@ class Power(_Family):
         Positive; 1 is the uniform prior, more makes sensitive sellers more common.
     high : float
         Largest sensitivity, positive.
-
-    Raises
-    ------
-    PriorError
-        If a parameter is not a finite positive number.
 
     Examples
     --------
@@ -97,28 +92,20 @@ class Power(_Family):
     example = "power:2,0.1"
 
     def __init__(self, exponent: float, high: float) -> None:
-        exponent = positive(self, "exponent", exponent)
-        high = positive(self, "high", high)
-        super().__init__(
-            {"exponent": exponent, "high": high},
-            stats.powerlaw(exponent, scale=high),
-            (0.0, high),
-            slope=1 + 1 / exponent,
-        )
+        exponent = _positive(self, "exponent", exponent)
+        high = _positive(self, "high", high)
+        frozen, named = stats.powerlaw(exponent, scale=high), {"exponent": exponent, "high": high}
+        slope = 1 + 1 / exponent
+        super().__init__(frozen, named, support=(0.0, high), regular=True, slope=slope)
 
 
-class Exponential(_Family):
+class Exponential(ScipyPrior):
     """Exponential sensitivities, unbounded; psi(c) = c + mean*(exp(c/mean) - 1).
 
     Parameters
     ----------
     mean : float
         Expected sensitivity, positive.
-
-    Raises
-    ------
-    PriorError
-        If ``mean`` is not a finite positive number.
 
     Examples
     --------
@@ -131,15 +118,15 @@ class Exponential(_Family):
     example = "exponential:0.05"
 
     def __init__(self, mean: float) -> None:
-        mean = positive(self, "mean", mean)
-        super().__init__({"mean": mean}, stats.expon(scale=mean), (0.0, np.inf))
+        mean = _positive(self, "mean", mean)
+        super().__init__(stats.expon(scale=mean), {"mean": mean}, regular=True)
 
-    def _raw_on_support(self, c: FloatArray) -> FloatArray:
+    def _virtual_cost(self, c: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
-            return c + self._mean * np.expm1(c / self._mean)
+            return c + self.mean * np.expm1(c / self.mean)
 
 
-class Beta(_Family):
+class Beta(ScipyPrior):
     """Beta(a, b) sensitivities stretched to [low, high].
 
     Its psi is affine for b = 1; it is regular for b >= 1 and falls near ``high`` for b < 1,
@@ -151,11 +138,6 @@ class Beta(_Family):
         Shapes, positive.
     low, high : float
         0 <= low < high.
-
-    Raises
-    ------
-    PriorError
-        If a shape is not finite and positive, or the bounds are not finite and in order.
 
     Examples
     --------
@@ -169,20 +151,17 @@ class Beta(_Family):
     example = "beta:2,5,0,0.1"
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
-        a, b = shaped(self, "a", a), shaped(self, "b", b)
-        low, high = interval(self, low, high)
+        a, b = _positive(self, "a", a, LARGEST_SHAPE), _positive(self, "b", b, LARGEST_SHAPE)
+        low, high = _interval(self, low, high)
         # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
         # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
-        super().__init__(
-            {"a": a, "b": b, "low": low, "high": high},
-            stats.beta(a, b, loc=low, scale=high - low),
-            (low, high),
-            regular=b >= 1,
-            slope=1 + 1 / a if b == 1 else None,
-        )
+        frozen = stats.beta(a, b, loc=low, scale=high - low)
+        named = {"a": a, "b": b, "low": low, "high": high}
+        slope = 1 + 1 / a if b == 1 else None
+        super().__init__(frozen, named, support=(low, high), regular=b >= 1, slope=slope)
 
 
-class TruncatedNormal(_Family):
+class TruncatedNormal(ScipyPrior):
     """Normal sensitivities conditioned to [low, high]; regular, its density being log-concave.
 
     Parameters
@@ -191,11 +170,6 @@ class TruncatedNormal(_Family):
         Of the normal before truncation; the property ``mean`` is the one after it. ``std`` > 0.
     low, high : float
         0 <= low < high.
-
-    Raises
-    ------
-    PriorError
-        If a parameter is not finite, ``std`` not positive, or the bounds are not in order.
 
     Examples
     --------
@@ -208,27 +182,20 @@ class TruncatedNormal(_Family):
     example = "truncnorm:0.05,0.02,0.01,0.10"
 
     def __init__(self, mean: float, std: float, low: float, high: float) -> None:
-        mean, std = finite(self, "mean", mean), positive(self, "std", std)
-        low, high = interval(self, low, high)
-        super().__init__(
-            {"mean": mean, "std": std, "low": low, "high": high},
-            stats.truncnorm((low - mean) / std, (high - mean) / std, loc=mean, scale=std),
-            (low, high),
-        )
+        mean, std = _finite(self, "mean", mean), _positive(self, "std", std)
+        low, high = _interval(self, low, high)
+        frozen = stats.truncnorm((low - mean) / std, (high - mean) / std, loc=mean, scale=std)
+        named = {"mean": mean, "std": std, "low": low, "high": high}
+        super().__init__(frozen, named, support=(low, high), regular=True)
 
 
-class LogNormal(_Family):
+class LogNormal(ScipyPrior):
     """Sensitivities whose logarithm is normal, unbounded; regular, its F being log-concave.
 
     Parameters
     ----------
     log_mean, log_std : float
         Mean and standard deviation of the natural logarithm; ``log_std`` > 0.
-
-    Raises
-    ------
-    PriorError
-        If a parameter is not finite or ``log_std`` is not positive.
 
     Examples
     --------
@@ -241,33 +208,25 @@ class LogNormal(_Family):
     example = "lognormal:-3,0.5"
 
     def __init__(self, log_mean: float, log_std: float) -> None:
-        log_mean, log_std = finite(self, "log_mean", log_mean), positive(self, "log_std", log_std)
+        log_mean, log_std = _finite(self, "log_mean", log_mean), _positive(self, "log_std", log_std)
         if log_std < SMALLEST_SPREAD:
             raise PriorError(
                 f"LogNormal: log_std = {log_std!r}; give at least {SMALLEST_SPREAD:.0e}, below "
                 "which sensitivities hardly differ by more than rounding"
             )
         with np.errstate(over="ignore"):
-            median = positive(self, "exp(log_mean)", np.exp(log_mean))
-        super().__init__(
-            {"log_mean": log_mean, "log_std": log_std},
-            stats.lognorm(log_std, scale=median),
-            (0.0, np.inf),
-        )
+            median = _positive(self, "exp(log_mean)", np.exp(log_mean))
+        named = {"log_mean": log_mean, "log_std": log_std}
+        super().__init__(stats.lognorm(log_std, scale=median), named, regular=True)
 
 
-class Gamma(_Family):
+class Gamma(ScipyPrior):
     """Gamma sensitivities, unbounded; regular, its F being log-concave for every shape.
 
     Parameters
     ----------
     shape, scale : float
         Positive; the mean is their product.
-
-    Raises
-    ------
-    PriorError
-        If a parameter is not a finite positive number.
 
     Examples
     --------
@@ -280,7 +239,7 @@ class Gamma(_Family):
     example = "gamma:2,0.05"
 
     def __init__(self, shape: float, scale: float) -> None:
-        shape, scale = shaped(self, "shape", shape), positive(self, "scale", scale)
-        super().__init__(
-            {"shape": shape, "scale": scale}, stats.gamma(shape, scale=scale), (0.0, np.inf)
-        )
+        shape = _positive(self, "shape", shape, LARGEST_SHAPE)
+        scale = _positive(self, "scale", scale)
+        named = {"shape": shape, "scale": scale}
+        super().__init__(stats.gamma(shape, scale=scale), named, regular=True)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
-from convexmarket.priors.arguments import FloatArray
-
 __all__ = ["IronedCosts", "dense_nodes", "iron", "never_falls"]
+
+FloatArray = NDArray[np.float64]
 
 # A scipy prior is checked, and an irregular prior ironed, on nodes: quantiles dense in both tails,
 # down to this probability, with equally spaced sensitivities between two neighbours; and equally

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.arguments import FloatArray, floats
-from convexmarket.priors.base import ContinuousPrior
+from convexmarket.priors.base import FloatArray, Prior, as_prior, floats
 from convexmarket.priors.ironing import dense_nodes
 
 __all__ = ["Mixture"]
@@ -21,58 +20,7 @@ __all__ = ["Mixture"]
 _HALVINGS = 80
 
 
-class _Blend:
-    """What a frozen scipy distribution can do, for a weighted sum of them."""
-
-    def __init__(self, weights: FloatArray, parts: Sequence[ContinuousPrior]) -> None:
-        self._weights = weights
-        self._parts = parts
-
-    def _average(self, values: list[Any]) -> FloatArray:
-        return np.tensordot(self._weights, np.array(values), 1)[()]
-
-    def _log_average(self, logarithms: list[Any]) -> FloatArray:
-        weights = self._weights.reshape(-1, *[1] * np.ndim(logarithms[0]))
-        return logsumexp(logarithms, axis=0, b=weights)
-
-    def mean(self) -> float:
-        return float(self._average([part.mean for part in self._parts]))
-
-    def median(self) -> float:
-        return float(self.ppf(0.5))
-
-    def cdf(self, c: ArrayLike) -> FloatArray:
-        return np.minimum(self._average([part.cdf(c) for part in self._parts]), 1.0)
-
-    def pdf(self, c: ArrayLike) -> FloatArray:
-        return self._average([part.pdf(c) for part in self._parts])
-
-    def logcdf(self, c: ArrayLike) -> FloatArray:
-        return self._log_average([part._frozen.logcdf(c) for part in self._parts])
-
-    def logpdf(self, c: ArrayLike) -> FloatArray:
-        return self._log_average([part._frozen.logpdf(c) for part in self._parts])
-
-    def ppf(self, u: ArrayLike) -> FloatArray:
-        levels = np.asarray(u, dtype=float)
-        ends = np.array([part.quantile(levels) for part in self._parts])
-        low, high = ends.min(axis=0), ends.max(axis=0)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            enough = self.cdf(middle) >= levels
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
-
-    def rvs(self, size: int, random_state: np.random.Generator) -> FloatArray:
-        source = random_state.choice(self._weights.size, size=size, p=self._weights)
-        drawn = np.empty(size)
-        for number, part in enumerate(self._parts):
-            own = source == number
-            drawn[own] = part.sample(int(np.count_nonzero(own)), random_state)
-        return drawn
-
-
-class Mixture(ContinuousPrior):
+class Mixture(Prior):
     """Sellers from several populations, who cannot be told apart.
 
     Where they can (a group that everybody sees), give each group its own prior instead. With two
@@ -102,7 +50,7 @@ class Mixture(ContinuousPrior):
     family = "mixture"
     example = "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2"
 
-    def __init__(self, weights: ArrayLike, components: Sequence[ContinuousPrior]) -> None:
+    def __init__(self, weights: ArrayLike, components: Sequence[Prior]) -> None:
         shares = floats("weights", weights)
         parts = _continuous(components)
         if shares.shape != (len(parts),) or not parts:
@@ -120,10 +68,46 @@ class Mixture(ContinuousPrior):
         # Shares that sum to one stay as they are, so that what to_dict says gives the same prior.
         self._weights = shares if abs(whole - 1.0) < 1e-12 else shares / whole
         self._components = parts
-        self._support = _union([part.support for part in parts])
-        self._frozen = _Blend(self._weights, parts)
+        self.support = _union([part.support for part in parts])
+        self.mean = float(self._average([part.mean for part in parts]))
         self._check_density()
-        super().__init__(self._frozen, self._support)
+
+    def _average(self, values: list[Any]) -> FloatArray:
+        return np.tensordot(self._weights, np.array(values), 1)[()]
+
+    def _log_average(self, logarithms: list[Any]) -> FloatArray:
+        weights = self._weights.reshape(-1, *[1] * np.ndim(logarithms[0]))
+        return logsumexp(logarithms, axis=0, b=weights)
+
+    def cdf(self, c: ArrayLike) -> FloatArray:
+        """Compute F(c), the average of those of the components; same shape as ``c``."""
+        return np.minimum(self._average([part.cdf(c) for part in self._components]), 1.0)
+
+    def pdf(self, c: ArrayLike) -> FloatArray:
+        """Compute the density f(c), the average of those of the components."""
+        return self._average([part.pdf(c) for part in self._components])
+
+    def _log_cdf(self, c: FloatArray) -> FloatArray:
+        return self._log_average([part._log_cdf(c) for part in self._components])
+
+    def _log_pdf(self, c: FloatArray) -> FloatArray:
+        return self._log_average([part._log_pdf(c) for part in self._components])
+
+    def _quantile(self, u: FloatArray) -> FloatArray:
+        ends = np.array([part.quantile(u) for part in self._components])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            enough = self.cdf(middle) >= u
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
+
+    def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        source = rng.choice(self._weights.size, size=size, p=self._weights)
+        drawn = np.empty(size)
+        for number, part in enumerate(self._components):
+            drawn[source == number] = part.sample(int(np.count_nonzero(source == number)), rng)
+        return drawn
 
     @property
     def breakpoints(self) -> FloatArray:
@@ -133,11 +117,11 @@ class Mixture(ContinuousPrior):
     @property
     def _inner_ends(self) -> FloatArray:
         ends = np.unique([part.support for part in self._components])
-        return ends[(ends > self._support[0]) & (ends < self._support[1])]
+        return ends[(ends > self.support[0]) & (ends < self.support[1])]
 
     @cached_property
     def _nodes(self) -> FloatArray:
-        return np.union1d(dense_nodes(self._quantile, self._support), self._inner_ends)
+        return np.union1d(dense_nodes(self._quantile, self.support), self._inner_ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the weights and the components, ready for JSON."""
@@ -154,16 +138,21 @@ class Mixture(ContinuousPrior):
         return f"Mixture({self._weights.tolist()}, [{', '.join(map(repr, self._components))}])"
 
 
-def _continuous(components: Sequence[ContinuousPrior]) -> tuple[ContinuousPrior, ...]:
-    """Return the components, checked to be priors that have a density."""
-    parts = tuple(components) if isinstance(components, Sequence) else (components,)
-    for number, part in enumerate(parts):
-        if not isinstance(part, ContinuousPrior):
+def _continuous(components: Sequence[Prior]) -> tuple[Prior, ...]:
+    """Return the components, checked to be priors with a density."""
+    given = tuple(components) if isinstance(components, Sequence) else (components,)
+    parts = []
+    for number, part in enumerate(given):
+        try:
+            parts.append(as_prior(part))
+        except PriorError:
+            parts.append(None)
+        if parts[-1] is None or parts[-1].is_step:
             raise PriorError(
                 f"Mixture: components[{number}] is {part!r}, which is not a prior with a density; "
                 "give priors such as Uniform(0, 1)"
             )
-    return parts
+    return tuple(parts)
 
 
 def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:

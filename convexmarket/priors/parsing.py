@@ -1,57 +1,32 @@
-"""Priors from words: the short text of a command line, and the dict of a problem file.
-
-The only place that knows all families by name, and the only one that reads a file.
-"""
+"""Priors from text on a command line, and from the dictionaries of problem files."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.arguments import FloatArray
-from convexmarket.priors.base import ContinuousPrior, Prior, ScipyPrior
+from convexmarket.priors import families
+from convexmarket.priors.base import FloatArray, Prior, ScipyPrior
 from convexmarket.priors.empirical import EmpiricalPrior
-from convexmarket.priors.families import (
-    Beta,
-    Exponential,
-    Gamma,
-    LogNormal,
-    Power,
-    TruncatedNormal,
-    Uniform,
-)
 from convexmarket.priors.mixture import Mixture
 
 __all__ = ["parse_prior", "prior_from_dict"]
 
-_FAMILIES: dict[str, type[Prior]] = {
-    kind.family: kind
-    for kind in (
-        Uniform,
-        Exponential,
-        Beta,
-        Power,
-        TruncatedNormal,
-        LogNormal,
-        Gamma,
-        EmpiricalPrior,
-        Mixture,
-    )
-}
-#: Distributions of scipy.stats whose quantiles are integrals within searches: a file with one of
-#: them would take minutes to read.
+_KINDS: list[type[Prior]] = [getattr(families, name) for name in families.__all__]
+_FAMILIES = {kind.family: kind for kind in (*_KINDS, EmpiricalPrior, Mixture)}
+#: Distributions whose quantiles are integrals within searches: one of them takes minutes to load.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
 
 def parse_prior(text: str) -> Prior:
-    """Return the prior that a short text names, such as ``"uniform:0.02,0.10"``.
+    """Build the prior that a short text names, such as ``"uniform:0.02,0.10"``.
 
     Parameters
     ----------
@@ -79,22 +54,29 @@ def parse_prior(text: str) -> Prior:
     """
     if not isinstance(text, str):
         raise PriorError(f"prior = {text!r} is not a text; write one of {_EXAMPLES}")
-    family, _, arguments = text.partition(":")
-    family = family.strip().lower()
-    kind = _family(family)
+    name, _, arguments = text.partition(":")
+    kind = _family(name.strip().lower())
     if kind is EmpiricalPrior:
         return EmpiricalPrior(_first_numeric_column(arguments.strip()))
     if kind is Mixture:
-        return _mixture(text, arguments)
-    try:
-        numbers = [float(number) for number in arguments.split(",")]
-    except ValueError as error:
-        raise PriorError(f"prior {text!r}: {error}; write {kind.example}") from None
+        parts = [part.partition("*") for part in arguments.split(";")]
+        weights = [_number(weight) for weight, _, _ in parts]
+        for weight, (given, times, prior) in zip(weights, parts, strict=True):
+            if not times or weight is None:
+                raise PriorError(
+                    f"prior {text!r}: {given + times + prior!r} is not WEIGHT*PRIOR; write "
+                    f"{kind.example}"
+                )
+        return Mixture(weights, [parse_prior(prior) for _, _, prior in parts])  # type: ignore[arg-type]
+    numbers = [_number(word) for word in arguments.split(",")]
+    if None in numbers:
+        word = arguments.split(",")[numbers.index(None)]
+        raise PriorError(f"prior {text!r}: {word!r} is not a number; write {kind.example}")
     return _build(kind, numbers, {})
 
 
 def prior_from_dict(described: Mapping[str, Any]) -> Prior:
-    """Return the prior that ``Prior.to_dict`` describes.
+    """Build the prior that ``Prior.to_dict`` describes.
 
     Parameters
     ----------
@@ -122,27 +104,11 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     if described["family"] == Mixture.family and isinstance(parameters.get("components"), list):
         parameters["components"] = [prior_from_dict(part) for part in parameters["components"]]
     if described["family"] == ScipyPrior.family:
-        return _build(_rebuilt_scipy_prior, [], parameters)
+        return _build(_from_scipy_name, [], parameters)
     return _build(_family(described["family"]), [], parameters)
 
 
-def _mixture(text: str, arguments: str) -> Prior:
-    weights, components = [], []
-    for part in arguments.split(";"):
-        weight, times, prior = part.partition("*")
-        try:
-            weights.append(float(weight))
-        except ValueError:
-            times = ""
-        if not times:
-            raise PriorError(
-                f"prior {text!r}: {part!r} is not WEIGHT*PRIOR; write {Mixture.example}"
-            )
-        components.append(cast(ContinuousPrior, parse_prior(prior)))  # Mixture checks it
-    return Mixture(weights, components)
-
-
-def _rebuilt_scipy_prior(
+def _from_scipy_name(
     distribution: str, args: list[float] | None = None, kwds: dict[str, float] | None = None
 ) -> Prior:
     if distribution in _SLOW:
@@ -158,14 +124,14 @@ def _rebuilt_scipy_prior(
         )
     try:
         frozen = public(*(args or []), **(kwds or {}))
-        frozen.support()  # numpy finds out here that a parameter is not a number
+        frozen.support()  # numpy raises here where a parameter is not a number
     except (TypeError, ValueError, OverflowError) as error:
         raise PriorError(f"scipy.stats.{distribution}: {error}; correct args and kwds") from None
-    return Prior.from_scipy(frozen)
+    return ScipyPrior(frozen)
 
 
-def _build(build: Callable[..., Prior], values: list[float], parameters: dict[str, Any]) -> Prior:
-    """Call ``build``, refusing parameters that it does not have in words of its own."""
+def _build(build: Callable[..., Prior], values: list[Any], parameters: dict[str, Any]) -> Prior:
+    """Call ``build``; parameters that it does not have raise a PriorError."""
     signature = inspect.signature(build)
     try:
         signature.bind(*values, **parameters)
@@ -181,10 +147,17 @@ def _family(name: object) -> type[Prior]:
     return _FAMILIES[str(name)]
 
 
-def _first_numeric_column(path: str) -> FloatArray:
-    """Read the first column of a CSV file that holds numbers, below a header or not."""
+def _number(word: str) -> float | None:
     try:
-        # Read without a header: with one, pandas would swallow the first of bare numbers.
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _first_numeric_column(path: str) -> FloatArray:
+    """Read the first column of a CSV file that holds numbers, with or without a header."""
+    try:
+        # Without a header, as pandas would take the first of bare numbers for one.
         table = pd.read_csv(path, header=None, dtype=str)
     except (OSError, ValueError) as error:
         raise PriorError(f"prior 'empirical:{path}': {error}; give a CSV file") from None
