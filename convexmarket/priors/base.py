@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
-from scipy.optimize import elementwise
 
 from convexmarket.arguments import generator_of, where_no_number
 from convexmarket.errors import ParameterError, PriorError
@@ -23,6 +22,8 @@ FloatArray = NDArray[np.float64]
 
 #: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
 SMALLEST = float(np.finfo(np.float64).tiny)
+#: Halvings of an interval after which nothing is left of it in floating point.
+_HALVINGS = 80
 
 
 def floats(name: str, values: ArrayLike) -> FloatArray:
@@ -119,15 +120,20 @@ class Prior(ABC):
         return np.log(self.pdf(c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        low, high = self.support
-        if u.size == 0:
-            return u
-        if np.isinf(high):  # infinite quantiles lie at u = 1 alone
-            start = low + max(abs(low), 1.0)
-            high = elementwise.bracket_root(lambda c: self.cdf(c) - (1 - 1e-15), start).bracket[1]
-        found = elementwise.find_root(lambda c, level: self.cdf(c) - level, (low, high), args=(u,))
-        inside = np.where(u > 0, np.where(u < 1, found.x, self.support[1]), low)
-        return np.where(np.isnan(inside), high, inside)
+        low, top = self.support
+        high = min(top, low + 1.0)
+        while high < top and np.max(self.cdf(high)) < np.max(u, initial=0.0, where=u < 1):
+            high = min(top, 2.0 * high)
+        inside = self._bisect(u, np.full_like(u, low), np.full_like(u, high))
+        return np.select([u <= 0, u >= 1], [low, top], inside)
+
+    def _bisect(self, u: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Solve F(c) = u between two bounds, to the last digit."""
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            enough = self.cdf(middle) >= u
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self.quantile(rng.random(size))
@@ -136,7 +142,7 @@ class Prior(ABC):
     def mean(self) -> float:
         """Expected sensitivity."""
         low, high = self.support
-        return float(low + quad(lambda c: 1 - self.cdf(c), low, high, limit=200)[0])
+        return float(low + quad(lambda c: 1 - float(self.cdf(c)), low, high, limit=200)[0])
 
     @cached_property
     def is_regular(self) -> bool:
@@ -329,11 +335,12 @@ class ScipyPrior(Prior):
         slope: float | None = None,
     ) -> None:
         self.support = support or _support(frozen)
-        self._frozen, self._parameters = frozen, parameters
-        public = getattr(stats, str(frozen.dist.name), None)
-        if parameters is None and type(public) is type(frozen.dist):
+        self._frozen: Any = frozen
+        self._parameters = parameters
+        name = str(frozen.dist.name)
+        if parameters is None and type(getattr(stats, name, None)) is type(frozen.dist):
             self._parameters = {
-                "distribution": frozen.dist.name,
+                "distribution": name,
                 "args": [float(value) for value in frozen.args],
                 "kwds": {name: float(value) for name, value in sorted(frozen.kwds.items())},
             }
@@ -394,12 +401,11 @@ class ScipyPrior(Prior):
     def __repr__(self) -> str:
         if self._parameters is None:
             return f"Prior.from_scipy(<{type(self._frozen.dist).__name__}>)"
-        name, arguments, named = type(self).__name__, list(self._parameters.values()), {}
-        if type(self) is ScipyPrior:
-            name, arguments, named = arguments  # type: ignore[assignment]
-            name = f"Prior.from_scipy(scipy.stats.{name}"
-        texts = [*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())]
-        return f"{name}({', '.join(texts)})" + ")" * (type(self) is ScipyPrior)
+        if type(self) is not ScipyPrior:
+            return f"{type(self).__name__}({', '.join(map(repr, self._parameters.values()))})"
+        name, positional, named = self._parameters.values()
+        texts = [*map(repr, positional), *(f"{key}={value!r}" for key, value in named.items())]
+        return f"Prior.from_scipy(scipy.stats.{name}({', '.join(texts)}))"
 
 
 def as_prior(prior: Any) -> Prior:
@@ -425,11 +431,8 @@ def _support(frozen: Any) -> tuple[float, float]:
             f"frozen = {frozen!r} is not a frozen scipy.stats distribution; "
             "give one such as scipy.stats.gamma(2, scale=0.05)"
         )
-    given = [np.ravel(value) for value in [*frozen.args, *frozen.kwds.values()]]
-    sizes = np.abs(
-        np.concatenate([v.astype(float) for v in given if v.dtype.kind in "iuf"] or [[]])
-    )
-    if np.any((sizes > 0) & (sizes < SMALLEST)):
+    given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
+    if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in given if x.dtype.kind in "iuf"):
         raise PriorError(
             f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give "
             "a larger one, or zero"

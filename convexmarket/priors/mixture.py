@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, as_prior, floats
+from convexmarket.priors.base import FloatArray, Prior, floats
 from convexmarket.priors.ironing import dense_nodes
 
 __all__ = ["Mixture"]
-
-#: Halvings of an interval until nothing is left of it in floating point.
-_HALVINGS = 80
 
 
 class Mixture(Prior):
@@ -95,12 +92,7 @@ class Mixture(Prior):
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         ends = np.array([part.quantile(u) for part in self._components])
-        low, high = ends.min(axis=0), ends.max(axis=0)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            enough = self.cdf(middle) >= u
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
+        return self._bisect(u, ends.min(axis=0), ends.max(axis=0))
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         source = rng.choice(self._weights.size, size=size, p=self._weights)
@@ -140,19 +132,14 @@ class Mixture(Prior):
 
 def _continuous(components: Sequence[Prior]) -> tuple[Prior, ...]:
     """Return the components, checked to be priors with a density."""
-    given = tuple(components) if isinstance(components, Sequence) else (components,)
-    parts = []
-    for number, part in enumerate(given):
-        try:
-            parts.append(as_prior(part))
-        except PriorError:
-            parts.append(None)
-        if parts[-1] is None or parts[-1].is_step:
+    parts = tuple(components) if isinstance(components, Sequence) else (components,)
+    for number, part in enumerate(parts):
+        if not isinstance(part, Prior) or part.is_step:
             raise PriorError(
                 f"Mixture: components[{number}] is {part!r}, which is not a prior with a density; "
                 "give priors such as Uniform(0, 1)"
             )
-    return tuple(parts)
+    return parts
 
 
 def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:

@@ -18,8 +18,9 @@ from convexmarket.priors.mixture import Mixture
 
 __all__ = ["parse_prior", "prior_from_dict"]
 
-_KINDS: list[type[Prior]] = [getattr(families, name) for name in families.__all__]
-_FAMILIES = {kind.family: kind for kind in (*_KINDS, EmpiricalPrior, Mixture)}
+_NAMED: tuple[type[Prior], ...] = tuple(vars(families)[name] for name in families.__all__)
+_KINDS: tuple[type[Prior], ...] = (*_NAMED, EmpiricalPrior, Mixture)
+_FAMILIES = {kind.family: kind for kind in _KINDS}
 #: Distributions whose quantiles are integrals within searches: one of them takes minutes to load.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())

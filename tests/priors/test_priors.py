@@ -692,3 +692,54 @@ def test_scipy_parameters_that_end_the_process_are_refused():
         Prior.from_scipy(stats.beta(1, 5e-324))
     with pytest.raises(PriorError, match="below 2e-308"):
         Prior.from_scipy(stats.gamma(2, scale=5e-324))
+
+
+class _Ramp(Prior):
+    """A prior of a user: a support, a cdf and a pdf."""
+
+    def __init__(self, high):
+        self.support = (0.0, high)
+
+    def cdf(self, c):
+        return np.clip(np.asarray(c) / self.support[1], 0, 1) ** 2
+
+    def pdf(self, c):
+        return 2 * np.asarray(c) / self.support[1] ** 2
+
+
+class _Tail(Prior):
+    """An unbounded prior of a user."""
+
+    support = (0.5, np.inf)
+
+    def cdf(self, c):
+        return -np.expm1(-np.maximum(np.asarray(c) - 0.5, 0))
+
+    def pdf(self, c):
+        return np.exp(-(np.asarray(c) - 0.5))
+
+
+@pytest.mark.parametrize(
+    ("prior", "same"),
+    [
+        (_Ramp(2.0), Power(2, 2.0)),
+        (_Tail(), Prior.from_scipy(stats.expon(loc=0.5))),
+        (_Ramp(1e-8), Power(2, 1e-8)),
+    ],
+    ids=["bounded", "unbounded", "small"],
+)
+def test_a_cdf_and_a_pdf_are_enough_for_a_prior(prior, same):
+    u = np.linspace(0, 1, 41)
+    c = same.quantile(u[1:-1])
+    np.testing.assert_allclose(prior.quantile(u), same.quantile(u), rtol=1e-12)
+    np.testing.assert_allclose(prior.ironed_virtual_cost(c), same.virtual_cost(c), rtol=1e-12)
+    assert prior.mean == pytest.approx(same.mean, rel=1e-8)
+    assert prior.is_regular
+    assert prior != type(prior).__new__(type(prior))
+    assert stats.kstest(prior.sample(2000, 0), same.cdf).pvalue > 1e-3
+    market = [
+        cm.Market.standard(cm.Sellers(c, each), mu=1, sigma=1, gamma=0.1 / same.mean)
+        for each in (prior, same)
+    ]
+    ours, theirs = (cm.payments(each, cm.allocate(each)) for each in market)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9 * theirs.max())
