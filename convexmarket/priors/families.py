@@ -197,6 +197,11 @@ class LogNormal(ScipyPrior):
     log_mean, log_std : float
         Mean and standard deviation of the natural logarithm; ``log_std`` > 0.
 
+    Raises
+    ------
+    PriorError
+        If a parameter is not finite, or ``log_std`` is not a number of at least 1e-9.
+
     Examples
     --------
     >>> import convexmarket as cm
