@@ -43,6 +43,7 @@ ROOMS = [
     "release",
     "attacks",
     "deal",
+    "partitions",
     "lab",
     "cli",
 ]
