@@ -63,7 +63,9 @@ def test_no_other_process_runs_code_on_local_workers(tmp_path):
             for wrong in (address.replace("tls:", "tcp:"), None), (address, None), (address, other):
                 assert not runs_code(tmp_path / "mark", attack, *wrong), (attack, wrong)
             own = client.security
-            assert runs_code(tmp_path / "mark", attack, address, own), attack  # with its certificate
+            assert runs_code(tmp_path / "mark", attack, address, own), (
+                attack
+            )  # with its certificate
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1"])
