@@ -47,7 +47,7 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["CERTIFICATE", "listed", "rows", "sellers", "workers", "write_offers"]
+__all__ = ["listed", "rows", "sellers", "workers", "write_offers"]
 
 Floats = NDArray[np.float64]
 
