@@ -34,7 +34,6 @@ from convexmarket.errors import (
 )
 from convexmarket.ids import forms_of
 from convexmarket.incentives.rules import part_payments
-from convexmarket.learners.parted import RowParts
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import sync_folder
@@ -303,11 +302,12 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]
 # --------------------------------------------------------------------------------- rows
 
 
-def rows(X: Any) -> RowParts:
+def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
-    Learners by objective perturbation and private ridge regressions accept them as ``X``. Labels
-    and epsilon are arrays in memory.
+    Learners by objective perturbation and private ridge regressions accept the result, a
+    :class:`~convexmarket.learners.parted.RowParts`, as ``X``. Labels and epsilon are arrays in
+    memory.
 
     Parameters
     ----------
