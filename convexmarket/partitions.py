@@ -317,19 +317,6 @@ def rows(X: Any) -> Any:
     ------
     DataError
         If it is not a matrix of numbers with partitions of known lengths.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> import convexmarket as cm
-    >>> from convexmarket import partitions
-    >>> X = da.random.default_rng(0).uniform(0, 1, (1000, 2), chunks=(250, 2))
-    >>> model = cm.PersonalizedRidge(0.1)
-    >>> model.fit(
-    ...     partitions.rows(X), np.ones(1000), epsilon=1.0, random_state=cm.privacy.Simulation(0)
-    ... ).n_features_in_
-    2
     """
     if not hasattr(X, "rechunk"):
         raise DataError("X is no Dask array; of a Dask table, pass X.to_dask_array(lengths=True)")
@@ -419,15 +406,9 @@ class _List(_Column):
 def listed(
     path: str | Path, prior: Prior, columns: Callable[[Sequence[str]], tuple[str, str]]
 ) -> Sellers:
-    """Return the sellers of a list in Parquet files, which every worker reads where they are.
+    """Return the sellers of a Parquet file, or of a folder of them, that every worker reads.
 
-    Parameters
-    ----------
-    path : path
-        A Parquet file, or a folder of them.
-    prior : Prior
-    columns : callable
-        From the names of a file's columns to those of the ids and the sensitivities.
+    ``columns`` returns, of the names of a file's columns, those of the ids and the sensitivities.
 
     Raises
     ------
@@ -469,25 +450,10 @@ def write_offers(
     out: str | Path,
     certificate: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Write the offers of a list to a new folder, each partition by a worker.
+    """Write the offers of :func:`listed` sellers to a new folder, each partition by a worker.
 
-    The folder appears when it is complete, with a file for each partition and the certificate.
-
-    Parameters
-    ----------
-    sellers : Sellers
-        As returned by :func:`listed`.
-    allocation : PartedAllocation
-        Of these sellers.
-    out : path
-        A folder that does not exist, and that all workers can write.
-    certificate : callable
-        From the totals of the offers to the certificate, plain values for JSON.
-
-    Returns
-    -------
-    dict
-        The certificate.
+    The folder appears when it is complete, with a file for each partition and the certificate,
+    which ``certificate`` makes of the totals. All workers need to write there.
 
     Raises
     ------

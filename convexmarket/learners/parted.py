@@ -55,23 +55,11 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The rows in parts that a fit uses.
+    """The rows in parts that a fit uses; the others are dropped before their content is looked at.
 
-    Parameters
-    ----------
-    parts : RowParts
-    used : ndarray of bool, shape (n_rows,)
-        The other rows are dropped before their content is looked at.
-    checked : callable
-        Takes the used rows of a part, finite numbers, and returns them in the learner's units, or
-        raises DataError. Every pass calls it.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    sampled : ndarray of int
-        Positions, among the used rows, of those that :meth:`fetched` keeps, spread evenly.
-    sample : ndarray of shape (n_sampled, n_features)
+    Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
+    the learner's units, or raises DataError. ``sampled`` are the positions, among the used rows, of
+    those that :meth:`fetched` keeps as ``sample``.
 
     Raises
     ------

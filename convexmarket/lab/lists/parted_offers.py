@@ -36,28 +36,13 @@ def price_parts(
 ) -> dict[str, Any]:
     """Make every seller of a long list an offer, with the workers of the present Dask client.
 
-    Parameters
-    ----------
-    reports : path
-        A Parquet file, or a folder of them, that all workers can read.
-    prior, gamma, id_column, sensitivity_column, progress
-        As for :func:`~convexmarket.lab.lists.offers.price_offers`.
-    out : path
-        The folder of offers, which must not exist.
-    **wanted
-        mu, sigma, cap and eta_range, see :meth:`convexmarket.market.Market.standard`.
-
-    Returns
-    -------
-    dict
-        The certificate.
+    Parameters are those of :func:`~convexmarket.lab.lists.offers.price_offers`; ``reports`` is a
+    Parquet file or a folder of them, and ``out`` a new folder. Returns the certificate.
 
     Raises
     ------
-    DataError, SellersError
-        As for :func:`~convexmarket.partitions.listed`.
-    ParameterError, AllocationError
-        If the market cannot be declared, has no optimum, or ``out`` exists.
+    ParameterError
+        If ``out`` exists, or the market cannot be declared.
     """
     clock = Clock(progress)
     if os.path.lexists(out):
