@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from convexmarket.arguments import warn_user
-from convexmarket.errors import ConfusableIdsWarning, ParameterError
+from convexmarket.errors import ConfusableIdsWarning, ParameterError, SellersError
 
-__all__ = ["LONGEST", "checked_id", "forms_of", "warn_of_lookalikes"]
+__all__ = ["LONGEST", "checked_id", "distinct_ids", "forms_of", "warn_of_lookalikes"]
 
 #: Characters of an id.
 LONGEST = 200
@@ -128,3 +129,30 @@ def warn_of_lookalikes(ids: Sequence[Any], place: Place = "ids[{}]".format) -> N
                 ConfusableIdsWarning,
             )
             return
+
+
+def distinct_ids(ids: Any, m: int) -> Any:
+    """Return the ids of m sellers, by default 0 to m - 1.
+
+    Raises
+    ------
+    SellersError
+        If they are not m distinct ids.
+    """
+    if ids is None:
+        return range(m)
+    try:
+        names = list(ids)
+        forms = forms_of(names)
+        distinct = len(set(forms))
+    except TypeError:
+        raise SellersError(f"ids must be a list of names or numbers, got {ids!r}") from None
+    except ParameterError as error:
+        raise SellersError(str(error)) from None
+    if len(names) != m:
+        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
+    if distinct != m:
+        twice = Counter(forms).most_common(1)[0][0]
+        raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
+    warn_of_lookalikes(forms)
+    return tuple(names)
