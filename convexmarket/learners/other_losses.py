@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from convexmarket.arguments import check_positives, where_no_number
+from convexmarket.arguments import check_positives, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.loss_risk import lipschitz_risk_constants
@@ -180,10 +180,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveRelease):
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], Vector]:
         low, high = self._domain()
-        try:
-            labels = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"y must hold numbers: {where_no_number(y)}") from None
+        labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = RANGE_SLACK * (high - low)
         outside = np.count_nonzero(~((labels >= low - slack) & (labels <= high + slack)))
         if outside:

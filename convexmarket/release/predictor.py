@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import where_no_number
+from convexmarket.arguments import checked_numbers
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved.document import (
@@ -280,10 +280,7 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
             f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: "
             "select them in that order"
         )
-    try:
-        rows = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"X must hold numbers: {where_no_number(X)}") from None
+    rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
     if rows.ndim == 1 and rows.size == n_features:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != n_features:
