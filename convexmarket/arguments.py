@@ -59,9 +59,13 @@ _SHOWN = 120
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
     """Return what stands for a value in an error message: one line, long ones without their middle.
 
-    A market's constraints stand at its end, so that both ends are kept.
+    A market's constraints stand at its end, so that both ends are kept. A terminal would obey
+    control characters, so they are replaced.
     """
     text = " ".join(write(value).split())
+    text = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
     if len(text) <= _SHOWN:
         return text
     end = _SHOWN // 3
@@ -105,9 +109,9 @@ def check_positives(**numbers: object) -> None:
 def check_scales(**numbers: object) -> None:
     """Refuse numbers, given by name, whose squares and ratios floating point does not hold."""
     for name, value in numbers.items():
-        if not SMALLEST <= as_float(value) <= LARGEST:
+        if not SMALLEST <= check_positive(name, value) <= LARGEST:
             raise ParameterError(
-                f"{name} must be a number > 0, from {SMALLEST:g} to {LARGEST:g}, got {value!r}"
+                f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {value!r}"
             )
 
 
@@ -130,10 +134,10 @@ def check_share(name: str, value: object) -> float:
 def check_count(name: str, value: Any, least: int = 1) -> int:
     """Return a whole number that is at least as large as it has to be."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value <= LARGEST_COUNT:
-        raise ParameterError(
-            f"{name} must be a whole number >= {least} and at most 2**53, got {shown(value)}"
-        )
+    if not whole or value < least:
+        raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
+    if value > LARGEST_COUNT:
+        raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
     return int(value)
 
 

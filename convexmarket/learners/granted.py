@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
 from convexmarket.arguments import (
+    LARGEST,
     check_instance,
     checked_numbers,
     moderate,
@@ -21,7 +22,7 @@ from convexmarket.arguments import (
     where_no_number,
 )
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import DataError, DataTypeError, ParameterError
 
 __all__ = ["Granted", "dense_rows", "validated"]
 
@@ -87,10 +88,14 @@ class Granted:
             raise ParameterError(
                 "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
             )
+        if np.any(np.isfinite(array) & (array > LARGEST)):
+            raise ParameterError(
+                f"epsilon must be at most {LARGEST:g}; give smaller guarantees, or infinity for no"
+                " privacy"
+            )
         if np.isfinite(array).all():
-            with np.errstate(over="ignore"):
-                mean = array.sum() / max(np.count_nonzero(array), 1)
-            array = np.where(array < TRACE * mean, 0.0, array) if np.isfinite(mean) else array
+            mean = array.sum() / max(np.count_nonzero(array), 1)
+            array = np.where(array < TRACE * mean, 0.0, array)
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
@@ -188,13 +193,16 @@ def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -
     DataError
         If the validation fails. Neither the message nor its context quotes an entry.
     """
-    numeric = labels if options.get("y_numeric") else ()
-    for name, values in zip(("X", "y"), (X, *numeric), strict=False):
-        if values is not None and numbers_of(values, truth_values=True) is None:
+    for name, values in zip(("X", "y"), (X, *labels), strict=False):
+        kind = getattr(getattr(values, "dtype", None), "kind", "")
+        numeric = values is not None and (name == "X" or options.get("y_numeric"))
+        if kind in ("c", "V") or (numeric and numbers_of(values, truth_values=True) is None):
             where = where_no_number(values, truth_values=True)
-            if getattr(getattr(values, "dtype", None), "kind", "") == "c":
-                where = "Complex data not supported"
-            raise DataError(f"{name} must hold numbers: {where}")
+            where = "Complex data not supported" if kind == "c" else where
+            raise DataTypeError(
+                f"{name} must hold numbers: {where}; an argument must be real, neither a string"
+                " nor a complex number"
+            )
     found, words = None, ""
     try:
         found = check(X, *labels, **options)
@@ -208,7 +216,7 @@ def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -
 #: How scikit-learn's messages about shapes, missing numbers and names of columns begin.
 _PUBLIC = (
     "Expected 2D array", "Found array with", "Found input variables", "Input X contains",
-    "Input y contains", "The feature names should match", "X has ", "y cannot be None",
+    "Input y contains", "The feature names should match", "X has ", "requires y to be passed",
     "y should be a 1d array",
 )  # fmt: skip
 

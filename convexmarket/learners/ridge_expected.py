@@ -96,7 +96,12 @@ def expected_loss(
     rows = domain.unit_rows(X)
     if estimator.features is not None:
         X_test = estimator.features.transform_to_box(X_test)
-    test_rows, test_labels = validated(check_X_y, X_test, y_test, dtype=np.float64, y_numeric=True)
+    try:
+        test_rows, test_labels = validated(
+            check_X_y, X_test, y_test, dtype=np.float64, y_numeric=True
+        )
+    except DataError as error:
+        raise DataError(f"the test rows: {error}") from None
     if test_rows.shape[1] != X.shape[1]:
         raise DataError(
             f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}"

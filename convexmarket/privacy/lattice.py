@@ -215,13 +215,13 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> NDArray[np.int
     array([[6, 8],
            [0, 0]])
     """
-    finite = np.isfinite(vectors).all(axis=1)
-    usable = np.where(finite[:, None], vectors, 0.0)
+    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
+    usable = np.where(finite, vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
     whole = np.rint(usable * (radii / lengths)[:, None])
     longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
-    kept = np.linalg.norm(whole, axis=1) <= longest
-    return np.asarray(np.where(kept[:, None], whole, 0.0), dtype=np.int64)
+    kept = np.less_equal(np.linalg.norm(whole, axis=1), longest)[:, None]
+    return np.asarray(np.where(kept, whole, 0.0), dtype=np.int64)
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:

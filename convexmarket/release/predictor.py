@@ -12,7 +12,6 @@ from convexmarket.arguments import checked_numbers
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved.document import (
-    MOST_ROWS,
     Document,
     Features,
     KernelModel,
@@ -137,74 +136,6 @@ class PublicPredictor:
         if norm <= max_norm:
             return moved
         return moved._with(moved.points, moved.coefficients * (max_norm / norm))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything that is published, ready for JSON.
-
-        Raises
-        ------
-        DataError
-            If the kernel is a function of the user's own, which has no name to write down.
-        """
-        if callable(self.kernel.name):
-            raise DataError("a kernel that is a function cannot be written down; use a named one")
-        kernel = {
-            name: getattr(self.kernel, name)
-            for name in ("name", "gamma", "degree", "coef0", "data_norm", "stated_bound")
-        }
-        epsilon = self.guarantee.epsilon
-        same = np.ptp(epsilon) == 0.0
-        guarantee = {
-            "n_rows": epsilon.size,
-            "epsilon": float(epsilon[0]) if same else epsilon.tolist(),
-            "delta": self.guarantee.delta,
-            "mechanism": self.guarantee.mechanism,
-            "accounting": self.guarantee.accounting,
-            "assumptions": list(self.guarantee.assumptions),
-        }
-        classes = None if self.classes is None else np.asarray(self.classes).tolist()
-        return {
-            "kernel": kernel,
-            "n_features": self.points.shape[1],
-            "points": self.points.tolist(),
-            "coefficients": self.coefficients.tolist(),
-            "classes": classes,
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
-            "guarantee": guarantee,
-        }
-
-    @classmethod
-    def from_dict(cls, published: dict[str, Any]) -> Self:
-        """Return the predictor that :meth:`to_dict` wrote down.
-
-        Raises
-        ------
-        DataError
-            If entries are missing or do not fit together.
-        """
-        try:
-            stated = dict(published["guarantee"])
-            if not 0 < stated["n_rows"] <= MOST_ROWS:
-                raise ValueError(f"n_rows is {stated['n_rows']}")
-            epsilon = np.broadcast_to(np.asarray(stated["epsilon"], float), stated["n_rows"])
-            guarantee = Guarantee(
-                epsilon,
-                float(stated["delta"]),
-                str(stated["mechanism"]),
-                str(stated["accounting"]),
-                tuple(stated["assumptions"]),
-            )
-            classes, names = published["classes"], published["feature_names"]
-            kernel = Kernel(**published["kernel"])
-            coefficients = np.asarray(published["coefficients"], dtype=np.float64)
-            if coefficients.ndim != 1:
-                raise ValueError("coefficients are not a vector")
-            shape = (coefficients.size, int(published["n_features"]))
-            points = np.asarray(published["points"], dtype=np.float64).reshape(shape)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"this is not a published predictor: {error}") from error
-        pair = classes and tuple(classes)
-        return cls(kernel, points, coefficients, guarantee, pair, names and tuple(names))
 
     def _with(self, points: Floats, coefficients: Floats) -> Self:
         return replace(self, points=points, coefficients=coefficients)
