@@ -144,6 +144,39 @@ def test_any_finite_row_gives_finite_numbers_or_a_typed_error(name, row, epsilon
     assert np.isfinite(published).all()
 
 
+PARAMETERS = {
+    "logistic": ("regularization", "data_norm", "tol", "minimum_epsilon"),
+    "hinge": ("regularization", "data_norm", "tol", "width"),
+    "Huber": ("regularization", "data_norm", "tol", "threshold", "target_range"),
+    "personalised": ("regularization", "max_norm", "rounding", "feature_range", "target_range"),
+    "one for all": ("regularization", "max_norm", "rounding"),
+    "sampled": ("regularization", "threshold", "feature_range"),
+    "statistics": ("regularization", "feature_range", "target_range"),
+    "descent": ("clip", "max_norm", "delta", "steps"),
+    "network": ("clip", "max_norm", "hidden"),
+    "kernel": ("regularization", "gamma", "tol", "data_norm"),
+    "kernel of numbers": ("regularization", "huber_threshold", "data_norm", "feature_bound"),
+}
+LIMITS = (5e-324, 1e-310, 1e-160, 1e-99, 1e-20, 1e20, 1e99, 1e160, 1.7e308, 2**60, 10**400)
+
+
+@pytest.mark.parametrize("limit", one_in(3, LIMITS))
+@pytest.mark.parametrize("name", LEARNERS)
+def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
+    X, y = rows()
+    for parameter in PARAMETERS[name]:
+        value = (-limit, limit) if parameter.endswith("range") else limit
+        learner = cm.learners.protocol.unfitted(LEARNERS[name]).set_params(**{parameter: value})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = fit(learner, X * min(1.0, limit) if "norm" in parameter else X, y)
+            except ConvexMarketError:
+                continue
+        published = model.coef_ if hasattr(model, "coef_") else model.decision_function(X[1:])
+        assert np.isfinite(published).all(), parameter
+
+
 # -------------------------------------------------------------------------- what errors quote
 
 SECRET = 123456.789
