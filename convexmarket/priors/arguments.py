@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from convexmarket.arguments import where_no_number
-from convexmarket.errors import ParameterError, PriorError
+from convexmarket.arguments import as_float, checked_numbers
+from convexmarket.errors import PriorError
 
 __all__ = ["FloatArray", "finite", "floats", "interval", "positive", "scipy_support", "shaped"]
 
@@ -27,18 +27,12 @@ LARGEST_SHAPE = 1e8
 
 def floats(name: str, values: ArrayLike) -> FloatArray:
     """Return the values as an array of floats."""
-    try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
+    return checked_numbers(name, values)
 
 
 def finite(prior: object, name: str, value: float) -> float:
     """Return a parameter of ``prior`` as a finite float."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.nan
+    number = as_float(value)
     if not np.isfinite(number):
         raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")
     return number
