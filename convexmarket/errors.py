@@ -14,6 +14,7 @@ __all__ = [
     "ConvexMarketError",
     "CurvatureError",
     "DataError",
+    "DataTypeError",
     "InfeasibleMarketError",
     "LooseCertificateWarning",
     "MarketClosedError",
@@ -52,6 +53,10 @@ class SellersError(ConvexMarketError, ValueError):
 
 class DataError(ConvexMarketError, ValueError):
     """Training data or a data file violates what the mechanism was promised about it."""
+
+
+class DataTypeError(DataError, TypeError):
+    """Data hold an entry that is not a real number, such as text or a complex number."""
 
 
 class CurvatureError(ConvexMarketError, ValueError):

@@ -17,10 +17,10 @@ from convexmarket.arguments import (
     as_float,
     check_count,
     check_distinct,
+    checked_numbers,
     generator_of,
     is_default,
     labels_of,
-    where_no_number,
 )
 from convexmarket.errors import (
     DataError,
@@ -398,10 +398,7 @@ def _given_costs(given: Any) -> Floats | cp.Parameter:
 
 def _costs(name: str, values: ArrayLike | None) -> Floats:
     """Return ``values`` as a read-only vector of finite numbers >= 0."""
-    try:
-        costs = np.array(values, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise SellersError(f"{name} must be numbers: {where_no_number(values)}") from None
+    costs = np.array(checked_numbers(name, values, SellersError))
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"

@@ -55,7 +55,6 @@ _BEGINNINGS = {
     b"%PDF": "a PDF document",
     b"PAR1": PARQUET,
 }
-_BEGINNING_OF_A_MODEL = re.compile(rb"PK\x03\x04.{26}document\.npy", re.DOTALL)
 _FIRST_BYTES = 8_192
 _SEPARATORS = ",;\t|"
 #: JSON that is more to its owner than another file of JSON.
@@ -183,8 +182,6 @@ def kind_of(path: Path) -> str:
         return ""
     if not start:
         return ""
-    if _BEGINNING_OF_A_MODEL.match(start):
-        return "a saved model"
     for beginning, kind in _BEGINNINGS.items():
         if start.startswith(beginning):
             return kind

@@ -39,7 +39,8 @@ DEFECT = (
 def reason(error: OSError) -> str:
     """Say in a line what the system refused, and where if it told."""
     why = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {why}" if error.filename else why
+    line = f"{error.filename}: {why}" if error.filename else why
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def memory_ended(error: MemoryError) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
 from convexmarket.learners.norms import bounded_rows
@@ -133,11 +134,13 @@ def _on_rows(
     (mask,) = used
     rows = np.asarray(part)[mask]
     if rows.dtype != np.float32:
-        rows = np.asarray(rows, dtype=np.float64)
+        rows = numbers_of(rows)
+        if rows is None:
+            return None, "a row holds a cell that is not a real number; give numbers"
     if not np.isfinite(rows).all():
         return None, "a row holds NaN or infinity; give finite numbers"
     try:
-        rows = np.ascontiguousarray(checked(rows))
+        rows = np.ascontiguousarray(checked(moderate(rows)))
     except DataError as error:
         return None, str(error)
     return work(rows, *(column[mask] for column in columns)), ""

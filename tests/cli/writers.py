@@ -36,7 +36,6 @@ FOREIGN = {
     "an SQLite database": a_database,
     "a PNG picture": lambda path: image.imsave(path, np.zeros((2, 2)), format="png"),
     "a gzip archive": lambda path: path.write_bytes(gzip.compress(b"rows")),
-    "a saved model": lambda path: cm.save_model(a_model(), path.with_suffix(".npz")).rename(path),
     "JSON of the format 'convexmarket-model'": lambda path: cm.save_model(
         a_model(), path.with_suffix(".JSON")
     ).rename(path),

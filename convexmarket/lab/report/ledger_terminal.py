@@ -11,7 +11,7 @@ from rich.text import Text
 
 from convexmarket.errors import ParameterError
 from convexmarket.ids import checked_id
-from convexmarket.lab.report.words import format_value, printable
+from convexmarket.lab.report.words import format_value
 from convexmarket.ledger import Ledger
 
 __all__ = ["ledger_state", "ledger_tables", "seller_state", "seller_tables"]
@@ -80,7 +80,7 @@ def seller_tables(state: dict[str, Any]) -> list[Table]:
     """Return what :func:`seller_state` found, as tables."""
     names = ("sold", "spent", "left", "paid")
     return [
-        _pairs(f"Seller {printable(state['id'])}", {name: state[name] for name in names}),
+        _pairs(f"Seller {state['id']}", {name: state[name] for name in names}),
         *_listed("Sales", state["sales"], ("epsilon", "price", "release", "time")),
         *_listed("Releases", state["charges"], ("release", "epsilon")),
     ]
@@ -114,4 +114,4 @@ def _minute(row: dict[str, Any]) -> Text:
 
 
 def _text(value: Any) -> Text:
-    return Text(printable(format_value(value)))
+    return Text(format_value(value))
