@@ -16,36 +16,13 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
-from tests import ROOT, parsed
+from tests import ROOT, parsed, sizes
 
 PACKAGE = Path(cm.__file__).parent
 
-#: From what knows nobody to what knows everybody.
-ROOMS = [
-    "starting",
-    "errors",
-    "arguments",
-    "ids",
-    "notebook",
-    "writing",
-    "data",
-    "priors",
-    "sellers",
-    "terms",
-    "market",
-    "allocation",
-    "incentives",
-    "privacy",
-    "ledger",
-    "learners",
-    "joint",
-    "online",
-    "release",
-    "attacks",
-    "deal",
-    "lab",
-    "cli",
-]
+#: The table of CONTRIBUTING.md: a package imports only those above it.
+ROWS = sizes.rows(sizes.PAGE.read_text())
+ROOMS = [name for row in ROWS if not row.is_folder for name in row.names]
 #: What users, not other rooms, talk to; nothing in the library knows the lab.
 DOORS = {"lab": {"cli"}, "cli": set()}
 #: Kinds of experiments that use another one.
@@ -111,8 +88,8 @@ def violation(room, imported):
 # ------------------------------------------------------------------------ directions
 
 
-def test_every_module_lies_in_a_known_room():
-    assert {room_of(path) for path in INSIDE} <= set(ROOMS)
+def test_every_module_is_in_the_table_of_packages():
+    assert {room_of(path) for path in MODULES} <= set(ROOMS)
     assert len(INSIDE) > len(ROOMS)
 
 
@@ -124,15 +101,6 @@ def test_a_room_imports_only_rooms_before_it():
         if (why := violation(room_of(path), imported))
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_no_room_imports_the_command_line_and_only_it_imports_the_lab():
-    importers = {
-        door: {room_of(path) for path in INSIDE for _, room in imports_of(path) if room == door}
-        for door in DOORS
-    }
-    assert importers["cli"] <= {"cli"}
-    assert importers["lab"] <= {"lab", "cli"}
 
 
 def test_a_kind_of_experiment_is_a_folder_by_itself():
@@ -199,6 +167,32 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
 )
 def test_what_counts_as_wrong(room, imported, wrong):
     assert bool(violation(room, imported)) is wrong
+
+
+# -------------------------------------------------------------------------- ceilings
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
+def test_a_package_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
+    assert row.lines() <= row.limit, "delete lines, or move them: see CONTRIBUTING.md"
+
+
+def test_the_rows_of_packages_add_up_to_the_total():
+    packages = [row for row in ROWS if not row.is_folder]
+    (total,) = (row for row in ROWS if row.names == ["convexmarket/"])
+    assert sum(row.ceiling for row in packages) == total.ceiling == 32_500
+    assert sum(row.lines() for row in packages) == total.lines()
+
+
+def test_recorded_counts_fall_and_rise_only_after_a_move():
+    page = (
+        "| `market`, `none` | 0 | 1 | x |\n| `sellers` | 9 | 9,999 | y |\n| `tests/` | 9 | 9 | z |"
+    )
+    kept = [row.recorded for row in sizes.rows(sizes.rewritten(page, moved=False))]
+    moved = [row.recorded for row in sizes.rows(sizes.rewritten(page, moved=True))]
+    market, sellers = (sizes.Row([name], 0, 0).lines() for name in ("market", "sellers"))
+    assert kept == [1, sellers, 9]
+    assert moved == [market, sellers, 9]
 
 
 # ----------------------------------------------------------------- a piece knows itself
@@ -319,7 +313,7 @@ def test_every_module_says_why_it_exists():
 
 
 def test_what_a_room_exports_exists():
-    for room in ROOMS:
+    for room in {room_of(path) for path in INSIDE}:
         module = importlib.import_module(f"convexmarket.{room}")
         for name in getattr(module, "__all__", ()):
             assert hasattr(module, name), f"{room}.{name}"

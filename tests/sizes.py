@@ -1,0 +1,71 @@
+"""Lines of each package next to its ceiling, read from the table of CONTRIBUTING.md.
+
+``python -m tests.sizes`` lowers the recorded counts to the present ones. With ``--moved`` those of
+packages may also rise, for a commit that moves lines between packages.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+
+from tests import ROOT
+
+PAGE = ROOT / "CONTRIBUTING.md"
+#: Lines by which the total may rise within an issue, while old and new code stand side by side.
+SLACK = 3_000
+_ROW = re.compile(r"^\| (`[^|]+) \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: names of packages, or a folder with a slash."""
+
+    names: list[str]
+    ceiling: int
+    recorded: int
+
+    @property
+    def is_folder(self) -> bool:
+        return "/" in self.names[0]
+
+    @property
+    def limit(self) -> int:
+        slack = SLACK if self.names == ["convexmarket/"] else 0
+        return max(self.ceiling, self.recorded + slack)
+
+    def lines(self) -> int:
+        """Count the lines of the Python files, and of the other text in the wheel except data."""
+        paths = [ROOT / ("" if self.is_folder else "convexmarket") / name for name in self.names]
+        kinds = "*.py" if self.is_folder and self.names != ["convexmarket/"] else "*"
+        files = [file for path in paths for file in path.rglob(kinds) if file.is_file()]
+        files += [file for path in paths for file in path.parent.glob(f"{path.name}.py*")]
+        texts = [file for file in files if file.suffix not in (".csv", ".pyc")]
+        return sum(file.read_bytes().count(b"\n") for file in texts)
+
+
+def _row(match: re.Match[str]) -> Row:
+    ceiling, recorded = (int(match[i].replace(",", "")) for i in (2, 3))
+    return Row(re.findall(r"`([^`]+)`", match[1]), ceiling, recorded)
+
+
+def rows(page: str) -> list[Row]:
+    """Read the rows of the table."""
+    return [_row(match) for match in _ROW.finditer(page)]
+
+
+def rewritten(page: str, moved: bool) -> str:
+    """Return the page with the present counts: only lower ones, unless lines have moved."""
+
+    def replace(match: re.Match[str]) -> str:
+        row = _row(match)
+        lines = row.lines()
+        kept = lines if moved and not row.is_folder else min(lines, row.recorded)
+        return f"| {match[1]} | {match[2]} | {kept:,} |"
+
+    return _ROW.sub(replace, page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(), moved="--moved" in sys.argv[1:]))
+    for row in rows(PAGE.read_text()):
+        print(f"{', '.join(row.names)}: {row.lines():,} lines, at most {row.limit:,}")
