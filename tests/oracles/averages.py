@@ -17,7 +17,8 @@ def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> lis
     means = np.array(stored["mean"], dtype=float), np.array(new["mean"], dtype=float)
     if means[0].shape != means[1].shape:
         return [f"{at}: stored {means[0].shape} averages, now {means[1].shape}"]
-    error = np.hypot(np.array(stored["error"], dtype=float), np.array(new["error"], dtype=float))
+    errors = np.array([stored["error"], new["error"]], dtype=float)
+    error = np.hypot(*np.nan_to_num(errors))  # of one draw there is none
     off = np.abs(means[0] - means[1])
     rounding = 1e-9 * np.maximum(np.abs(means[0]), np.abs(means[1]))
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])

@@ -69,9 +69,7 @@ def compare_tables(name: str, frames: Frames) -> list[str]:
 def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
     """Return what the layouts keep of tables."""
     return {
-        name: _kept(layout, frames)
-        for name, layout in layouts.items()
-        if layout["table"] in frames
+        name: _kept(layout, frames) for name, layout in layouts.items() if layout["table"] in frames
     }
 
 
@@ -195,10 +193,10 @@ def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[
         if isinstance(rule, float | int):
             texts += _cells(column, *values, alike, rule)
         else:
-            errors = stored["errors"][column], new["errors"][column]
-            errors = errors[0], [b if b == b else a for a, b in zip(*errors, strict=True)]
-            pair = ({"mean": m, "error": np.nan_to_num(e)} for m, e in zip(values, errors, strict=True))
-            texts += apart_by_chance(*pair, column)
+            old, now = stored["errors"][column], new["errors"][column]
+            now = [b if b == b else a for a, b in zip(old, now, strict=True)]
+            means = {"mean": values[0], "error": old}, {"mean": values[1], "error": now}
+            texts += apart_by_chance(*means, column)
     return texts
 
 
