@@ -69,14 +69,14 @@ def built(data: Any) -> Any:
         return [built(each) for each in data]
     if not isinstance(data, dict):
         return data
-    name = next(iter(data), "")
-    if not (len(data) == 1 and isinstance(name, str) and name[:1].isupper()):
+    name = next(iter(data)) if len(data) == 1 else ""
+    if name == "Scipy":
+        family, *parameters = data[name]
+        return cm.priors.Prior.from_scipy(getattr(stats, family)(*parameters))
+    kind = OWN.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
+    if kind is None or not name[0].isupper():
         return {key: built(value) for key, value in data.items()}
     arguments = built(data[name])
-    if name == "Scipy":
-        family, *parameters = arguments
-        return cm.priors.Prior.from_scipy(getattr(stats, family)(*parameters))
-    kind = OWN.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name)
     return kind(*arguments) if isinstance(arguments, list) else kind(**arguments)
 
 

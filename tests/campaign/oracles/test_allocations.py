@@ -1,10 +1,10 @@
-"""All stored answers about allocations and bounds."""
+"""All stored answers about allocations and their bounds; each chunk is one in so many."""
 
 import pytest
 
 from tests.oracles.store import failures, read
 
-CHUNKS = 20
+CHUNKS = 40
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
