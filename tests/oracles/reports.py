@@ -9,7 +9,7 @@ A spec names a problem and says what of each table is kept, its layout:
   are kept as a summary, and of noisy values the mean and its standard error;
 - ``where``: keys of the rows that are kept, if not all are;
 - ``choices``: columns that noisy validation errors decide. Where a choice differs, only what is
-  noisy is compared.
+  noisy is compared; it may in a share of the rows, ``differ``.
 
 What is not in the layout (times, solver statistics, intervals by resampling) is not compared.
 """
@@ -35,8 +35,6 @@ Frames = Mapping[str, pd.DataFrame]
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 #: Of a column's largest value: what is below counts as this much.
 SMALL = 1e-3
-#: Of the rows, whose choices may differ.
-CHOICES = 0.5
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +184,7 @@ def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[
         return texts
     known = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
     alike = known or [True] * len(next(iter(stored["keys"].values()), []))
-    if known and np.mean(known) < CHOICES:
+    if known and np.mean(known) < 1.0 - layout["differ"]:
         texts.append(f"choices: {len(known) - sum(known)} of {len(known)} differ")
     for column, rule in layout["columns"].items():
         values = stored["values"][column], new["values"][column]

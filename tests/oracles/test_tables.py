@@ -14,6 +14,7 @@ LAYOUTS = {
         "table": "curve",
         "keys": KEYS,
         "choices": ["curve", "sigma"],
+        "differ": 0.5,
         "columns": {
             "eta": 1e-9,
             "fair": 0,
