@@ -163,9 +163,8 @@ def _learned(given: dict[str, Any]) -> Numbers:
         risk["label_noise"] = 0.3
     elif given["kind"] == "kernel":
         risk = {**CHANCES, "n_points": 7}
-    elif given["kind"] == "search":
-        risk = {}
-    numbers["risk"] = learner.risk(given["features"], **risk)
+    if given["kind"] != "search":  # which asks its learner, by defaults
+        numbers["risk"] = learner.risk(given["features"], **risk)
     learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
     numbers["epsilon"] = learner.guarantee_.epsilon
     numbers["delta"] = learner.guarantee_.delta
