@@ -32,7 +32,7 @@ from convexmarket.errors import (
     PriorError,
     SellersError,
 )
-from convexmarket.ids import forms_of, warn_of_lookalikes
+from convexmarket.ids import forms_of
 from convexmarket.notebook import Shown
 from convexmarket.priors import Prior
 
@@ -58,8 +58,9 @@ class Sellers(Shown):
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
         for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
     ids : sequence, length m, optional
-        A distinct name for each seller; text as a ledger takes it. Where left out, the index of
-        the pandas columns given, else 0, 1, ..., m - 1.
+        A distinct id for each seller: printable text or whole numbers. The attribute keeps the ids
+        as given; two are equal if their normal forms (:mod:`convexmarket.ids`) are. By default the
+        index of the pandas columns given, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
         psi(c_i) >= 0, instead of sensitivities and prior. Allocation works with these alone;
         payments do not, because they depend on the prior. A ``cvxpy.Parameter(m, nonneg=True)``
@@ -86,7 +87,7 @@ class Sellers(Shown):
     DataError
         If columns have different labels, or cannot be matched for certain.
     SellersError
-        If there is no seller, lengths differ, ids repeat, an id holds what cannot be seen, a value
+        If there is no seller, lengths differ, ids repeat, a value cannot be an id, a number
         is not a finite number >= 0, or a seller has no prior.
     PriorError
         If a sensitivity lies outside the support of its prior.
@@ -361,8 +362,7 @@ class PartedSellers(Sellers):
         What they are drawn from, one for all.
     ids : Dask Series, optional
         In the same partitions. That they are distinct is checked by hashes: a pass over the ids for
-        each 16 million of them, 8 bytes of each to the process that asks. Whether ids look alike is
-        not.
+        each 16 million of them, 8 bytes of each to the process that asks.
 
     Raises
     ------
@@ -558,8 +558,7 @@ class _Hashes:
 
 def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
     forms = forms_of(part.tolist())
-    texts = np.array([str(form) for form in forms], dtype=object)
-    return forms, pd.util.hash_array(texts, categorize=False)
+    return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
 def _hashes(window: int, windows: int, part: Any) -> _Hashes:
@@ -753,7 +752,7 @@ def _ids(ids: Any, m: int) -> Any:
         forms = forms_of(names)
         distinct = len(set(forms))
     except TypeError:
-        raise SellersError(f"ids must be a list of names or numbers, got {ids!r}") from None
+        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}") from None
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:
@@ -761,5 +760,4 @@ def _ids(ids: Any, m: int) -> Any:
     if distinct != m:
         twice = Counter(forms).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
-    warn_of_lookalikes(forms)
     return tuple(names)

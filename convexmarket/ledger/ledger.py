@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
-from convexmarket.ids import checked_id, warn_of_lookalikes
+from convexmarket.ids import checked_id
 from convexmarket.ledger.account import LedgerAccount, reading
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
@@ -142,7 +142,7 @@ class Ledger:
         Parameters
         ----------
         ids : sequence of str, length n
-            Who sells; up to 200 characters each, compared in Unicode's form NFC.
+            Who sells; stored and compared in their normal form (:mod:`convexmarket.ids`).
         epsilon, prices : array_like of shape (n,), or one number
             What each sells and what it is paid; finite and nonnegative.
         release : str, optional
@@ -172,7 +172,6 @@ class Ledger:
         paid = _amounts("prices", prices, names)
         purpose = None if release is None else checked_release(release)
         origin = None if source is None else checked_id(source, "source")
-        warn_of_lookalikes(names)
         kept = np.flatnonzero((amounts > 0) | (paid > 0))
         with self._store.writing() as connection:
             sellers = [names[place] for place in kept]

@@ -19,7 +19,7 @@ import pandas as pd
 
 from convexmarket.arguments import check_count, check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
-from convexmarket.ids import checked_id
+from convexmarket.ids import checked_id, forms_of
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.seals import check_whole
@@ -265,7 +265,7 @@ class OnlineMarket:
         """
         if answer not in ("accepted", "declined"):
             raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
-        checked = [checked_id(id) for id in ids]
+        checked = forms_of(list(ids))
         with self._store.writing() as connection:
             return [answer_offer(connection, id, answer) for id in checked]
 

@@ -19,7 +19,6 @@ from convexmarket.data.csv_format import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import OTHER, PublicFeatures
 from convexmarket.errors import DataError
-from convexmarket.ids import warn_of_lookalikes
 from convexmarket.lab.lists.reading import (
     MOST_CELLS,
     blame,
@@ -255,9 +254,7 @@ class _Table:
             return [f"{unit}-{line}" for line in self.frame.index]
         texts = _texts(self.frame[column])
         self._refuse(blank(texts), f"the id (column {column!r})", "is missing", None)
-        ids = checked_ids(texts, self.place).tolist()
-        warn_of_lookalikes(ids, lambda k: f"{self.place} {self.frame.index[k]}: id")
-        return ids
+        return checked_ids(texts, self.place).tolist()
 
     def reports(self, column: str, prior: Prior, ids: Sequence[str]) -> Floats:
         """Return what the sellers report."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.csv_format import SEPARATORS, Numbers, numbers_in
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
+from convexmarket.ids import checked_id, forms_of
 from convexmarket.lab.lists.csv_rows import csv_rows
 from convexmarket.lab.lists.fast_lists import plain_columns, plain_csv
 from convexmarket.lab.problem.files import open_regular
@@ -152,7 +152,6 @@ def read_list(
         columns["group"] = pd.Series(groups, dtype=object)
     listed = pd.DataFrame(columns).set_axis(np.frombuffer(lines, dtype=np.int64))
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
-    warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
 
 
@@ -246,7 +245,6 @@ def checked_reports(
         groups = table[column_named(table, group_column, (), "--group-column")]
         listed["group"] = groups[~empty].to_numpy()
     _check(listed, prior, place, ids.__getitem__)
-    warn_of_lookalikes(forms, named)
     return listed.assign(id=ids)
 
 

@@ -139,7 +139,6 @@ def test_names_in_tables(here, attack):
            ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::convexmarket.errors.ConfusableIdsWarning")
 def test_ids_in_offers(here, attack):
     """Ids come back as they were, through the offers and our own reader."""
     ids = sorted({" ".join(name.split()) for name in hostile_names(1_000)} - {""})
