@@ -13,9 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
+from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError
-from convexmarket.starting import interrupts_as_usual
 
 __all__ = [
     "REPORTS_TELL",
@@ -95,10 +94,7 @@ def print_json(found: Any) -> None:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn our own errors into a message and exit code 2; others are bugs and pass.
-
-    A command enters it once what it needs is loaded, and can be interrupted as usual from then on.
-    """
+    """Turn our own errors into a message and exit code 2; others are bugs and pass."""
     interrupts_as_usual()
     try:
         yield
