@@ -61,7 +61,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Write over a file of another kind, and in a market's folder.",
+        help="Replace an existing file.",
     ),
 ]
 

@@ -243,7 +243,7 @@ class Ledger:
         with reading(self._store) as connection:
             return balance_of(connection)
 
-    def backup(self, path: str | Path) -> None:
+    def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the ledger as it is at this instant into a file, while others may use it.
 
         Put in its place the copy is the ledger again, which knows nothing of what came after it:
@@ -252,17 +252,18 @@ class Ledger:
         Parameters
         ----------
         path : path
-            Of a file. An earlier backup of this ledger gives way to the new one, once that is
-            complete, checked and on disk; any other file is left alone.
+        force : bool, default False
+            Whether an existing file may be replaced, once the copy is complete, checked and on
+            disk.
 
         Raises
         ------
         DataError
-            Also if the path is that of another file or of the ledger itself, or cannot be written.
+            Also if the file exists without ``force``, is the ledger itself, or cannot be written.
         ParameterError
             If it is no path.
         """
-        back_up(self._store, path)
+        back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

@@ -39,7 +39,7 @@ class Entry:
     picture: str
 
 
-def write_index(reports: str | Path) -> Path:
+def write_index(reports: str | Path, *, force: bool = True) -> Path:
     """Write an index over the reports in a folder, as a page and as Markdown.
 
     Parameters
@@ -47,6 +47,8 @@ def write_index(reports: str | Path) -> Path:
     reports : path
         A folder whose sub-folders are reports. Those without ``results.json`` are left out; those
         whose ``results.json`` cannot be read are listed as such.
+    force : bool, default True
+        Whether an existing page and README may be replaced.
 
     Returns
     -------
@@ -56,8 +58,8 @@ def write_index(reports: str | Path) -> Path:
     Raises
     ------
     ParameterError
-        If there is no such folder, it is a report itself, or it holds a page or a README that is
-        not an index.
+        If there is no such folder, it is a report itself, or a page or README exists and may not
+        be replaced.
     """
     folder = Path(reports).resolve()
     _check(folder)
@@ -81,29 +83,18 @@ def write_index(reports: str | Path) -> Path:
         {
             folder / PAGE: lambda file: file.write(page),
             folder / README: lambda file: file.write(readme),
-        }
+        },
+        force=force,
     )
     return folder / PAGE
 
 
 def _check(folder: Path) -> None:
-    """Refuse to write an index in the place of anything else."""
+    """Refuse to write an index where there is no folder, or into a report."""
     if not folder.is_dir():
         raise ParameterError(f"there is no folder {folder}; name the folder that holds the reports")
     if (folder / RESULTS).exists():
         raise ParameterError(f"{folder} is a report itself; name the folder above it")
-    for name in (PAGE, README):
-        path = folder / name
-        if path.exists() and not _is_index(path):
-            raise ParameterError(
-                f"{path} is no index of reports; move it away or name another folder, because "
-                "the index would replace it"
-            )
-
-
-def _is_index(path: Path) -> bool:
-    """Say whether a file says of itself, in a comment, that it is an index."""
-    return f"<!-- {MARK}" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def _entry(results: Path) -> Entry:

@@ -56,7 +56,7 @@ def write_results(results: Any, folder: Path) -> None:
         With a folder ``tables``, for the frames.
     """
     if isinstance(results, Mapping):
-        content = plain(results)
+        content = {"format": FORMAT} | plain(results)
     else:
         content = {
             "format": FORMAT,
