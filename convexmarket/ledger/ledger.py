@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.ids import checked_id
-from convexmarket.ledger.account import LedgerAccount, reading
+from convexmarket.ledger.account import LedgerAccount
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
 from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
@@ -88,7 +88,7 @@ class Ledger:
         check_instance("path", path, (str, Path, Store), "the path of a ledger")
         self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
         self.path = self._store.path
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             self.composition, self.delta = settings_of(connection)
             self.of_market = keeps_market(connection)
 
@@ -204,7 +204,7 @@ class Ledger:
         DataFrame
             Columns id, epsilon, price, release (None: any), source and time (UTC, ISO).
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return sales_of(connection)
 
     def releases(self) -> pd.DataFrame:
@@ -216,7 +216,7 @@ class Ledger:
             Columns name, mechanism, accounting, delta, sellers (who were charged), epsilon (in
             all), largest_epsilon, assumptions (a tuple) and time.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return releases_of(connection)
 
     def charges(self) -> pd.DataFrame:
@@ -227,7 +227,7 @@ class Ledger:
         DataFrame
             Columns release, id and epsilon.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return charges_of(connection)
 
     def balance(self) -> pd.DataFrame:
@@ -240,7 +240,7 @@ class Ledger:
             (the largest epsilon that may still be charged; what was sold for one release that is
             not charged yet counts as well) and paid.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return balance_of(connection)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from convexmarket.data.csv_cells import may_be_guarded
 from convexmarket.data.csv_format import separator_of
+from convexmarket.data.files import open_regular
 from convexmarket.errors import ParameterError
 from convexmarket.ids import LONGEST, forms_of
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.priors import Prior
 
 __all__ = ["plain_columns", "plain_csv"]

@@ -11,8 +11,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,13 +23,13 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import AllocationError, DataError, ParameterError
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.parted import part_payments
 from convexmarket.incentives.rules import payments
 from convexmarket.lab.lists.offers import Clock, audit_summary, statements
 from convexmarket.lab.lists.reading import column_named
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.provenance import versions
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -57,29 +56,15 @@ class _Piece:
 
     def read(self, columns: Any = None) -> pd.DataFrame:
         """Return ids and sensitivities, or only some of these columns."""
-        from pyarrow.parquet import ParquetFile
-
         wanted = list(_COLUMNS if columns is None else columns)
         own = [self.columns[_COLUMNS.index(name)] for name in wanted]
-        with _named(self.path), open_regular(self.path) as file:
-            table = ParquetFile(file).read_row_groups(list(self.groups), columns=own)
+        with open_parquet(self.path) as file:
+            table = file.read_row_groups(list(self.groups), columns=own)
             return table.select(own).to_pandas().set_axis(wanted, axis=1)
 
 
 def _read(piece: _Piece, columns: Any = None) -> pd.DataFrame:
     return piece.read(columns)
-
-
-@contextmanager
-def _named(path: str | Path) -> Iterator[None]:
-    """Say which file cannot be read."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error).strip()
-        raise DataError(f"{path} cannot be read as Parquet: {why}") from None
 
 
 class _ListedSellers(PartedSellers):
@@ -191,7 +176,6 @@ def price_parts(
 def _pieces(path: Path, id_column: str | None, report_column: str | None) -> list[_Piece]:
     """Return the partitions of a list; only the ends of the files are read."""
     import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
 
     files = [path]
     if path.is_dir():
@@ -200,8 +184,7 @@ def _pieces(path: Path, id_column: str | None, report_column: str | None) -> lis
             raise DataError(f"{path} is a folder without Parquet files; give one with *.parquet")
     found = []
     for one in files:
-        with _named(one), open_regular(one) as file:
-            about = ParquetFile(file)
+        with open_parquet(one) as about:
             names = pd.DataFrame(columns=about.schema_arrow.names, dtype=object)
             columns = (
                 column_named(names, id_column, ID_NAMES, "--id-column"),

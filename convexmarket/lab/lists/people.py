@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from convexmarket.data.csv_format import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import OTHER, PublicFeatures
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import DataError
 from convexmarket.lab.lists.reading import (
     MOST_CELLS,
@@ -31,7 +32,6 @@ from convexmarket.lab.lists.reading import (
     report_faults,
 )
 from convexmarket.lab.problem.base import RunTable
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.priors import Prior
@@ -368,23 +368,13 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
         table = read_reports(path)
         _check_columns(path, [str(name) for name in table.columns], keys)
         return table[list(keys)]
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with open_regular(path) as file:
-            stored = ParquetFile(file)
-            _check_columns(path, stored.schema_arrow.names, keys)
-            if stored.metadata.num_rows * len(keys) > MOST_CELLS:
-                raise DataError(
-                    f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
-                )
-            frame = stored.read(columns=list(keys)).to_pandas(ignore_metadata=True)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    with open_parquet(path) as stored:
+        _check_columns(path, stored.schema_arrow.names, keys)
+        if stored.metadata.num_rows * len(keys) > MOST_CELLS:
+            raise DataError(
+                f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
+            )
+        frame = stored.read(columns=list(keys)).to_pandas(ignore_metadata=True)
     return frame.set_axis(np.arange(1, len(frame) + 1))
 
 

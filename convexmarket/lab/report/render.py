@@ -10,7 +10,6 @@ interrupted run leaves the previous report as it was.
 
 from __future__ import annotations
 
-import os
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator
@@ -32,12 +31,11 @@ from rich.progress import track
 from convexmarket.arguments import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.report.citations import PAPERS_HEADING
 from convexmarket.lab.report.frontier import frontier_json
 from convexmarket.lab.report.latex import latex_document, latex_table
 from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
-from convexmarket.lab.report.results import RESULTS, plain, write_results
+from convexmarket.lab.report.results import RESULTS, is_ours, plain, write_results
 from convexmarket.lab.report.saving import (
     in_schemes,
     inline_svg,
@@ -55,8 +53,11 @@ PAGE = "index.html"
 MARKDOWN = "report.md"
 MODEL = "model.json"
 LATEX = "report.tex"
-#: How every results.json of ours begins.
-OURS = re.compile(rb'\{\s*"format":\s*"convexmarket-')
+WRITTEN = re.compile(
+    "|".join(map(re.escape, (PAGE, MARKDOWN, LATEX, RESULTS, MODEL)))
+    + rf"|{ATTACHMENT.pattern}"
+    + r"|tables(/[a-z0-9_-]+\.(csv|parquet|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
+)
 OWNER_ONLY = 0o600
 #: What is written on demand: tables as CSV, all of it as LaTeX, figures as SVG and PDF.
 Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
@@ -93,7 +94,8 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
     Raises
     ------
     ParameterError
-        If ``out_dir`` may not be replaced (:func:`check_replaceable`), or a format is none.
+        If ``out_dir`` is a file, or a folder with something in it that no report wrote, or a
+        format is none.
     DataError
         If the disk is full, or the folder may not be written; the former report is as it was.
     """
@@ -106,7 +108,6 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
             fresh = folder / FRESH
             fresh.mkdir()
             _write_contents(report, fresh, formats)
-            check_replaceable(target)
             _close(report, fresh, target)
             replace(target, folder)
     except OSError as error:
@@ -118,40 +119,39 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
 
 
 def check_replaceable(target: Path) -> None:
-    """Refuse to replace anything but an empty folder or an earlier report.
+    """Check that a folder holds an earlier report, or nothing, so that a report may replace it.
 
-    The journal of a study that was interrupted before its first report may be replaced, too.
+    Parameters
+    ----------
+    target : pathlib.Path
 
     Raises
     ------
     ParameterError
-        If the target is a file, holds files and no ``results.json`` of ours, or the working
-        directory lies in it.
+        If the target is a file, holds no ``results.json`` of this package or a file with a name
+        that no report uses, or if the command runs in it.
     """
     if not target.exists():
         return
     if not target.is_dir():
-        raise ParameterError(f"{target} is a file; a report needs a folder")
-    foreign = [name for name in os.listdir(target) if not ATTACHMENT.fullmatch(name)]
-    if foreign and not _is_report(target):
+        raise ParameterError(f"{target} is a file; name a folder for the report")
+    names = [path.relative_to(target).as_posix() for path in sorted(target.rglob("*"))]
+    foreign = next((name for name in names if not WRITTEN.fullmatch(name)), None)
+    if foreign is not None:
         raise ParameterError(
-            f"the folder {target} holds {min(foreign)!r} and no {RESULTS} of a report; move it "
-            "away or name another folder, because writing a report replaces the whole folder"
+            f"the folder {target} holds {foreign!r}, which no report wrote; move it away or choose "
+            "another folder, because writing a report replaces the whole folder"
+        )
+    if not all(map(ATTACHMENT.fullmatch, names)) and not is_ours(target):
+        raise ParameterError(
+            f"the folder {target} holds files and no {RESULTS} of convexmarket; choose another "
+            "folder, because writing a report replaces the whole folder"
         )
     if Path.cwd().is_relative_to(target):
         raise ParameterError(
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from outside of it"
         )
-
-
-def _is_report(folder: Path) -> bool:
-    """Say whether a folder holds the results of a report."""
-    try:
-        with open_regular(folder / RESULTS) as file:
-            return bool(OURS.match(file.read(100)))
-    except OSError:
-        return False
 
 
 def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -> None:

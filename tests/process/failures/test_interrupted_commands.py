@@ -94,10 +94,10 @@ COMMANDS = {
     "run": ["run", QUICKSTART, "--out", "target"],
     "report": ["report", "reports/one", "--out", "target"],
     "report in place": ["report", "target"],
-    "report --index": ["report", "--index", "reports"],
+    "report --index": ["report", "--index", "reports", "--force"],
     "diff --out": ["diff", "reports/one", "reports/two", "--out", "target"],
-    "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv"],
-    "schema": ["schema", "--out", "schema.json"],
+    "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv", "--force"],
+    "schema": ["schema", "--out", "schema.json", "--force"],
 }
 REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
