@@ -22,7 +22,6 @@ PACKAGE = Path(cm.__file__).parent
 
 #: From what knows nobody to what knows everybody.
 ROOMS = [
-    "starting",
     "errors",
     "arguments",
     "ids",

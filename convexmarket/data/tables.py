@@ -69,6 +69,8 @@ def read_table(table: Any) -> pd.DataFrame:
                 return stored.read().to_pandas()
         with open_regular(path) as file:
             return _csv(file)
+    except DataError:
+        raise
     except UnicodeError:
         raise DataError(f"{path} cannot be read as text; save it as UTF-8") from None
     except OSError as error:

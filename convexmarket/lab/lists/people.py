@@ -6,6 +6,7 @@ ever said.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
     "SOLD",
     "People",
     "ProblemWithTable",
+    "check_file",
     "read_columns",
     "read_people",
     "read_public",
@@ -176,6 +178,19 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
             "declares, and nothing about them was computed from the rows."
         ),
     )
+
+
+def check_file(problem: ProblemWithTable) -> None:
+    """Check that the file of rows, if it exists, is a table with the columns that are declared.
+
+    Raises
+    ------
+    DataError
+        If it is anything else.
+    """
+    path = problem.file(problem.data.file)
+    if os.path.lexists(path):
+        _Table.read(problem.data, path, problem.data.id, problem.data.report)
 
 
 def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:

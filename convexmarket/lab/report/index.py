@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.render import (
     MARKDOWN,
@@ -17,6 +18,7 @@ from convexmarket.lab.report.render import (
     page_script,
 )
 from convexmarket.lab.report.results import RESULTS, is_text, read_json
+from convexmarket.lab.result import LARGEST_FILE
 from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
@@ -124,7 +126,7 @@ def _mapping(content: Any, key: str, file: Path) -> Mapping[str, Any]:
 def _picture(report: Path) -> str:
     """Return where the report's first figure is, or nothing if there is none."""
     try:
-        found = PICTURE.search((report / MARKDOWN).read_text(encoding="utf-8"))
+        found = PICTURE.search(read_limited(report / MARKDOWN, LARGEST_FILE).decode())
     except (OSError, ValueError):
         return ""
     return found[1] if found and (report / found[1]).is_file() else ""

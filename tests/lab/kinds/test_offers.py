@@ -108,7 +108,7 @@ def test_columns_can_be_named(tmp_path):
     [
         ("", "the file is empty"),
         ("id,sensitivity\n", "no sellers"),
-        ("who,what\na,0.03\n", "the columns are 'who', 'what'"),
+        ("who,what\na,0.03\n", "the first line has 2 columns of other names"),
         ("id,sensitivity\na,0.03\nb,abc\n", "sellers.csv: line 3: the report is not a number"),
         ("id,sensitivity\na,0.03\n\nb,\n", "line 4: the report is not a number"),
         ("id,sensitivity\na,-0.03\n", "line 2: the report is negative"),
