@@ -29,9 +29,9 @@ REPORT_EXAMPLES = """
 
   convexmarket report reports/wdbc --formats csv,pdf --out somewhere/else
 
-  convexmarket report --index reports
+  convexmarket report --index reports --force
 
-  convexmarket report --all
+  convexmarket report --all --force
 
 The first two write a report again from its results.json, without running anything; the second \
 with its tables as CSV and its figures as PDF. The last one \

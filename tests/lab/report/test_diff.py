@@ -65,7 +65,7 @@ def curve(**changes: list[Any]) -> dict[str, list[Any]]:
 
 def content(**changes: Any) -> dict[str, Any]:
     parts = {
-        "format": "convexmarket-results/1",
+        "format": "convexmarket-results/2",
         "kind": "tradeoff",
         "problem": {
             "kind": "tradeoff",
