@@ -295,7 +295,7 @@ def test_a_table_that_does_not_fit_its_dtypes_is_refused(folder, name, value, me
 
 def test_only_so_much_is_read(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(result_module, "LARGEST_FILE", 1_000)
-    with pytest.raises(DataError, match="and at most 1,000 are read"):
+    with pytest.raises(DataError, match="holds more than 1000 bytes"):
         read_results(folder)
 
 
