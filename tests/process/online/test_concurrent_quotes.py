@@ -52,7 +52,7 @@ def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path):
             return [asdict(opened.quote(f"{k}, {i}", report_of(i))) for i in range(40)]
         found = []
         for i in range(15):
-            opened.backup(tmp_path / str(i % 5) / "market.sqlite")
+            opened.backup(tmp_path / str(i % 5) / "market.sqlite", force=True)
             with OnlineMarket(tmp_path / str(i % 5)) as copy:
                 found.append(copy.offers().to_dict("records"))
         return found
