@@ -261,7 +261,7 @@ def test_reports_that_could_not_all_be_written_are_told_by_the_code(here):
     problems.mkdir()
     shutil.copy(QUICKSTART, problems)
     (problems / "bad.toml").write_text('kind = "nonsense"')
-    arguments = ["report", "--all", "--reports", "out"]
+    arguments = ["report", "--all", "--force", "--reports", "out"]
 
     code, command = run(arguments, here)
     assert code == 3
